@@ -63,25 +63,18 @@ def accept(
     check_components(agreement.task, given=components is not None)
     held = holding_of(agreement, kind.after)
     holding = held.on(components)
-    algorithm = kind.bind(algorithm, holding.columns)
+    facts = holding.facts  # from here on nothing is looked at but what is public
+    algorithm = kind.bind(algorithm, facts.columns)
     check_queries(consent, consent.dataset(agreement.dataset), algorithm)
-    check_computation(
-        consent,
-        agreement.plan,
-        algorithm,
-        kind,
-        features=holding.rows.shape[1],
-        classes=holding.classes,
-        records=holding.records,
-    )
-    if held.schema != agreement.schema:
+    check_computation(consent, agreement.plan, algorithm, kind, facts)
+    if facts.schema != agreement.schema:
         raise Declined(
-            Reason.SCHEMA, f"Expected the schema {held.schema}, got {agreement.schema!r:.80}."
+            Reason.SCHEMA, f"Expected the schema {facts.schema}, got {agreement.schema!r:.80}."
         )
     agreed = agreement.features.get("digest", "")
-    if held.map != agreed:
+    if facts.map != agreed:
         raise Declined(
-            Reason.MODEL, f"Expected features of digest {held.map!r}, got {agreed!r:.80}."
+            Reason.MODEL, f"Expected features of digest {facts.map!r}, got {agreed!r:.80}."
         )
     state: State = {}
     if agreement.serial:

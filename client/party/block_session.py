@@ -52,8 +52,9 @@ class Answer:
         encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
         weights: `[B]` public weights.
         refused: party index → reason, by the plan and public facts alone.
-        failed: parties whose computation gave nothing that may be released. Whether one failed
-            depends on its records, so a release cannot simply go on without it.
+        failed: parties whose computation is not certified. A simulation ends there, loudly. A real
+            party sends what it has, which is within the plan's bound: that it failed would depend
+            on its records, and be seen.
     """
 
     encoded: NDArray[np.unsignedinteger[Any]]
@@ -146,14 +147,7 @@ class PartySession:
             values = contribution.values
             if plan.weights == "size":
                 values = values * weights[willing, None]
-            if whole and not contribution.failed:
-                given.encoded = self.encoded(plan, values, willing, dealt)
-            else:
-                kept = np.ones(willing.size, dtype=bool)
-                kept[list(contribution.failed)] = False
-                if kept.any():
-                    rows = willing[kept]
-                    given.encoded[rows] = self.encoded(plan, values[kept], rows, dealt)
+            given.encoded[willing] = self.encoded(plan, values, willing, dealt)
         return Answer(
             encoded=given.encoded,
             weights=weights,
@@ -252,10 +246,7 @@ class PartySession:
         if whole is not None:
             return dict.fromkeys(range(self.block.parties), whole)
         refused: dict[int, str] = {}
-        # Where a record may be added or removed the size is private, and whether it suffices with
-        # it: the plan's number is then what sums are divided by, and bounds nothing.
-        private = plan.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        if not private and self._smallest < plan.min_records:
+        if not plan.private_sizes and self._smallest < plan.min_records:
             for party in np.flatnonzero(self.block.sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
         affordable = self._rounds_within_budget(plan)

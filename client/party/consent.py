@@ -198,7 +198,7 @@ class Consent(Part):
     disclose_size: bool = Field(
         True,
         description="Tell the server the number of records where a job needs it; otherwise such "
-        "a job is declined.",
+        "a job is declined. A number that the data set's budgets hide is never told.",
     )
     clock_skew_s: float = Field(
         300.0, gt=0, allow_inf_nan=False, description="Largest difference to the server's clock."
@@ -211,6 +211,10 @@ class Consent(Part):
     )
     device: str = Field("cpu", description="Where networks train: cpu, or a torch device.")
     data: dict[Name, DataSet] = Field({}, description="Data sets, by name.")
+
+    def discloses_size(self, dataset: DataSet) -> bool:
+        """Whether a server is told how many records there are."""
+        return self.disclose_size and not dataset.private_sizes
 
     @property
     def accepted_models(self) -> dict[str, str]:

@@ -185,6 +185,15 @@ class Keeper:
         for file in files[: max(0, len(files) - most + 1)]:
             _erase(file)
 
+    def failures(self) -> dict[str, str]:
+        """Of the last contributions: file → what went wrong with one, for the owner alone."""
+        found = {}
+        for file in sorted(self._state.glob("release-*")):
+            with suppress(WireError):
+                note = b"".join(decode_frame(file.read_bytes()).blobs[:-1]).decode("ascii").strip()
+                found |= {file.name: note} if note else {}
+        return found
+
     def setups(self, roster: bytes) -> int:
         """How many set-ups with a beacon this party went through with a roster."""
         try:

@@ -22,7 +22,8 @@ MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
     "data-unreadable": "its data file or schema cannot be read",
     "schema": "its schema is another than the others'",
-    "sizes-not-disclosed": "its policy keeps its number of records to itself",
+    "sizes-not-disclosed": "its number of records is private: by its budget (unit party or both, "
+    "or add-or-remove-one), or by its policy",
     "version": "it has another version of Parley",
     "clock-skew": "its clock and the server's differ by more than its policy allows",
     "unknown-session": "it does not know this run: it was restarted without its state",

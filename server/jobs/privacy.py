@@ -146,6 +146,11 @@ class Privacy(Section):
         return _UNITS[self.unit]
 
     @property
+    def private_sizes(self) -> bool:
+        """Whether a party's number of records is among what is protected."""
+        return self.neighbouring == "add-or-remove-one" or Unit.PARTY in self.units
+
+    @property
     def budgets(self) -> tuple[UnitBudget, ...]:
         """What is asked for each of the units, in their order."""
         first = UnitBudget(

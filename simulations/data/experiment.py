@@ -112,7 +112,7 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         JobError, NetworkError: a model that can't be built for these data.
     """
     least = job.parties.min_records
-    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
+    if job.privacy.private_sizes and least != "auto":
         # Sizes are private: a smaller party takes part like any other.
         federation = replace(Federation.of_sizes(data.sizes), min_records=least)
     else:
@@ -255,7 +255,7 @@ def _split(
         )
     rows, test = split_test(len(records), data.test_fraction, rng)
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
-    if job.privacy.neighbouring == "add-or-remove-one":
+    if job.privacy.private_sizes:
         least = 1  # the public number bounds no party's size
     if data.partition == "column":
         if records.groups is None:

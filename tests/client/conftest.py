@@ -103,7 +103,17 @@ class World:
                 *overrides,
             ]
         )
-        self.federation = Federation.of_sizes(np.array(self.sizes))
+        least = job.parties.min_records
+        self.federation = (
+            Federation.of_sizes(np.array(self.sizes))
+            if least == "auto"
+            else Federation(
+                parties=self.count,
+                min_records=least,
+                total_records=least * self.count,
+                max_records=least,
+            )
+        )
         self.network = job.algorithm.kind in NETWORKS
         if self.network:
             from parley.client.models.networks import Network

@@ -151,7 +151,7 @@ def spent(world, party=0):
 def kept(world):
     """Every party's contribution to the last release that it answered."""
     return [
-        decode_frame(max((folder / "state").glob("release-*"), key=_age).read_bytes()).blobs[0]
+        decode_frame(max((folder / "state").glob("release-*"), key=_age).read_bytes()).blobs[-1]
         for folder in world.folders
     ]
 

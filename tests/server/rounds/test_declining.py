@@ -125,7 +125,7 @@ def test_different_columns_at_the_parties_are_named(tmp_path):
 
 
 def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
-    both = ("privacy.unit=both", "privacy.party-epsilon=8")
+    both = ("privacy.unit=both", "privacy.party-epsilon=8", "parties.min-records=20")
     scene = Scene(tmp_path, (*FEDAVG, *both))
     name = served_name(scene.job)
     own = load_consent(scene.homes[2] / "party.toml").data[name]
@@ -138,14 +138,15 @@ def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("unit", "epsilon", "delta"), [("both", None, None), ("record", 8.0, 1e-5)]
+    ("unit", "epsilon", "delta", "why"),
+    [("both", None, None, "unit"), ("record", 8.0, 1e-5, "sizes-not-disclosed")],
 )
-def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta):
-    more = ("privacy.party-epsilon=8",) if unit == "both" else ()
+def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta, why):
+    more = ("privacy.party-epsilon=8", "parties.min-records=20") if unit == "both" else ()
     scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}", *more))
     name = served_name(scene.job)
     own = load_consent(scene.homes[0] / "party.toml").data[name]
     changed = own.model_copy(update={"party_epsilon": epsilon, "party_delta": delta})
     scene.policy(0, data={name: changed})
     scene.run()
-    assert scene.lines()[0]["reasons"] == {"unit": 1}
+    assert scene.lines()[0]["reasons"] == {why: 1}
