@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ _log = logging.getLogger("mkdocs.hooks.site_pages")
 
 
 def on_config(config: Any) -> Any:
-    """Appends the API reference to the navigation."""
+    """Appends the API reference to the navigation; its modules are read from one folder."""
+    subprocess.run([sys.executable, _ROOT / ".ci/view"], check=True)  # noqa: S603 - our own
     rooms: dict[str, list[Any]] = {}
     for room in _rooms():
         rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})

@@ -14,9 +14,14 @@ model = parley.load_model(result.folder)    # model.predict(frame), model.predic
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.version import __version__
+
+if not (Path(__file__).parent / "client").exists():
+    # A checkout: the packages that an install puts below this one lie beside it.
+    __path__.append(str(Path(__file__).parents[1]))
 
 if TYPE_CHECKING:
     from parley import audit_bounds

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import typer.main
 import typer.testing
-from _pytest.doctest import DoctestModule
 
 # Tests run side by side, one a core: threads of one on small tensors would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,13 +53,6 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Doctests are the packages': files of tests are not searched for any."""
-    found = yield
-    return [each for each in found if not isinstance(each, DoctestModule)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -193,7 +193,10 @@ def load_deployment(path: Path) -> Deployment:
         raw: dict[str, Any] = parse_toml(path.read_text(encoding="utf-8"))
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
-        raise RosterError(f"Expected a deployment file at {path}: {error.strerror}.") from error
+        raise RosterError(
+            f"Expected a deployment file at {path}: {error.strerror}. Folders that `parley deploy "
+            "init` made have one: the server's, an operator's, each party's."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error
     except ValidationError as error:

@@ -40,6 +40,7 @@ __all__ = [
     "State",
     "Table",
     "groups_of",
+    "key_of",
     "numeric",
     "selected",
     "texts_of",
@@ -49,6 +50,10 @@ Integers = NDArray[np.int64]
 State = Mapping[str, NDArray[np.float64]]
 Table = dict[str, Sequence[Any] | NDArray[Any]]
 """Columns of an answer: the keys of its cells, then `value`, `low` and `high`."""
+
+_ANSWERS_OWN = frozenset(
+    ("value", "low", "high", "quantile", "lead", "winner", "cluster", "table", "party")
+)
 
 LARGEST_WEIGHT = 2**40
 """Of a query, or of a part of it: sums of such integers stay below 2⁶²."""
@@ -277,7 +282,7 @@ class Groups:
     def keys(self) -> Table:
         """The columns of keys, `[G]` each."""
         rows = list(product(*self.texts))
-        return {name: [row[k] for row in rows] for k, name in enumerate(self.names)}
+        return {key_of(name): [row[k] for row in rows] for k, name in enumerate(self.names)}
 
     def codes(self, block: TableBlock) -> NDArray[np.intp]:
         """`[N]` the group of each record."""
@@ -286,6 +291,15 @@ class Groups:
             codes *= len(texts)
             codes += block.columns[name]
         return codes
+
+
+def key_of(column: str) -> str:
+    """What a column is called in an answer, which has parts of its own.
+
+    >>> key_of("ward"), key_of("value")
+    ('ward', 'value (column)')
+    """
+    return f"{column} (column)" if column in _ANSWERS_OWN else column
 
 
 def selected(

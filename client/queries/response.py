@@ -27,6 +27,7 @@ from parley.client.queries.base import (
     Shown,
     State,
     Table,
+    key_of,
     texts_of,
 )
 from parley.client.queries.count import cell_norms, cell_table
@@ -114,7 +115,7 @@ class Response(ColumnQuery, Shown):
 
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """Of a histogram with noise on the sum, which real parties may be asked for instead."""
-        keys: Table = {self.column: list(texts_of(facts.schema, self.column))}
+        keys: Table = {key_of(self.column): list(texts_of(facts.schema, self.column))}
         return cell_table(keys, noisy, weight, noise, records=facts.records)
 
     def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
@@ -125,4 +126,5 @@ class Response(ColumnQuery, Shown):
         value = response.counts(shown, records=records)
         spread = response.deviation(np.clip(value, 0, records), records=records)
         half = normal_quantile(0.05) * spread
-        return {self.column: list(texts), "value": value, "low": value - half, "high": value + half}
+        keys: Table = {key_of(self.column): list(texts)}
+        return {**keys, "value": value, "low": value - half, "high": value + half}

@@ -35,12 +35,10 @@ def submit_queries(
     """
     with Operator(operator_home(to)) as operator:
         if asked is not None:
-            name = str(operator.ask("query", queries=asked.to_json())["run"])
+            folder = operator.begin("query", queries=asked.to_json())
         else:
-            name = Path(resume or "").name
-            operator.ask("resume", run=name)
-        folder = operator.folder(name, at=Path("runs") / name)
-        folder.mkdir(parents=True, exist_ok=True)
+            folder = operator.resume(Path(resume or "").name)
+        name = folder.name
         say(f"{name} waits for its turn; what it answers is in {folder}. To end it: parley stop.")
         seen: dict[str, list[int]] = {}
         while (state := operator.ended(name, folder, seen)) is None:

@@ -1,6 +1,6 @@
 """The folders of a deployment, checked by everyone before each start (`making` makes them).
 
-    DIR/authority/        ca.crt, ca.key     stays with the operator, best offline
+    DIR/authority/        ca.crt, ca.key, deployment.toml    stays with the operator, best offline
     DIR/server/           ca.crt, server.pem, server.key, server.toml, deployment.toml, runs/,
                           operator.key, operator.pem (for commands on the server's machine)
     DIR/operator/         ca.crt, deployment.toml, operator.key, operator.pem (from another machine)

@@ -22,6 +22,7 @@ from parley.client.party.storage import Keeper
 from parley.deploy.folders import DeployError, carried_by_flower, own_entry, private_keys
 from parley.deploy.pki import certificate_days, check_client_pair, check_server_certificate
 from parley.deploy.private_files import check_private
+from parley.deploy.processes import ProcessError
 from parley.deploy.reaching import check_reachable
 from parley.deploy.stream.caller import check_known
 from parley.errors import exit_status
@@ -34,11 +35,19 @@ __all__ = ["Item", "check_items"]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One item: what was checked, what was found, and the exit status where it is wrong."""
+    """One item of a check.
+
+    Attributes:
+        what: was checked.
+        said: what was found.
+        status: the exit status where it is wrong.
+        waits: it may come right by itself, and a party that starts waits for that.
+    """
 
     what: str
     said: str
     status: int = 0
+    waits: bool = False
 
     @property
     def line(self) -> str:
@@ -120,7 +129,9 @@ def _item(what: str, check: Callable[[], str]) -> Item:
         status = exit_status(error)
         if status is None:
             raise
-        return Item(what=what, said=str(error), status=status)
+        # No answer of a server; one that refuses, or is another's, is told apart from that.
+        waits = isinstance(error, ProcessError)
+        return Item(what=what, said=str(error), status=status, waits=waits)
 
 
 def _keys(folder: Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import os
 import pickle
 from collections.abc import Callable
 from functools import cache
@@ -25,14 +24,19 @@ __all__ = ["ShardWorker", "packed", "this_parley"]
 @cache
 def this_parley() -> str:
     """The version, and a digest of the sources that are imported here, whatever it says."""
-    home = Path(__file__).parents[1]
-    # In a checkout the packages below parley are links.
-    walked = os.walk(home, followlinks=True)
-    paths = [Path(at) / name for at, _, names in walked for name in names if name.endswith(".py")]
+    # In a checkout five packages lie beside this one; an install puts them below it.
+    homes = {"": Path(__file__).parents[1]}
+    for name in ("client", "privacy", "secure_agg", "server", "simulations"):
+        homes[name] = Path(importlib.import_module(f"parley.{name}").__path__[0])
+    sources = {
+        str(Path(name, path.relative_to(home))): path
+        for name, home in homes.items()
+        for path in home.rglob("*.py")
+    }
     digest = hashlib.sha256()
-    for path in sorted(paths):
+    for name, path in sorted(sources.items()):
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(home)} {len(content)} ".encode() + content)
+        digest.update(f"{name} {len(content)} ".encode() + content)
     return f"{__version__} sources {digest.hexdigest()[:12]}"
 
 

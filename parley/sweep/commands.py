@@ -87,17 +87,14 @@ def compare(
 ) -> None:
     """Show runs side by side: the keys in which their jobs differ, and what each came to."""
     from rich.console import Console  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-    from rich.table import Table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
     from rich.text import Text  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
     from parley.sweep.comparison import compared  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.tables import plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", style="dim")
-    for run in runs:
-        table.add_column(Text(run.name), overflow="fold")
+    table = plain_table("", *(Text(run.name) for run in runs))
     for name, values in compared(runs):
-        table.add_row(name, *map(Text, values))
+        table.add_row(Text(name, style="dim"), *map(Text, values))
     Console(highlight=False, markup=False).print(table)
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
     if out is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError
+from parley.terminal.tables import plain_table
 
 __all__ = [
     "LedgerContent",
@@ -119,13 +121,23 @@ def print_ledger(content: LedgerContent) -> None:
             if (raised["dataset"], raised["unit"]) == (budget.name, str(budget.unit)):
                 to = words.allowed(raised["epsilon"], raised["delta"])
                 console.print(f"  raised to {to} at {raised['at']}: {raised['reason']}")
-    table = Table(box=None)
-    for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
-        table.add_column(name)
-    for recorded in content.entries[-_LAST_ENTRIES:]:
+    if len(content.entries) > _LAST_ENTRIES:
+        console.print(
+            f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
+        )
+    for run, entries in groupby(content.entries[-_LAST_ENTRIES:], lambda each: each.entry.run_id):
+        # A whole line: it is there to be copied.
+        console.print(run, soft_wrap=True)
+        console.print(_releases(entries))
+    _print_accounts(console, content.entries[-_LAST_ENTRIES:])
+
+
+def _releases(entries: Iterable[RecordedEntry]) -> Table:
+    """One run's releases, one after another."""
+    table = plain_table("party", "release", "unit", "state", "law", "ρ", "survivors")
+    for recorded in entries:
         entry = recorded.entry
         table.add_row(
-            entry.run_id,
             entry.party,
             str(entry.index),
             entry.facts["unit"],
@@ -134,12 +146,7 @@ def print_ledger(content: LedgerContent) -> None:
             shown_up(round_up(entry.event.exact_rho), 4),
             str((recorded.outcome or {}).get("survivors", "–")),
         )
-    if len(content.entries) > _LAST_ENTRIES:
-        console.print(
-            f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
-        )
-    console.print(table)
-    _print_accounts(console, content.entries[-_LAST_ENTRIES:])
+    return table
 
 
 def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:

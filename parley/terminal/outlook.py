@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.accounting.rounding import shown_up
@@ -15,6 +14,7 @@ from parley.server.records import result_words, words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.points import point_words
 from parley.server.records.synthetic_words import release_ahead
+from parley.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from parley.server.records.outlook import (
@@ -167,7 +167,7 @@ def _print_training(console: Console, outlook: Outlook, steps: DpSgdOutlook) -> 
 
 
 def _print_offers(console: Console, title: str, offers: Mapping[str, Offer]) -> None:
-    table = _table(title, "", "scale", "E‖noise‖ a round", "ε charged", "by")
+    table = plain_table("", "scale", "E‖noise‖ a round", "ε charged", "by", left=1, title=title)
     for name, offer in offers.items():
         if offer.refused is not None:
             table.add_row(name, "[dim]refused[/dim]", "", "", "")
@@ -189,7 +189,7 @@ def _print_offers(console: Console, title: str, offers: Mapping[str, Offer]) -> 
 def _print_rounds(console: Console, rounds: Sequence[AfterRound], scope: str = "") -> None:
     conversions = list(rounds[-1].epsilon)
     names = ("round", "ρ (zCDP)", *conversions, "charged")
-    table = _table(f"ε after each round{scope}", *names, left=0)
+    table = plain_table(*names, left=0, title=f"ε after each round{scope}")
     step = max(1, len(rounds) // 10)
     shown = [row for row in rounds if row.round % step == 0 or row.round == 1]
     if shown[-1] is not rounds[-1]:
@@ -209,7 +209,7 @@ def _print_alternatives(
     console: Console, rows: Iterable[Alternative], own: tuple[int, int]
 ) -> None:
     names = ("parties", "records each", "Δ₂", "scale", "E‖noise‖")
-    table = _table("Other federations (same job)", *names, left=0)
+    table = plain_table(*names, left=0, title="Other federations (same job)")
     for row in rows:
         table.add_row(
             f"{row.parties:,}",
@@ -218,11 +218,3 @@ def _print_alternatives(
             style="bold" if (row.parties, row.min_records) == own else None,
         )
     console.print(table)
-
-
-def _table(title: str, *names: str, left: int = 1) -> Table:
-    """A plain table; the first `left` columns hold words, the others numbers."""
-    table = Table(title=title, title_justify="left", box=None)
-    for at, name in enumerate(names):
-        table.add_column(name, justify="left" if at < left else "right")
-    return table

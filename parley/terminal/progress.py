@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from parley.client.algorithms.registry import kind_of
+from parley.client.algorithms.registry import title_of
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.records import words
 
@@ -79,7 +79,7 @@ class RunDisplay:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Shows what is about to happen."""
         self._folder = folder
-        own, title = plan.primary, escape(kind_of(job.algorithm.kind).title)
+        own, title = plan.primary, escape(title_of(job.algorithm.kind))
         self._scopes = [words.scope(of) for of in plan.guarantees]
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(

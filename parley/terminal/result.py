@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from parley.server.records import result_words, words
 from parley.server.records.numerals import number
 from parley.server.records.synthetic_words import table_measured, table_said
+from parley.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from parley.server.records.guarantee_summary import GuaranteeSummary
@@ -28,12 +28,12 @@ def print_result(result: Run) -> None:
     if summary.status != "complete":
         console.print(result_words.status(summary), style="yellow")
     _print_measured(console, summary)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in (*_rows(summary), ("run folder", str(result.folder))):
-        table.add_row(name, Text(value, style="bold" if name == "spent" else ""))
+    table = plain_table("", "", header=False)
+    for name, value in _rows(summary):
+        table.add_row(Text(name, style="dim"), Text(value, style="bold" if name == "spent" else ""))
     console.print(table)
+    # A whole line, which a terminal breaks only to the eye: it is there to be copied.
+    console.print(f"run folder  {result.folder}", soft_wrap=True)
     for line in summary.advice:
         console.print(f"→ {line}")
 
@@ -43,9 +43,7 @@ def _print_measured(console: Console, summary: RunSummary) -> None:
     rows = result_words.measured(summary) + result_words.judged(summary) + table_measured(summary)
     if not rows:
         return
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-    for title in ("", "private", "non-private"):
-        table.add_column(title, justify="left" if not title else "right")
+    table = plain_table("", "private", "non-private", left=1)
     for row in rows:
         table.add_row(f"{row.name} *", row.private, row.non_private)
     console.print(table)

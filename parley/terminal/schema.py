@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from parley.client.data.schema_inference import InferredSchema
 from parley.client.data.sniffing import SEPARATORS
+from parley.terminal.tables import plain_table
 
 __all__ = ["print_reading"]
 
@@ -25,9 +25,7 @@ def print_reading(inferred: InferredSchema) -> None:
     if "decimal" in inferred.file:
         written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
     console.print(f"{inferred.records} records · {escape(' · '.join(written))}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("column", "read as", "why, and what to look at"):
-        table.add_column(heading, overflow="fold")
+    table = plain_table("column", "read as", "why, and what to look at")
     for column in inferred.columns:
         kind = str(column.entry["kind"])
         style = {"ignore": "yellow", "label": "bold"}.get(kind, "")

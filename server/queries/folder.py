@@ -1,9 +1,8 @@
 """A session's folder: what was agreed on at its start, every answer, and the ledger.
 
 `session.json` holds the settings that a session goes on with, `schema.toml` the columns,
-`answers.jsonl` one line a release. An answer is committed to the ledger before its line is written
-here, with a checkpoint of all lines that the disk may not have yet: a session that is killed
-between the two, or whose machine loses power, finds them there.
+`answers.jsonl` one line a release. An answer is committed to the ledger, with its line as the
+checkpoint, before that is written here: a session that is killed between the two finds it there.
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ from parley.server.records.run_folder import RunFolderError
 
 __all__ = ["SessionFolder"]
 
-_MOST_UNSYNCED = 8 << 10
-"""Bytes of answers that wait for the disk: each of them goes into the ledger with every commit."""
-
 
 class SessionFolder:
     """One session's folder.
@@ -34,12 +30,10 @@ class SessionFolder:
         path: the folder.
         run_id: the session's name in the ledgers.
         settings: what it was begun with, plain JSON values.
-        unsynced: the last lines of the answers, which the disk may not have yet.
     """
 
     def __init__(self, path: Path, run_id: str, settings: Mapping[str, Any]) -> None:
         self.path, self.run_id, self.settings = path, run_id, settings
-        self.unsynced = list[str]()
 
     @classmethod
     def create(cls, out: Path | None, settings: Mapping[str, Any], *, schema: str) -> SessionFolder:
@@ -113,10 +107,7 @@ class SessionFolder:
         found: list[dict[str, Any]] = []
         if not path.exists():
             return found
-        with path.open("rb") as file:
-            os.fsync(file.fileno())  # the session before may not have waited for the disk
-            text = file.read().decode("utf-8", "replace")
-        for line in text.split("\n")[:-1]:
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
             try:
                 found.append(strict_json(line))
             except ValueError:
@@ -124,14 +115,11 @@ class SessionFolder:
         return found
 
     def append(self, line: str) -> None:
-        """Writes one more answer; every few of them, to the disk."""
-        self.unsynced.append(line)
+        """Writes one more answer, to the disk."""
         with (self.path / "answers.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-            if sum(map(len, self.unsynced)) > _MOST_UNSYNCED:
-                file.flush()
-                os.fsync(file.fileno())
-                self.unsynced = []
+            file.flush()
+            os.fsync(file.fileno())
 
     def rewrite(self, lines: list[str]) -> None:
         """Writes all answers anew, whole or not at all."""

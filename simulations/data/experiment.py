@@ -76,13 +76,15 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
         test_rows = prepared_rows(raw, intercept=intercept, order=test)
     else:
         test_rows = prepared_rows(_raw_test(job, features, held), intercept=intercept)
-    order = np.concatenate(parties)
+    order, sizes = np.concatenate(parties), np.array([len(own) for own in parties])
+    del parties  # of a million parties some hundred MiB
+    room = None if features else records.room
     return PreparedData(
-        rows=prepared_rows(raw, intercept=intercept, order=order),
+        rows=prepared_rows(raw, intercept=intercept, order=order, room=room),
         labels=records.labels[order],
         test_rows=test_rows,
         test_labels=records.labels[test] if held is None else held.labels,
-        sizes=np.array([len(own) for own in parties]),
+        sizes=sizes,
         classes=classes,
         fingerprint=fingerprint,
         contents=contents,

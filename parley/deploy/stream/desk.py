@@ -167,6 +167,7 @@ class Desk:
             "by": run.by,
             "board": board if run.state in OPEN else {},
             "refused": board.get("refused", {}),
+            "reason": run.reason,
         }
 
     def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:

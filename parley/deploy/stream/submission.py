@@ -39,15 +39,12 @@ def submit_job(
     with Operator(operator_home(to)) as operator:
         if resume is None:
             own, schema = _with_schema(anchored(load_job(job, overrides=sets)))
-            name = str(operator.ask("submit", job=render_job(own), **schema)["run"])
+            folder = operator.begin("submit", job=render_job(own), **schema)
         else:
-            name = Path(resume).name
-            operator.ask("resume", run=name)
-        folder = operator.folder(name, at=Path("runs") / name)
+            folder = operator.resume(Path(resume).name)
+        name = folder.name
         seen: dict[str, list[int]] = {}
-        if operator.home.runs is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            operator.ended(name, folder, seen)
+        operator.ended(name, folder, seen)
         loaded = load_job(folder / "job.toml")
 
         def ended() -> str | None:
@@ -90,7 +87,7 @@ def look(folder: Path) -> Standing:
                 name=run["name"],
                 state=run["state"],
                 board=run["board"],
-                notes=counted(run["refused"]),
+                notes=(*counted(run["refused"]), *filter(None, [run.get("reason")])),
             )
             for run in said["runs"]
         ),

@@ -143,6 +143,7 @@ def test_a_missing_server_hides_nothing_about_the_folder(north):
         "contributions": 0,
         "server": 1,
     }
+    assert [what for what, item in found.items() if item.waits] == ["server"]
 
 
 def spoil_key(north):
