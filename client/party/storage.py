@@ -188,7 +188,7 @@ class Keeper:
 
     def failures(self) -> dict[str, str]:
         """Of the last contributions: file → what went wrong with one, for the owner alone."""
-        found = {}
+        found: dict[str, str] = {}
         for file in sorted(self._state.glob("release-*")):
             with suppress(WireError):
                 note = b"".join(decode_frame(file.read_bytes()).blobs[:-1]).decode("ascii").strip()

@@ -340,7 +340,7 @@ class PartyCohort:
                 f"{heard}: {len(others)} opened this round's release before, in a sum over other "
                 "parties, and the difference would be the contributions of a few. Go on with the "
                 "run when the same parties are there as then, or start the job as a new run: that "
-                "is a release of its own, which every party charges by itself."
+                "is another release, which every party charges by itself."
             )
 
     def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
