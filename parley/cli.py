@@ -332,7 +332,7 @@ def _status(error: Exception) -> int | None:
     if isinstance(error, click.Abort):
         if error.__context__ is not None:
             typer.echo(err=True)  # the question's line has no end
-        _fail(*_UNANSWERED[type(error.__context__)])
+        _fail(*_UNANSWERED.get(type(error.__context__), _UNANSWERED[type(None)]))
     return exit_status(error)
 
 

@@ -14,8 +14,8 @@ import click
 
 __all__ = ["suggest"]
 
-_NEAR = 0.75
-"""How alike words are of which one may be the other, misspelt: not train and twin (.67)."""
+_NEAR = 0.65
+"""How alike words are of which one may be the other, misspelt: rnu and run, not epsilon and json."""
 
 _COMMANDS = {
     "client": "party",
@@ -44,8 +44,10 @@ def suggest(error: click.UsageError) -> None:
     command: Any = getattr(error.ctx, "command", None)
     if isinstance(error, click.NoSuchOption):
         options = [name for each in getattr(command, "params", ()) for name in each.opts]
-        keys = _keys(error.option_name.lstrip("-")) if "--set" in options else []
-        meant = keys or _near(error.option_name, options)
+        word = error.option_name.lstrip("-")
+        keys = _keys(word) if "--set" in options else []
+        near = _near(word, [name[2:] for name in options if name.startswith("--")])
+        meant = keys or [f"--{name}" for name in near]
     else:  # of versions of click that have an error for a command
         word = str(getattr(error, "command_name", ""))
         known = [_COMMANDS[word]] if word in _COMMANDS else []

@@ -52,14 +52,6 @@ MEANINGS = {
 }
 """What a reason class may mean; each is about public facts and the party's own policy."""
 
-_REMEDIES = {
-    "other-survivors": "Two sums of the same values over different parties would tell their "
-    "difference. Let the same parties take part as before, or learn something else; or the owners "
-    "of those who declined set insist-on-one-list = false in party.toml, which trusts the server "
-    "not to subtract.",
-}
-"""What to do about a reason class, where its meaning does not say so."""
-
 _LOST = {"declined", "failed"}
 
 
@@ -97,9 +89,7 @@ def refusals(run: Path, job: Job) -> list[str]:
             + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
             + f"; its owner finds the cause in {party['name']}'s party.log."
         )
-    reasons = {party["reason"] for party in lost}
-    lines += [remedy for reason, remedy in _REMEDIES.items() if reason in reasons]
-    if ":" in job.model.kind and "model" in reasons:
+    if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
         name = public_name(job.model.kind)
         lines.append(
             "A party never runs a server's code. Its owner puts a file that it has read beside the "
