@@ -160,7 +160,7 @@ class Port:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
     async def _hello(self, _requests: Any, context: Any) -> bytes:
-        """What a party asks to know whether it is known; what it says is not read."""
+        """Whether a party is known, for one that asks; what else it says is not read."""
         index = await self._admitted(context)
         return self.deployment.parties[index].name.encode()
 
