@@ -20,6 +20,7 @@ import typer
 from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
+from parley.client.contract.printable import guard_streams
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
@@ -29,7 +30,6 @@ from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.suggestions import suggest
 from parley.sweep.commands import add_sweep_commands
-from parley.terminal.printable import printable
 from parley.twin import add_twin_command
 from parley.version import __version__
 
@@ -293,6 +293,7 @@ def main() -> NoReturn:
         # A terminal that cannot show ε shows something else, and the run goes on.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    guard_streams()
     signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False)
@@ -348,5 +349,5 @@ _UNANSWERED: dict[type, tuple[str, int]] = {
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"parley: {printable(message)}", err=True)
+    typer.echo(f"parley: {message}", err=True)
     sys.exit(code)

@@ -15,7 +15,7 @@ import click
 __all__ = ["suggest"]
 
 _NEAR = 0.65
-"""How alike words are of which one is the other, misspelt: rnu and run, not epsilon and json."""
+"""How alike two words are of which one may be the other, misspelt: rnu and run."""
 
 _COMMANDS = {
     "client": "party",

@@ -195,21 +195,7 @@ def load_holding(
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared:
-        rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
-        _check_size(dataset, len(rows), path)
-        width = rows.shape[1] - intercept
-        facts = f"prepared: {width} features, {dataset.classes} classes"
-        return Holding(
-            rows=rows,
-            labels=labels,
-            features=width,
-            classes=dataset.classes,
-            fingerprint=fingerprint,
-            schema=hashlib.sha256(facts.encode()).hexdigest(),
-            contents=str(of_rows(rows, labels)),
-            map=dataset.map,
-            private_sizes=dataset.private_sizes,
-        )
+        return _of_prepared(dataset, path, fingerprint, intercept=intercept)
     try:
         schema = load_schema(folder / dataset.data_schema)
     except SchemaError as error:
@@ -238,6 +224,25 @@ def load_holding(
         schema=schema.digest,
         contents="" if records.contents is None else str(records.contents),
         map="" if features is None else features.digest,
+        private_sizes=dataset.private_sizes,
+    )
+
+
+def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: bool) -> Holding:
+    """Rows that their owner prepared; raises as `load_holding`."""
+    rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
+    _check_size(dataset, len(rows), path)
+    width = rows.shape[1] - intercept
+    facts = f"prepared: {width} features, {dataset.classes} classes"
+    return Holding(
+        rows=rows,
+        labels=labels,
+        features=width,
+        classes=dataset.classes,
+        fingerprint=fingerprint,
+        schema=hashlib.sha256(facts.encode()).hexdigest(),
+        contents=str(of_rows(rows, labels)),
+        map=dataset.map,
         private_sizes=dataset.private_sizes,
     )
 

@@ -9,7 +9,7 @@ sum be opened; another list for the same release is refused.
 
 **A release is known by its name, never by what is in it.** A refusal that compared values would
 tell whether two un-noised vectors are equal. Nor is it needed: another release, of whatever values,
-is charged by itself in every party's ledger and has noise of its own, so that a sum of it over
+is charged by itself in every party's ledger and has its own noise, so that a sum of it over
 another list is covered by its own guarantee, and both by their composition. By noise point:
 
 - share: every release that is charged draws fresh shares from the party's entropy, and a vector is
@@ -81,7 +81,7 @@ class Openings:
             raise OpenedOtherwise(
                 "Expected the parties that this release was summed with before, got others: the "
                 "difference of the two sums would be the contributions of a few. A new run of the "
-                "job, or its next round, is a release of its own and is charged by itself."
+                "job, or its next round, is another release and is charged by itself."
             )
 
     def keep(self, release: bytes, listed: bytes) -> None:

@@ -19,7 +19,9 @@ class Parties(Section):
     min_records: int | Auto = Field(
         "auto",
         description="Public lower bound on every party's number of records; it sets the noise. "
-        "A smaller party is refused. auto: the smallest party of this simulation.",
+        "A smaller party is refused. Where sizes are private (unit party or both, or "
+        "add-or-remove-one) it bounds none: a public number that stands for them. auto: the "
+        "smallest party of this simulation.",
     )
     weights: Literal["uniform", "size"] = Field(
         "uniform",

@@ -33,7 +33,6 @@ class PartyStatus(StrEnum):
     UNMASKED = "unmasked"
     DECLINED = "declined"
     DROPPED = "dropped"
-    FAILED = "failed"
 
 
 class PartyBoard:

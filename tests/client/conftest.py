@@ -286,7 +286,7 @@ def ok(frame):
 def reason(frame):
     """Why an answer is not ok; that it says nothing else."""
     assert set(frame.head) == {"version", "status", "reason"}
-    assert frame.head["status"] in ("refused", "failed")
+    assert frame.head["status"] == "refused"
     assert frame.blobs == ()
     return frame.head["reason"]
 

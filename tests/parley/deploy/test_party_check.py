@@ -238,7 +238,7 @@ def test_the_command_prints_every_item_and_its_status_is_the_worst(north):
     )
     assert done.exit_code == 1
     lines = done.output.splitlines()
-    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 6 + ["NOT"]
+    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 7 + ["NOT"]
     assert "Cannot reach the server" in lines[-1]
     (north / "party.toml").unlink()
     done = CliRunner().invoke(

@@ -150,3 +150,11 @@ def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon
     scene.policy(0, data={name: changed})
     scene.run()
     assert scene.lines()[0]["reasons"] == {why: 1}
+
+
+@pytest.mark.parametrize("unit", ["party", "both"])
+def test_a_job_that_hides_parties_names_a_public_number_and_asks_nobody_for_theirs(tmp_path, unit):
+    scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}"))
+    with pytest.raises(JobError, match=r"parties.min-records, a public number"):
+        scene.run()
+    assert scene.transport.exchanges == []
