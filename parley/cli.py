@@ -20,6 +20,7 @@ import typer
 from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
+from parley.client.contract.printable import guard_streams
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
@@ -29,7 +30,6 @@ from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.suggestions import suggest
 from parley.sweep.commands import add_sweep_commands
-from parley.terminal.printable import printable
 from parley.twin import add_twin_command
 from parley.version import __version__
 
@@ -293,6 +293,7 @@ def main() -> NoReturn:
         # A terminal that cannot show ε shows something else, and the run goes on.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    guard_streams()
     signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False)
@@ -324,19 +325,19 @@ def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
 
     if isinstance(error, click.ClickException):
-        suggest(error)
+        if isinstance(error, click.UsageError):
+            suggest(error)
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
-        cause = type(error.__context__)
-        if cause in _UNANSWERED:
+        if error.__context__ is not None:
             typer.echo(err=True)  # the question's line has no end
-        _fail(*_UNANSWERED.get(cause, _NO))
+        _fail(*_UNANSWERED.get(type(error.__context__), _UNANSWERED[type(None)]))
     return exit_status(error)
 
 
-_NO = ("the answer was no; nothing was changed.", 1)
-_UNANSWERED = {
+_UNANSWERED: dict[type, tuple[str, int]] = {
+    type(None): ("the answer was no; nothing was changed.", 1),
     KeyboardInterrupt: ("interrupted.", 130),
     EOFError: (
         "Expected an answer to the question, got the end of the input; nothing was changed. "
@@ -348,5 +349,5 @@ _UNANSWERED = {
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"parley: {printable(message)}", err=True)
+    typer.echo(f"parley: {message}", err=True)
     sys.exit(code)

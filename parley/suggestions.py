@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
 __all__ = ["suggest"]
 
-_NEAR = 0.75
-"""How alike words are of which one may be the other, misspelt: not train and twin (.67)."""
+_NEAR = 0.65
+"""How alike two words are of which one may be the other, misspelt: rnu and run."""
 
 _COMMANDS = {
     "client": "party",
@@ -38,17 +39,20 @@ _KEYS = {
 }
 
 
-def suggest(error: click.ClickException) -> None:
+def suggest(error: click.UsageError) -> None:
     """Puts what was meant, or nothing, in the place of click's own suggestions."""
-    # Earlier versions of click have no class for a command, and suggest none.
-    if isinstance(error, getattr(click.exceptions, "NoSuchCommand", ())):
-        known = getattr(getattr(error.ctx, "command", None), "commands", ())
-        meant = _COMMANDS.get(error.command_name)
-        error.possibilities = [meant] if meant else _near(error.command_name, known)
-    elif isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        options = [name for each in error.ctx.command.params for name in each.opts]
-        keys = _keys(error.option_name.lstrip("-")) if "--set" in options else []
-        error.possibilities = keys or _near(error.option_name, options)
+    command: Any = getattr(error.ctx, "command", None)
+    if isinstance(error, click.NoSuchOption):
+        options = [name for each in getattr(command, "params", ()) for name in each.opts]
+        word = error.option_name.lstrip("-")
+        keys = _keys(word) if "--set" in options else []
+        near = _near(word, [name[2:] for name in options if name.startswith("--")])
+        meant = keys or [f"--{name}" for name in near]
+    else:  # of versions of click that have an error for a command
+        word = str(getattr(error, "command_name", ""))
+        known = [_COMMANDS[word]] if word in _COMMANDS else []
+        meant = known or _near(word, getattr(command, "commands", ()))
+    vars(error).update(possibilities=meant)
 
 
 def _near(word: str, known: Iterable[str]) -> list[str]:

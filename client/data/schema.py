@@ -47,6 +47,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from parley.client.contract import toml_text
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.columns import (
     ArrayColumn,
@@ -65,6 +66,9 @@ FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
 
 _SHRINK = 1 - 1e-12
 """Keeps ‖x‖₂ ≤ 1 after the rounding of the division, for up to ~4000 features."""
+
+_SHORTEST = 1e-150
+"""Norm from which on `unit` divides a row by it."""
 
 _UNSCALED: str = "none"
 """Not to be had from a file: no row that is learned from is longer than 1."""
@@ -227,7 +231,8 @@ class Schema(SchemaPart):
             rows *= self.row_scale * _SHRINK
             return rows
         norms = np.sqrt(np.einsum("np,np->n", rows, rows))
-        least = 1.0 if self.scaling == "record" else np.finfo(np.float64).tiny
+        # Squares of shorter rows lose digits (subnormal numbers), and with them the bound of 1.
+        least = 1.0 if self.scaling == "record" else _SHORTEST
         long = norms >= least
         rows[long] *= (_SHRINK / norms[long])[:, None]
         return rows
@@ -256,7 +261,7 @@ def load_schema(path: str | Path) -> Schema:
         SchemaError: no such file, or as `Schema.from_toml`.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SchemaError(f"{path}: Expected a schema file (TOML, UTF-8), got: {error}.") from error
     return Schema.from_toml(text, source=str(path))

@@ -24,7 +24,7 @@ __all__ = ["mapped", "prepared_rows"]
 _PIECE = 4096
 """Rows prepared at a time, so that they stay in cache."""
 
-_COLUMNS = 4
+_COLUMNS = 2
 """Columns put into another order at a time, of all rows."""
 
 

@@ -180,7 +180,7 @@ def load_holding(
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
-        secret: of the party, by which it chooses among a person's records.
+        secret: of the party, by which it chooses among a person's records and names files.
 
     Raises:
         Declined: data-unreadable; model, where the label has no such reading or the map takes no
@@ -213,7 +213,15 @@ def load_holding(
     if features is not None:
         cells = records.features
         raw = _features_of(
-            cells, features, schema, path, fingerprint, folder=folder, slowest=slowest_ms, most=most
+            cells,
+            features,
+            schema,
+            path,
+            folder=folder,
+            slowest=slowest_ms,
+            most=most,
+            # Files of features are named by it: no name of a file is a digest of records alone.
+            fingerprint=hashlib.blake2b(fingerprint.encode(), key=secret).hexdigest(),
         )
     return Holding(
         rows=prepared_rows(raw, intercept=intercept),
@@ -229,7 +237,7 @@ def load_holding(
 
 
 def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: bool) -> Holding:
-    """Rows as a launcher wrote them."""
+    """Rows that their owner prepared; raises as `load_holding`."""
     rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
     _check_size(dataset, len(rows), path)
     width = rows.shape[1] - intercept
@@ -265,11 +273,11 @@ def _features_of(
     features: FeatureMap,
     schema: Schema,
     path: Path,
-    fingerprint: str,
     *,
     folder: Path,
     slowest: float,
     most: int,
+    fingerprint: str,
 ) -> NDArray[np.float32]:
     """`[N, q]` of `[N, p]` cells, N ≤ `most` as is publicly known; raises as `load_holding`."""
     room = room_for(schema.file.max_gib)

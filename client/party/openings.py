@@ -9,7 +9,7 @@ sum be opened; another list for the same release is refused.
 
 **A release is known by its name, never by what is in it.** A refusal that compared values would
 tell whether two un-noised vectors are equal. Nor is it needed: another release, of whatever values,
-is charged by itself in every party's ledger and has fresh noise, so that a sum of it over
+is charged by itself in every party's ledger and has its own noise, so that a sum of it over
 another list is covered by its own guarantee, and both by their composition. By noise point:
 
 - share: every release that is charged draws fresh shares from the party's entropy, and a vector is

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import (
     Declined,
     Frame,
@@ -187,7 +188,7 @@ class Keeper:
 
     def failures(self) -> dict[str, str]:
         """Of the last contributions: file → what went wrong with one, for the owner alone."""
-        found = dict[str, str]()
+        found: dict[str, str] = {}
         for file in sorted(self._state.glob("release-*")):
             with suppress(WireError):
                 note = b"".join(decode_frame(file.read_bytes()).blobs[:-1]).decode("ascii").strip()
@@ -216,8 +217,7 @@ class Keeper:
             os.replace(path, path.with_name("party.log.1"))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # A server's words may be in it: no new lines, nothing that a terminal would obey.
-        said = "".join(c if c.isprintable() else " " for c in line)
-        text = f"{stamp} {' '.join(said.split())}\n".encode("utf-8", errors="replace")
+        text = f"{stamp} {one_line(' '.join(line.split()))}\n".encode("utf-8", errors="replace")
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(text)

@@ -294,7 +294,7 @@ class Groups:
 
 
 def key_of(column: str) -> str:
-    """What a column is called in an answer, which has other parts beside it.
+    """What a column is called in an answer, which has its own parts.
 
     >>> key_of("ward"), key_of("value")
     ('ward', 'value (column)')

@@ -73,8 +73,8 @@ def lloyd(
         )
         answers.append(session.ask(query, epsilon=each, law="laplace"))
         table = answers[-1].table
-        centres = [np.asarray(table[key_of(name)]) for name in columns]
-        points = _scaled(session.schema, columns, np.stack(centres, axis=1))
+        found = [np.asarray(table[key_of(name)]) for name in columns]
+        points = _scaled(session.schema, columns, np.stack(found, axis=1))
     return tuple(answers)
 
 

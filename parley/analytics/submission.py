@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.asked import Submission
+from parley.client.contract.file_reading import LARGEST_LOG, text_of
 from parley.client.contract.protocol import strict_json
 from parley.deploy.follow import RunStopped, raise_remote
 from parley.deploy.processes import ProcessError
@@ -47,7 +48,7 @@ def submit_queries(
     if state == "stopped":
         raise RunStopped
     try:
-        answered: dict[str, Any] = strict_json((folder / ANSWERS).read_text(encoding="utf-8"))
+        answered: dict[str, Any] = strict_json(text_of(folder / ANSWERS, largest=LARGEST_LOG))
     except (OSError, ValueError) as error:
         raise ProcessError(
             f"The queries ended ({state}) without answers; the server's log says why."

@@ -6,17 +6,19 @@ mean is public; which of it is true is in that party's own `party.log`, for its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.model_names import public_name
+from parley.client.contract.printable import one_line
+from parley.client.contract.protocol import strict_json
 from parley.privacy.accounting.rounding import as_written
 from parley.server.jobs.job import Job
 from parley.server.rounds.inspection import served_name
 
-__all__ = ["MEANINGS", "asked", "board_of", "counted", "refusals"]
+__all__ = ["MEANINGS", "asked", "board_from", "board_of", "counted", "refusals"]
 
 MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
@@ -49,14 +51,6 @@ MEANINGS = {
     "error": "something failed on its machine",
 }
 """What a reason class may mean; each is about public facts and the party's own policy."""
-
-_REMEDIES = {
-    "other-survivors": "Two sums of the same values over different parties would tell their "
-    "difference. Let the same parties take part as before, or learn something else; or the owners "
-    "of those who declined set insist-on-one-list = false in party.toml, which trusts the server "
-    "not to subtract.",
-}
-"""What to do about a reason class, where its meaning does not say so."""
 
 _LOST = {"declined", "failed"}
 
@@ -95,9 +89,7 @@ def refusals(run: Path, job: Job) -> list[str]:
             + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
             + f"; its owner finds the cause in {party['name']}'s party.log."
         )
-    reasons = {party["reason"] for party in lost}
-    lines += [remedy for reason, remedy in _REMEDIES.items() if reason in reasons]
-    if ":" in job.model.kind and "model" in reasons:
+    if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
         name = public_name(job.model.kind)
         lines.append(
             "A party never runs a server's code. Its owner puts a file that it has read beside the "
@@ -122,7 +114,26 @@ def counted(refused: Mapping[str, int]) -> tuple[str, ...]:
 def board_of(run: Path) -> dict[str, Any]:
     """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
     try:
-        board = json.loads((run / "parties.json").read_text(encoding="utf-8"))
+        return board_from(strict_json(text_of(run / "parties.json")))
     except (OSError, ValueError):
         return {}
-    return board if isinstance(board, dict) else {}
+
+
+def board_from(said: Any) -> dict[str, Any]:
+    """A board that came from elsewhere, its texts one line each; empty where it is none."""
+    if not isinstance(said, dict) or not isinstance(said.get("parties"), list):
+        return {}
+    parties, refused = said["parties"], said.get("refused", {})
+    if not all(isinstance(each, dict) for each in (refused, *parties)):
+        return {}
+    return {
+        "round": said["round"] if isinstance(said.get("round"), int) else 0,
+        "stage": one_line(str(said.get("stage", ""))),
+        "parties": [
+            {key: one_line(str(each.get(key) or "")) for key in ("name", "state", "reason")}
+            for each in parties
+        ],
+        "refused": {
+            one_line(reason): count for reason, count in refused.items() if type(count) is int
+        },
+    }

@@ -9,20 +9,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
-from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerError
+from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.replay import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import RunFolderError, ledger_of
+from parley.terminal.screen import Screen
 from parley.terminal.tables import plain_table
 
 __all__ = [
@@ -60,16 +61,13 @@ class LedgerContent:
         }
 
 
-def _locate(where: str) -> str | Path:
-    if "://" in where:
-        return where
+def _locate(where: str, named: str | None = None) -> str | Path:
     path = Path(where)
-    if not path.is_dir():
-        return path
+    if named is not None or "://" in where or not path.is_dir():
+        return named or where
     # A run names the ledger it shares in its job; without one it has its own.
-    if (path / "job.toml").exists() and (shared := load_job(path / "job.toml").privacy.ledger):
-        return shared
-    return path / "ledger.sqlite"
+    known = (path / "job.toml").exists()
+    return ledger_of(path, load_job(path / "job.toml")) if known else path / "ledger.sqlite"
 
 
 def _anchor(where: str) -> Head | None:
@@ -92,42 +90,50 @@ def read_ledger(where: str) -> LedgerContent:
 
     Raises:
         NotALedger: there is none at `where`.
+        LedgerCorrupt: it can't be read.
     """
     with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
-        return LedgerContent(
-            datasets=tuple(ledger.totals()),
-            entries=tuple(ledger.entries()),
-            raises=ledger.raises(),
-        )
+        try:
+            return LedgerContent(
+                datasets=tuple(ledger.totals()),
+                entries=tuple(ledger.entries()),
+                raises=ledger.raises(),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise LedgerCorrupt(
+                f"Expected records that can be read in {where}, got {type(error).__name__}: "
+                "`parley ledger verify` says where."
+            ) from error
 
 
 def print_ledger(content: LedgerContent) -> None:
     """A ledger: data sets with what is left, then the entries."""
-    # Names are shown as they are: nothing in a ledger is markup.
-    console = Console(highlight=False, markup=False)
+    console = Screen()
     for totals in content.datasets:
         budget, spent = totals.budget, totals.spent
         lowest = min(spent.epsilons(budget.delta).values(), default=math.inf)
         console.print(
-            Text(budget.name, style="bold"),
+            Text(one_line(budget.name), style="bold"),
             f": {spent.releases} releases, spent ε = {epsilon_text(lowest)} of "
             f"{words.allowed(budget.epsilon, budget.delta)}, {words.scope(budget)}; "
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
         for run, releases in totals.holders.items():
-            console.print(f"  {run} holds {releases} releases to come; they are not left to others")
+            console.print(
+                one_line(f"  {run} holds {releases} releases to come; they are not left to others")
+            )
         for raised in content.raises:
             if (raised["dataset"], raised["unit"]) == (budget.name, str(budget.unit)):
                 to = words.allowed(raised["epsilon"], raised["delta"])
-                console.print(f"  raised to {to} at {raised['at']}: {raised['reason']}")
+                console.print(one_line(f"  raised to {to} at {raised['at']}: {raised['reason']}"))
     if len(content.entries) > _LAST_ENTRIES:
         console.print(
             f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
         )
     for run, entries in groupby(content.entries[-_LAST_ENTRIES:], lambda each: each.entry.run_id):
         # A whole line: it is there to be copied.
-        console.print(run, soft_wrap=True)
+        console.print(one_line(run), soft_wrap=True)
         console.print(_releases(entries))
     _print_accounts(console, content.entries[-_LAST_ENTRIES:])
 
@@ -138,18 +144,18 @@ def _releases(entries: Iterable[RecordedEntry]) -> Table:
     for recorded in entries:
         entry = recorded.entry
         table.add_row(
-            entry.party,
+            one_line(entry.party),
             str(entry.index),
-            entry.facts["unit"],
+            one_line(str(entry.facts["unit"])),
             str(recorded.state),
-            entry.facts["noise_law"],
+            one_line(str(entry.facts["noise_law"])),
             shown_up(round_up(entry.event.exact_rho), 4),
-            str((recorded.outcome or {}).get("survivors", "–")),
+            one_line(str((recorded.outcome or {}).get("survivors", "–"))),
         )
     return table
 
 
-def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
+def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
     """What one release with noise in shares comes to against each adversary; equal ones once."""
     texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
@@ -162,18 +168,22 @@ def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
         if lines:
             split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
-            texts["\n".join([head, *lines])] = None
+            texts["\n".join(map(one_line, [head, *lines]))] = None
     for text in texts:
         console.print(text)
 
 
-def verify_ledger(where: str) -> tuple[list[str], int]:
+def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], int]:
     """What is wrong with a ledger, and how many entries it has.
+
+    Args:
+        where: its place, or the folder of a run, whose summary knew the log's end.
+        named: the place of a folder's ledger, where its user says it.
 
     Raises:
         NotALedger: there is none at `where`.
     """
-    with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
+    with Ledger.open(_locate(where, named), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_anchor(where))
         problems = [f"record {p.position}: {p.message}" for p in found]
         return problems, 0 if problems else len(ledger.entries())

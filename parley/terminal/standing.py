@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from parley.terminal.screen import Screen, guard_redirected
 from parley.terminal.tables import plain_table
 
 __all__ = ["RunStanding", "Standing", "watch"]
@@ -94,10 +95,11 @@ def watch(
         lost: what `look` raises where the server does not answer; it is then asked again.
         every_s: seconds between two looks.
     """
-    console = Console(highlight=False)
+    console = Screen()
     if not console.is_terminal:
         _print_changes(look, lost, every_s)
     with Live(console=console, auto_refresh=False, screen=False) as live:
+        guard_redirected()
         while True:
             try:
                 live.update(look().table(), refresh=True)

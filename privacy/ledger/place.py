@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
+from parley.privacy.ledger.foreign import Costs, check_files, check_schema
 from parley.privacy.ledger.store import Reader
 from parley.privacy.ledger.tables import create as create_tables
 from parley.privacy.ledger.tables import is_there
@@ -44,6 +45,7 @@ class Place:
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
         url = _postgresql_url(target)
+        self._costs: Costs | None = None
         if url is not None:
             self.name = _shown(url)
             self._engine = self._postgresql(url)
@@ -51,6 +53,7 @@ class Place:
             path = _path(target)
             self.name = str(path)
             _check_path(path, create=create and not read_only)
+            self._costs = Costs(path) if read_only else None
             self._engine = self._sqlite(path, create=create and not read_only)
         try:
             self._prepare(create=create and not read_only)
@@ -66,6 +69,8 @@ class Place:
     def reading(self) -> Iterator[Reader]:
         """One consistent view; nothing in it blocks a writer."""
         with self._connected() as connection:
+            if self._costs is not None:
+                self._costs.begin()
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             else:
@@ -114,6 +119,9 @@ class Place:
                 check_same_thread=False,
             )
             try:
+                if self._costs is not None:  # before anything of the file is looked at
+                    self._costs.bound(connection)
+                connection.execute("PRAGMA trusted_schema=OFF")
                 connection.execute("PRAGMA synchronous=FULL")
             except sqlite3.Error:
                 connection.close()
@@ -158,6 +166,8 @@ class Place:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
         with self._connected() as connection:
             postgresql = connection.dialect.name == "postgresql"
+            if not postgresql:
+                check_schema(connection, self.name)
             if is_there(connection, self.name):
                 connection.rollback()
                 if not (self.read_only or postgresql):
@@ -230,3 +240,4 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise LedgerUnavailable(f"Expected a directory for the ledger, {path.parent} is not one.")
     if not create and not path.exists():
         raise NotALedger(f"Expected a ledger at {path}, there is none.")
+    check_files(path)

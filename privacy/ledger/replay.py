@@ -120,7 +120,7 @@ def recorded_entries(
                 entries[record.position] = reserved_entry(record)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
                 entries[record.reservation] = entries[record.reservation].settled(record)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise LedgerCorrupt(
                 f"Expected an entry in record {record.position}, it can't be read: "
                 "verify the ledger."

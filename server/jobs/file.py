@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_reading import load_toml, parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job, JobError
 
@@ -54,7 +54,7 @@ def load_job(
     tree: dict[str, Any] = {}
     if path is not None:
         try:
-            tree = parse_toml(Path(path).read_text(encoding="utf-8"))
+            tree = load_toml(Path(path))
         except OSError as error:
             raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -183,7 +183,7 @@ def _keys() -> dict[str, dict[str, FieldInfo]]:
 def render_job(job: Job, *, comments: bool = True) -> str:
     """The job as TOML with every key, each under a comment that says what it is.
 
-    >>> load_job(values=tomllib.loads(render_job(load_job()))) == load_job()
+    >>> load_job(values=parse_toml(render_job(load_job()))) == load_job()
     True
     """
     lines: list[str] = []

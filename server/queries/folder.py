@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import LARGEST_LOG, bytes_of, text_of
 from parley.client.contract.protocol import strict_json
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError
@@ -67,7 +68,7 @@ class SessionFolder:
             RunFolderError: it is none.
         """
         try:
-            settings = strict_json((path / "session.json").read_text(encoding="utf-8"))
+            settings = strict_json(text_of(path / "session.json"))
             run_id = str(settings.pop("run"))
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunFolderError(
@@ -83,7 +84,7 @@ class SessionFolder:
     @property
     def schema(self) -> str:
         """The columns, as a schema file."""
-        return (self.path / "schema.toml").read_text(encoding="utf-8")
+        return text_of(self.path / "schema.toml")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -107,7 +108,8 @@ class SessionFolder:
         found: list[dict[str, Any]] = []
         if not path.exists():
             return found
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        text = bytes_of(path, largest=LARGEST_LOG).decode("utf-8", "replace")
+        for line in text.split("\n")[:-1]:
             try:
                 found.append(strict_json(line))
             except ValueError:

@@ -256,7 +256,7 @@ def _check(job: Job, deployment: Deployment) -> None:
     if job.parties.count != count:
         raise JobError(
             f"Expected parties.count = {count}, the parties of this deployment, got "
-            f"{job.parties.count}."
+            f"{job.parties.count} (--set parties.count={count})."
         )
     if count < 2:
         raise JobError("Expected at least 2 parties to mask with each other, got 1.")

@@ -17,6 +17,8 @@ TYPED = {
     "train": "'run'",
     "infer rows.csv": "'schema infer'",
     "pln": "'plan'",
+    "rnu": "'run'",
+    "deploy init --epsilon 1": None,
     "run --jsn": "'--json'",
     "deploy add-prty": "'add-party'",
     "run --frobnicate": None,

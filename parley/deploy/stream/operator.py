@@ -127,7 +127,8 @@ class Operator:
         except ValueError as error:
             raise ProcessError(f"The server at {self.home.address} said: {error}") from error
         if "error" in said:
-            raise _error(str(said["error"]), str(said["message"]))
+            # Of several lines: none of them begins as one of ours does.
+            raise _error(str(said["error"]), str(said.get("message")).replace("\n", "\n  "))
         return said
 
     def begin(self, what: str, **more: Any) -> Path:

@@ -34,6 +34,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
 from parley.client.models.start_pages import let_go_of_start_pages
@@ -329,6 +330,7 @@ def main() -> None:
     parser.add_argument("--server")
     given = parser.parse_args()
     end_with_parent()
+    guard_streams()
     logging.basicConfig(level=logging.WARNING)
     address = given.server or load_deployment(given.folder / "deployment.toml").server_address
     attending = Attending(

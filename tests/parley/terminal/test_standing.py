@@ -86,7 +86,7 @@ def test_watching_goes_on_where_the_server_is_away_and_ends_by_an_interrupt(
 
     monkeypatch.setattr(standing, "time", SimpleNamespace(sleep=sleep))
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
-    monkeypatch.setattr(standing, "Console", lambda **_: console)
+    monkeypatch.setattr(standing, "Screen", lambda **_: console)
     with pytest.raises(KeyboardInterrupt):
         watch(look, lost=ProcessError)
     shown = console.file.getvalue() if terminal else capsys.readouterr().out

@@ -48,13 +48,6 @@ def test_an_operator_sees_who_declines_why_what_was_asked_and_where_to_look(tmp_
     assert "east failed (unheard-of)" in east
 
 
-def test_a_refused_list_of_survivors_is_told_with_what_to_do(tmp_path):
-    board(tmp_path, ("north", "declined", "other-survivors"), ("south", "online", ""))
-    *_, remedy = refusals(tmp_path, load_job())
-    for part in ("the same parties take part as before", "insist-on-one-list = false", "subtract"):
-        assert part in remedy
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{", None])
 def test_no_board_is_no_refusal(tmp_path, text):
     if text is not None:

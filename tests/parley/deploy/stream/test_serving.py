@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -16,9 +17,9 @@ from safetensors.numpy import load_file
 
 from parley.client.contract.protocol import decode_frame
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream import submission
+from parley.deploy.stream import desk, submission
 from parley.deploy.stream.attendance import Dropped
-from parley.deploy.stream.desk import _WORDS, FILES, _plain
+from parley.deploy.stream.desk import _WORDS, FILES, Desk, _plain
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
 from parley.deploy.stream.queue import Queue
@@ -225,3 +226,43 @@ def test_a_party_is_no_operator(consortium):
         pytest.raises(ProcessError, match="Expected an operator's certificate, got one for party"),
     ):
         party.ask("status")
+
+
+def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(tmp_path, monkeypatch):
+    """A text that takes its time keeps no party waiting, however long it takes."""
+    seen = {}
+
+    def note(what):
+        seen[what] = threading.get_ident()
+
+    class Questions:
+        def check(self, *_, **__):
+            note("query")
+
+    class Queued(Queue):
+        def submit(self, *_, **__):
+            note("submit")
+            return "run"
+
+        def submit_queries(self, *_, **__):
+            return "run"
+
+    class Context:
+        def __init__(self, request):
+            self.request = request
+
+        async def read(self):
+            return self.request
+
+        async def abort(self, code, details):
+            raise AssertionError(f"{code} {details}")
+
+    monkeypatch.setattr(desk, "admit_operator", lambda _pem: "operator")
+    monkeypatch.setattr(desk, "peer_certificate", lambda _context: b"")
+    read = desk.strict_json
+    monkeypatch.setattr(desk, "strict_json", lambda text: note("json") or read(text))
+    own = Desk(Queued(tmp_path), names={}, about={}, stop=print, questions=Questions())
+    for asked in ({"ask": "submit", "job": ""}, {"ask": "query", "queries": "{}"}):
+        asyncio.run(own._ask(None, Context(json.dumps(asked).encode())))
+    assert set(seen) == {"json", "submit", "query"}
+    assert threading.get_ident() not in seen.values()
