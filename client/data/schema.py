@@ -59,8 +59,6 @@ from parley.client.data.columns import (
     SchemaPart,
 )
 
-__all__ = ["COLUMN_KINDS", "FileFormat", "Scaling", "Schema", "SchemaError", "load_schema"]
-
 Scaling = Literal["record", "schema", "unit"]
 FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
 

@@ -21,16 +21,9 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    EntryState,
-    Ledger,
-    LedgerConflict,
-    RecordedEntry,
-)
-
-__all__ = ["Charge", "Receipt", "check_job", "check_room", "register", "reserve", "settle"]
-__all__ += ["spent_before"]
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState, RecordedEntry
 
 _MINT: Final = object()
 

@@ -21,12 +21,14 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
+from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows
 from parley.client.data.memory import room_for
 from parley.client.data.persons import Persons
 from parley.client.data.readers import read_arrays
-from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
+from parley.client.data.records import as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.table import DataError
 from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
@@ -34,8 +36,6 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
-
-__all__ = ["RAW_COLUMNS", "Facts", "Holding", "file_fingerprint", "load_holding"]
 
 RAW_COLUMNS = "columns"
 """The reading of no label: raw columns, for queries."""
