@@ -47,12 +47,7 @@ def answer(request: bytes, folder: Path) -> bytes:
 
 
 def failed() -> bytes:
-    """The answer of a party that could not handle a request, for a reason it keeps: a dropout.
-
-    It is not the status `failed`, which is for a computation that gave nothing releasable, and
-    ends the release.
-    """
-
+    """The answer of a party that could not handle a request, for a reason it keeps: a dropout."""
     return encode_frame(refusal(Reason.ERROR))
 
 

@@ -20,6 +20,7 @@ import typer
 from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
+from parley.client.contract.printable import guard_streams
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
@@ -27,8 +28,8 @@ from parley.prediction.commands import add_prediction_commands
 from parley.sampling import add_sampling_command
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
+from parley.suggestions import suggest
 from parley.sweep.commands import add_sweep_commands
-from parley.terminal.printable import printable
 from parley.twin import add_twin_command
 from parley.version import __version__
 
@@ -215,6 +216,14 @@ def plan(
             help="What a secure sum takes where it will run: for the hours of distributed DP-SGD.",
         ),
     ] = None,
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code",
+            help="Run the code that the job names, a loss, network, map or algorithm of your own. "
+            "Without it such a job is refused, and none of it is run.",
+        ),
+    ] = False,
 ) -> None:
     """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
 
@@ -224,7 +233,9 @@ def plan(
     from parley.planning import plan as plan_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
 
-    stated = {} if seconds_a_step is None else {"seconds_a_step": seconds_a_step}
+    stated: dict[str, Any] = {"trust_code": trust_code}
+    if seconds_a_step is not None:
+        stated["seconds_a_step"] = seconds_a_step
     outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
     if as_json:
         typer.echo(json_text(outlook.to_json()))
@@ -282,6 +293,7 @@ def main() -> NoReturn:
         # A terminal that cannot show ε shows something else, and the run goes on.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    guard_streams()
     signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False)
@@ -313,13 +325,29 @@ def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
 
     if isinstance(error, click.ClickException):
+        if isinstance(error, click.UsageError):
+            suggest(error)
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
-        return 130
+        if error.__context__ is not None:
+            typer.echo(err=True)  # the question's line has no end
+        _fail(*_UNANSWERED.get(type(error.__context__), _UNANSWERED[type(None)]))
     return exit_status(error)
 
 
+_UNANSWERED: dict[type, tuple[str, int]] = {
+    type(None): ("the answer was no; nothing was changed.", 1),
+    KeyboardInterrupt: ("interrupted.", 130),
+    EOFError: (
+        "Expected an answer to the question, got the end of the input; nothing was changed. "
+        "Answer at a terminal, or say --yes.",
+        2,
+    ),
+}
+"""Why a question that was asked has no yes, and the exit status."""
+
+
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"parley: {printable(message)}", err=True)
+    typer.echo(f"parley: {message}", err=True)
     sys.exit(code)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.records.plain_json import json_text
 
@@ -21,9 +22,14 @@ LedgerPath = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
-        help="Ledger file, postgresql:// URL, or a run's folder: the ledger that its job names, "
-        "else its own.",
+        help="Ledger file, postgresql:// URL, or a run's folder: the file that its job names, "
+        "else its own. A URL that a folder names is never connected to.",
     ),
+]
+
+Named = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="URL", help="Where the ledger of a run's folder is."),
 ]
 
 
@@ -45,14 +51,14 @@ def ledger_show(
 
 
 @ledger_app.command("verify")
-def ledger_verify(ledger: LedgerPath) -> None:
+def ledger_verify(ledger: LedgerPath, named: Named = None) -> None:
     """Check the ledger's hash chain and totals; name an entry that somebody edited."""
     from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
 
-    problems, entries = verify_ledger(ledger)
+    problems, entries = verify_ledger(ledger, named=named)
     if problems:
         for problem in problems:
-            typer.echo(f"✗ {problem}", err=True)
+            typer.echo(one_line(f"✗ {problem}"), err=True)
         raise typer.Exit(1)
     typer.echo(f"✓ {entries} entries, chain and totals intact.")
 
@@ -70,7 +76,7 @@ def ledger_free(
     from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     for dataset, releases in free_ledger(ledger, run).items():
-        typer.echo(f"{dataset}: {releases} releases given back.")
+        typer.echo(one_line(f"{dataset}: {releases} releases given back."))
 
 
 @ledger_app.command("raise")

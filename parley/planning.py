@@ -24,6 +24,7 @@ from parley.privacy.calibration.calibration import (
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.naming import code_named_by
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.planning.budgets import check_delta
 from parley.server.planning.release import (
@@ -87,22 +88,30 @@ SECONDS_A_STEP = 1.1
 """Of real processes on one machine, three parties, optimistic (docs/benchmarks.md)."""
 
 
-def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
+def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool = False) -> Outlook:
     """The outlook of a job.
 
     Args:
         job: of any kind.
         seconds_a_step: what a secure sum takes where it will run, measured or supposed: for the
             hours of distributed DP-SGD.
+        trust_code: run what the job names of code: its claim, its loss or its network is planned.
 
     Raises:
         ValueError: not seconds_a_step > 0.
-        JobError: the parties' sizes or the columns are not known without the data.
+        JobError: the parties' sizes or the columns are not known without the data; or the job names
+            code that is not trusted, none of which was run.
         NetworkError: a network that cannot be built.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
     if not 0 < seconds_a_step < math.inf:
         raise ValueError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
+    for code in () if trust_code else code_named_by(job):
+        raise JobError(
+            f"Expected --trust-code (trust_code=True) with a job that names code, got "
+            f"{code.key} = {code.value!r}, which a plan would run. Read it first; "
+            "none of it was run."
+        )
     shape = public_shape(job)
     federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parley.client.contract.model_names import public_name
-from parley.terminal.printable import printable
+from parley.client.contract.printable import one_line
 
 __all__ = ["add_sampling_command", "sample_table"]
 
@@ -92,7 +92,7 @@ def sample(
     """
     said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
     typer.echo(f"{rows:,} synthetic rows in {out}")
-    typer.echo(printable(said.get("parley.statement", "")))
+    typer.echo(one_line(said.get("parley.statement", "")))
     typer.echo("Sampling costs nothing more.")
 
 

@@ -6,8 +6,8 @@ launcher finds it.
 
 Folders come from environment variables, never from the submitter: `PARLEY_SERVER` is the
 server's folder (`deployment.toml`, `runs/`), `PARLEY_RUN` a run folder that the launcher made for
-this one run. With neither, it is `flwr run` on a simulation that nobody prepared, and the run
-config's `prepare` makes the parties.
+this one run. With neither, it is `flwr run` on a simulation that nobody prepared: the run config is
+the job, which may name neither files nor code, and the parties are made here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,8 +29,10 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fix
 
 from parley.client.app import frame_content, frame_of
 from parley.client.contract.carrier import CarrierError
+from parley.client.contract.plain_names import is_plain
 from parley.client.contract.roster import load_deployment
 from parley.server.conducting import conduct, open_run, telling
+from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.run_config import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.server.rounds.transport import LARGEST_REPLY
@@ -277,11 +278,12 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
     name = str(context.run_config.get("run-folder", ""))
     if server is None:
         job = from_run_config(context.run_config)
+        check_from_elsewhere(job)
         return RunFolder.create(job), job
     # One name, so that no submitter reaches beyond the server's own runs; and a folder that `parley
     # submit` made on this machine, because a job names files and models here: whoever only
     # reaches the port cannot bring one.
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", name):
+    if not is_plain(name):
         raise RunFolderError(
             f"Expected run-folder to be the name of a run that `parley submit` made here, got "
             f"{name!r}."
@@ -297,11 +299,10 @@ def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployme
     if server is not None:
         simulated = os.environ.get("PARLEY_SIMULATED") == "1"
         return load_deployment(server / "deployment.toml"), parties if simulated else None
-    # Simulation only: in a deployment the server's folder is set, and no name is imported.
-    module, _, function = str(context.run_config["prepare"]).partition(":")
-    prepare = getattr(importlib.import_module(module), function)
+    # Simulation only, and a room above this one, which nothing but this names.
+    prepared = importlib.import_module("parley.simulations.engine.local_parties")
     parties.mkdir(exist_ok=True)
-    return prepare(job, parties), parties.resolve()
+    return prepared.prepare_parties(job, parties), parties.resolve()
 
 
 def _environment(name: str) -> Path | None:

@@ -7,7 +7,6 @@ start, `rounds.jsonl` and `parties.json` on the way, `summary.json` or `error.js
 from __future__ import annotations
 
 import secrets
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.numpy import load_file
 
 from parley.server.jobs.file import load_job
+from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
@@ -69,9 +69,7 @@ def telling(place: Callable[[], Path | None]) -> Iterator[None]:
     except BaseException as error:
         folder = place()
         if folder is not None:
-            trace = traceback.format_exc()
-            said = {"error": _name(error), "message": str(error), "trace": trace}
-            _write(folder / "error.json", said)
+            write_error(folder, error)
         raise
 
 
@@ -127,10 +125,6 @@ def _version() -> str:
         return version("parley")
     except PackageNotFoundError:
         return ""
-
-
-def _name(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

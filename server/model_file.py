@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from parley.client.contract.file_reading import LARGEST_MODEL
+from parley.client.contract.file_reading import opened as opened_to_read
 from parley.client.contract.protocol import strict_json
 
 __all__ = [
@@ -95,6 +97,9 @@ def tensors_of(path: str | Path) -> Tensors:
 
 def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
     try:
+        opened_to_read(
+            file, largest=LARGEST_MODEL
+        ).close()  # no pipe, no more than there is room for
         with safe_open(file, framework="np") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
             return tensors, dict(opened.metadata() or {})

@@ -57,7 +57,6 @@ EXCEPTIONS = {
     "client/queries/mean.py": "counts and sums are balanced by the norm of the noise",
     "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
-    "privacy/ledger/version_1.py": "the events that version 1 had, as it wrote them",
     "server/planning/responses.py": "its law plans the one query that it is for",
     "server/records/points.py": "a noise point's words for a reader, which it may go without",
     "server/jobs/running.py": "the one line that says which engine is one process",

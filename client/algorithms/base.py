@@ -54,9 +54,11 @@ class PublicFacts:
 
     Attributes:
         parties: m.
-        min_records: public n₍₁₎.
+        min_records: public n₍₁₎, which no party has fewer records than; where sizes are private
+            (add-or-remove-one, or a guarantee of unit party) it bounds none of them.
         total_records: N; n₍₁₎·m where sizes are private.
-        max_records: the most records that a party holds; a party knows its own number alone.
+        max_records: the most records that a party holds; a party knows its own number alone, and
+            takes n₍₁₎ where that is private.
         weights: how the run weighs contributions.
     """
 

@@ -33,8 +33,17 @@ from parley.client.algorithms.own import is_own, own_kind, own_task
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
+from parley.client.contract.model_names import public_name
 
-__all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
+__all__ = [
+    "ALGORITHMS",
+    "LARGEST_MODEL",
+    "describe_task",
+    "kind_of",
+    "takes_sum",
+    "task_from",
+    "title_of",
+]
 
 
 def _marginals() -> ModuleType:
@@ -159,6 +168,11 @@ def kind_of(name: str) -> Kind:
         KeyError: neither.
     """
     return own_kind(name) if is_own(name) else ALGORITHMS[name]
+
+
+def title_of(name: str) -> str:
+    """What an algorithm is called, to be shown: one's own by its name, and nothing is imported."""
+    return ALGORITHMS[name].title if name in ALGORITHMS else public_name(name)
 
 
 def takes_sum(algorithm: FederatedAlgorithm) -> bool:

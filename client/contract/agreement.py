@@ -6,9 +6,9 @@ a server sends parties different agreements, in whatever field, their masks do n
 noise, not the sum of those that it sent the true one. The digest is computed over the fields by
 `parley.client.contract.canonical`, so that a field which is added here is bound by being added.
 
-`content()` leaves out what only names a round: run, session, number, attempt. Two rounds with one
-content ask a deterministic computation for the same vector, whatever they are called; a party
-opens it in one sum only (`parley.client.party.openings`).
+`content()` leaves out what only names a round: run, session, number, attempt. A party answers a
+round again for the same content alone. `release()` is the name of what it answers with, which is
+charged and drawn once, and opened in one sum only (`parley.client.party.openings`).
 """
 
 from __future__ import annotations
@@ -98,6 +98,12 @@ class Agreement:
         }
         plan = self.plan.for_run("").at_round(0)
         return digest(b"parley/content", canonical({**decides, "plan": plan}))
+
+    def release(self) -> bytes:
+        """32 bytes that name one secure sum of one release: its place in a party's ledger."""
+        plan = self.plan
+        name = (self.run_id, self.dataset, plan.round_number, plan.step)
+        return digest(b"parley/release", canonical(name))
 
     def head(self) -> dict[str, Any]:
         """The fields that a join request carries in its head; components travel as its blob."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.base import SampledNoise
 from parley.privacy.mechanisms.table import Mechanism
@@ -43,7 +43,7 @@ class ReleasePlan:
     Attributes:
         dimension: d of a contribution.
         lipschitz: G: no record's gradient is longer (by the loss, or by clipping).
-        min_records: public n₍₁₎; a party with fewer records refuses.
+        min_records: public n₍₁₎; a party with fewer records refuses, where sizes are public.
         weights: uniform (weight 1) or size (weight n_j / n̄, n̄ = `mean_records`).
         gradient_tolerance: κG = n·τ, the certified gradient norm of a local optimum times n; output
             perturbation only.
@@ -123,6 +123,15 @@ class ReleasePlan:
             if unit in each.charges:
                 return each
         raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
+
+    @property
+    def private_sizes(self) -> bool:
+        """Whether a party's number of records is among what a guarantee hides.
+
+        Then `min_records` is a public number like any other, which bounds no party's size.
+        """
+        added = self.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return added or Unit.PARTY in self.units
 
     @property
     def parameters(self) -> int:

@@ -3,8 +3,8 @@
     "PLY1" | length of the head, 4 bytes | head, JSON | blobs, one after another
 
 The head says the kind, its fields and the length of every blob; nothing follows the last one. A
-reply has the kind `answer` and a status: ok, refused (by policy, plan and public facts alone), or
-failed (nothing was computed that may be released). Why is a `Reason`: a class, never data.
+reply has the kind `answer` and a status: ok, or refused (by policy, ledger, plan and public facts
+alone). Why is a `Reason`: a class, never data.
 
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
@@ -48,7 +48,6 @@ __all__ = [
     "answer",
     "decode_frame",
     "encode_frame",
-    "failed",
     "refusal",
     "strict_json",
 ]
@@ -83,7 +82,6 @@ class Status(StrEnum):
 
     OK = "ok"
     REFUSED = "refused"
-    FAILED = "failed"
 
 
 class Reason(StrEnum):
@@ -173,12 +171,6 @@ def answer(head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ())
 def refusal(reason: Reason) -> Frame:
     """An answer that declines."""
     head = {"version": WIRE_VERSION, "status": str(Status.REFUSED), "reason": str(reason)}
-    return Frame(kind="answer", head=head)
-
-
-def failed(reason: Reason) -> Frame:
-    """An answer that nothing was computed which may be released."""
-    head = {"version": WIRE_VERSION, "status": str(Status.FAILED), "reason": str(reason)}
     return Frame(kind="answer", head=head)
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_reading import load_toml
 from parley.secure_agg.primitives import digest
 
 __all__ = ["Deployment", "RosterError", "RosterParty", "load_deployment", "new_deployment"]
@@ -190,11 +190,14 @@ def load_deployment(path: Path) -> Deployment:
             id that is not that of its parties.
     """
     try:
-        raw: dict[str, Any] = parse_toml(path.read_text(encoding="utf-8"))
+        raw: dict[str, Any] = load_toml(path)
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
-        raise RosterError(f"Expected a deployment file at {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RosterError(
+            f"Expected a deployment file at {path}: {error.strerror}. Folders that `parley deploy "
+            "init` made have one: the server's, an operator's, each party's."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]

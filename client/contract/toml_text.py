@@ -17,12 +17,14 @@ from collections.abc import Iterable, Mapping
 
 import tomli_w
 
+from parley.client.contract.printable import escaped
+
 __all__ = ["comment", "key", "literal"]
 
 
 def key(name: str) -> str:
     """A key, quoted where TOML needs it."""
-    return tomli_w.dumps({name: 0}).removesuffix(" = 0\n")
+    return escaped(tomli_w.dumps({name: 0}).removesuffix(" = 0\n"), toml=True)
 
 
 def literal(value: object) -> str:
@@ -31,7 +33,8 @@ def literal(value: object) -> str:
         return "{ " + ", ".join(f"{key(k)} = {literal(v)}" for k, v in value.items()) + " }"
     if isinstance(value, Iterable) and not isinstance(value, str):
         return "[" + ", ".join(literal(item) for item in value) + "]"
-    return tomli_w.dumps({"v": value}).removeprefix("v = ").removesuffix("\n")
+    text = tomli_w.dumps({"v": value}).removeprefix("v = ").removesuffix("\n")
+    return escaped(text, toml=True)
 
 
 def comment(text: str) -> str:

@@ -54,7 +54,7 @@ def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
             if missing is not None:
                 values[np.isnan(values)] = missing
     else:
-        series = table.frame[name]
+        series = table.column(name)
         if series.dtype == pl.String and not table.typed:
             series = _parsed(table, name)
         if not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
@@ -91,7 +91,7 @@ def _parsed(table: Table, name: str) -> pl.Series:
     """
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
-    raw = table.frame[name]
+    raw = table.column(name)
     if not table.null_values and table.decimal == ".":
         plain = raw.cast(pl.Float64, strict=False)
         if plain.null_count() == raw.null_count():
@@ -141,7 +141,7 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
     """
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
-    series = table.frame[name]
+    series = table.column(name)
     dtype = series.dtype
     if dtype.is_float():
         series = series.fill_nan(None)

@@ -12,7 +12,8 @@ is taken as missing is `MISSING_TEXTS`, and in a column of numbers also the mark
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -92,8 +93,9 @@ class _Texts:
     def __init__(self, stripped: pl.Series, marks: frozenset[str]) -> None:
         found = stripped.is_in(sorted(marks))
         self.present = stripped.set(found.fill_null(False), None)
-        counts = stripped.filter(found & (stripped != "")).value_counts().iter_rows()
-        self.missing = _counts(stripped.is_null() | (stripped == ""), dict(counts))
+        # Counted here: polars names the column of its counts, as the file's own may be named.
+        counts = Counter(stripped.filter(found & (stripped != "")).to_list())
+        self.missing = _counts(stripped.is_null() | (stripped == ""), counts)
 
     def cells(self, near: NDArray[np.int64] | None = None) -> Cells:
         """As a column of texts."""
@@ -101,7 +103,7 @@ class _Texts:
         return Cells(values=self.present, missing=self.missing, near=places)
 
 
-def _counts(empty: pl.Series, texts: dict[str, int]) -> dict[str, int]:
+def _counts(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]:
     counted = dict(sorted(texts.items(), key=lambda entry: (-entry[1], entry[0])))
     if several := int(empty.sum()):
         counted[""] = several

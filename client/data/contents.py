@@ -126,7 +126,7 @@ def _cells(table: Table, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
-    series: pl.Series = table.frame[name]
+    series: pl.Series = table.column(name)
     if series.dtype.is_numeric():
         return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
     texts = plain_texts(table, name)

@@ -190,6 +190,11 @@ def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
     text = str(error)
     for part, expected, got in (
         ("unexpected end of data", "a quotation mark that is closed", "the end of the file"),
+        (
+            "expected after",
+            "a quotation mark that ends its field",
+            "text behind it (one that is never closed, or not doubled within a field?)",
+        ),
         ("new-line character", "lines that end in \\n or \\r\\n", "\\r within a line"),
         (
             "field larger",

@@ -24,6 +24,7 @@ from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import Frame
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import Schema
+from parley.client.data.sniffing import other_separator
 from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:
@@ -194,18 +195,21 @@ def _csv_tables(
     path: str | Path, schema: Schema, wanted: list[str], check: CheckNames
 ) -> Iterator[Table]:
     def choose(header: list[str] | None, width: int) -> list[str]:
-        if header is None:
-            columns = list(schema.columns)
-            if width == len(columns) - 1 and schema.label_column not in wanted:
-                columns.remove(schema.label_column)
-            return columns
-        check(path, header, schema)
-        return header
+        columns = list(schema.columns) if header is None else header
+        if header is None and width == len(columns) - 1 and schema.label_column not in wanted:
+            columns.remove(schema.label_column)
+        # Uncut, and not by intent: of all that does not fit, this is what there is to say.
+        fits = len(columns) == width and set(wanted) <= set(columns)
+        if width == 1 and not fits and (fault := other_separator(path, schema.file)):
+            raise fault
+        if header is not None:
+            check(path, header, schema)
+        return columns
 
     for batch, frame in csv_tables(path, schema.file, choose):
         yield Table(
             path=str(path),
-            frame=frame.select(wanted),
+            frame=frame[wanted],  # by exact names, which `select` takes for patterns
             arrays={},
             typed=False,
             null_values=schema.file.null_values,
@@ -260,7 +264,7 @@ def parquet_frames(
         names = list(pl.read_parquet_schema(path))
         scan = pl.scan_parquet(path, glob=False)
         rows = int(scan.select(pl.len()).collect().item())
-        wanted = choose(names, rows)
+        wanted = pl.nth([names.index(name) for name in choose(names, rows)])  # as above
         for begin in range(0, rows, _ROWS):
             yield begin, scan.select(wanted).slice(begin, _ROWS).collect()
     # What polars raises on damaged input; PanicException is no Exception.

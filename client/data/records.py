@@ -74,6 +74,8 @@ class Records:
         clamped: how many values of a column lay outside its range and were clamped. It is read
             off the data: for the person who holds them, never to be sent.
         contents: of all files read, whatever was drawn from them; None where none was read.
+        room: `[N, p + 1]` the memory that `features` are the first columns of, where whoever has
+            the records may use it for rows that are made of them; None: it may not.
     """
 
     features: NDArray[np.float64]
@@ -82,6 +84,7 @@ class Records:
     groups: NDArray[np.str_] | None = None
     clamped: Mapping[str, int] = field(default_factory=dict)
     contents: Contents | None = None
+    room: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or self.features.shape[1] != len(self.feature_names):

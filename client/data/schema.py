@@ -47,6 +47,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from parley.client.contract import toml_text
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.columns import (
     ArrayColumn,
@@ -256,7 +257,7 @@ def load_schema(path: str | Path) -> Schema:
         SchemaError: no such file, or as `Schema.from_toml`.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SchemaError(f"{path}: Expected a schema file (TOML, UTF-8), got: {error}.") from error
     return Schema.from_toml(text, source=str(path))

@@ -28,7 +28,7 @@ from parley.client.data.csv_text import csv_batches
 from parley.client.data.memory import room_for
 from parley.client.data.readers import file_format, parquet_frames, read_arrays, read_tables
 from parley.client.data.schema import Schema
-from parley.client.data.sniffing import sniffed_separator
+from parley.client.data.sniffing import other_separator
 from parley.client.data.table import DataError, Table
 
 __all__ = ["CheckedFile", "check_file"]
@@ -84,9 +84,12 @@ def check_file(path: str | Path, schema: Schema) -> CheckedFile:
     Raises:
         DataError: there is no such file, or it can't be read at all.
     """
-    names, problems = _columns(path, schema)
+    names = _columns(path, schema)
+    uncut = file_format(path, schema) == "csv" and len(names) == 1 < len(schema.columns)
+    if uncut and (fault := other_separator(path, schema.file)):
+        return CheckedFile(records=0, problems=(str(fault),), remarks=())
     used = list(schema.used)
-    problems += [f"Column {name!r} of the schema is not in the file." for name in schema.columns
+    problems = [f"Column {name!r} of the schema is not in the file." for name in schema.columns
                  if name not in names]  # fmt: skip
     problems += [
         f"Column {name!r} of the file is not in the schema: "
@@ -166,7 +169,7 @@ class _Walk:
             places, first = np.arange(table.rows), np.arange(table.rows)
         else:
             # A cell is read by itself: of equal ones one tells for all.
-            ranks = table.frame[name].rank("dense").fill_null(0).to_numpy()
+            ranks = table.column(name).rank("dense").fill_null(0).to_numpy()
             _, first, places = np.unique(ranks, return_index=True, return_inverse=True)
         open_ = np.arange(len(first))
         while len(open_) and len(faults) <= _MOST_VALUES:
@@ -220,8 +223,8 @@ class _Walk:
         return tuple(lines)
 
 
-def _columns(path: str | Path, schema: Schema) -> tuple[list[str], list[str]]:
-    """The names of a file's columns, and what is wrong with how it is written."""
+def _columns(path: str | Path, schema: Schema) -> list[str]:
+    """The names of a file's columns."""
     found: list[str] = []
 
     def note(names: list[str], rows: int = 0) -> list[str]:
@@ -235,24 +238,17 @@ def _columns(path: str | Path, schema: Schema) -> tuple[list[str], list[str]]:
             read_arrays(path, note, room_for(schema.file.max_gib))
         case _:
             return _csv_columns(path, schema)
-    return found, []
+    return found
 
 
-def _csv_columns(path: str | Path, schema: Schema) -> tuple[list[str], list[str]]:
+def _csv_columns(path: str | Path, schema: Schema) -> list[str]:
     file = schema.file
     batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
     if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
-    first = next(batch.records())[1]
-    names = [name.strip() for name in first] if file.header else list(schema.columns)
-    if len(first) == len(names) and set(schema.columns) <= set(names):
-        return names, []
-    sniffed, problems = sniffed_separator(path, file.encoding), []
-    if sniffed != file.separator:
-        problems.append(
-            f"file.separator is {file.separator!r}, the file looks written with {sniffed!r}."
-        )
-    return names, problems
+    if not file.header:
+        return list(schema.columns)
+    return [name.strip() for name in next(batch.records())[1]]
 
 
 def _ragged(path: str | Path, schema: Schema, width: int) -> str | None:

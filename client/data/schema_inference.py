@@ -147,7 +147,8 @@ def infer_schema(
     names = [*source.arrays, *source.columns]
     label = names[-1] if label is None and names else label
     if label not in source.columns:
-        raise DataError(f"a label column among {names}", repr(label), path=where)
+        hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
+        raise DataError(f"a label column among {names}{hint}", repr(label), path=where)
     rows = len(source.columns[label])
     if rows == 0:
         raise DataError("at least one record", "none", path=where)

@@ -87,7 +87,7 @@ def csv_source(path: str | Path, file: FileFormat, room: Room) -> Source:
 
     whole = pl.concat(frames, rechunk=True)
     return Source(
-        columns={name: whole[name] for name in whole.columns},
+        columns={name: whole[name].alias("") for name in whole.columns},
         texts=True,
         unit="line",
         number=number,
@@ -120,7 +120,7 @@ def parquet_source(path: str | Path, room: Room) -> Source:
     if not frames:
         raise DataError("at least one record", "none", path=path)
     whole = pl.concat(frames, rechunk=True)
-    return Source(columns={name: whole[name] for name in whole.columns})
+    return Source(columns={name: whole[name].alias("") for name in whole.columns})
 
 
 def npz_source(path: str | Path, label: str | None, room: Room) -> Source:

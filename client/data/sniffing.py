@@ -17,10 +17,12 @@ import io
 from collections import Counter
 from pathlib import Path
 
+from parley.client.contract import toml_text
 from parley.client.data.csv_text import open_plain, text_pieces
+from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError
 
-__all__ = ["SEPARATORS", "encoding_of", "separator_of", "sniffed_separator"]
+__all__ = ["SEPARATORS", "encoding_of", "other_separator", "separator_of", "sniffed_separator"]
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RECORDS = 200
@@ -60,6 +62,22 @@ def sniffed_separator(path: str | Path, encoding: str) -> str:
     if not text.strip():
         raise DataError("at least one record", "an empty file", path=path)
     return separator_of(text)
+
+
+def other_separator(path: str | Path, file: FileFormat) -> DataError | None:
+    """The fault of a CSV that looks written with another separator than `file` says; else None.
+
+    It is the one thing to say of a file whose columns are not those of its schema.
+
+    Raises:
+        DataError: as `sniffed_separator`.
+    """
+    found = sniffed_separator(path, file.encoding)
+    if found == file.separator:
+        return None
+    expected = f"fields separated by {file.separator!r}, as file.separator of the schema says"
+    remedy = f"separator = {toml_text.literal(found)} under [file] reads it"
+    return DataError(expected, f"ones that look separated by {found!r} ({remedy})", path=path)
 
 
 def separator_of(text: str) -> str:

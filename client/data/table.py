@@ -106,6 +106,10 @@ class Table:
         """Bytes of its cells, about."""
         return frame_size(self.frame) + sum(array.nbytes for array in self.arrays.values())
 
+    def column(self, name: str) -> pl.Series:
+        """The cells of a column, without its name: polars takes ^…$ and * for patterns of names."""
+        return self.frame[name].alias("")
+
     def part(self, first: int, rows: int) -> Table:
         """So many rows from `first` on; errors name rows of the file."""
         original = self.row_number

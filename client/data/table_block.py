@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,6 @@ class TableBlock:
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
         owners: `[N]` whose each record is, where persons count.
-        coins: `[B]` keys, secret, of answers that records keep; empty: they keep none.
 
     Raises:
         ValueError: shapes disagree, or a party is empty.
@@ -146,7 +145,6 @@ class TableBlock:
     offsets: NDArray[np.int64]
     contents: Contents | None = None
     owners: NDArray[np.bytes_] | None = None
-    coins: tuple[bytes, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
@@ -191,7 +189,6 @@ class TableBlock:
             columns={name: values[rows] for name, values in self.columns.items()},
             offsets=self.offsets[first : last + 1] - rows.start,
             owners=None if self.owners is None else self.owners[rows],
-            coins=self.coins[first:last],
             contents=None,
         )
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from parley.client.contract.canonical import canonical
 from parley.client.data.chunks import for_each_chunk
 from parley.client.data.schema import Schema
+from parley.client.models.bounded import drop_broken_rows
 
 __all__ = ["MOST_FEATURES", "FeatureError", "FeatureMap", "Features"]
 
@@ -71,15 +72,14 @@ class Features:
     def of(self, cells: Cells) -> Mapped:
         """`[N, q]` features of `[N, p]` cells, on every core at hand.
 
-        Raises:
-            FeatureError: features of some record are not finite.
+        Of a record whose features are not all finite they are zeros: a refusal would depend on that
+        record, under settings that a server chose.
         """
         rows = np.empty((len(cells), self.width), np.float32)
 
         def fill(begin: int, end: int) -> None:
             rows[begin:end] = self.piece(cells[begin:end])
-            if not np.isfinite(rows[begin:end]).all():
-                raise FeatureError("Expected finite features of every record, got others.")
+            drop_broken_rows(rows[begin:end])
 
         count = len(cells)
         for_each_chunk(fill, [(at, min(at + _PIECE, count)) for at in range(0, count, _PIECE)])

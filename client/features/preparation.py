@@ -24,26 +24,51 @@ __all__ = ["mapped", "prepared_rows"]
 _PIECE = 4096
 """Rows prepared at a time, so that they stay in cache."""
 
+_COLUMNS = 2
+"""Columns put into another order at a time, of all rows."""
+
 
 def prepared_rows(
     raw: NDArray[np.floating[Any]],
     *,
     intercept: bool,
     order: NDArray[np.int64] | None = None,
+    room: NDArray[np.floating[Any]] | None = None,
 ) -> NDArray[np.floating[Any]]:
     """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw`.
 
     Args:
         raw: `[N, p]`.
         intercept: whether rows get a constant column.
-        order: `[n]` rows of `raw` to take; left out: all.
+        order: `[n]` rows of `raw` to take, none twice; left out: all.
+        room: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody
+            reads any more: then they are not held twice.
     """
+    if room is not None:
+        return _in_place(room[:, : raw.shape[1] + intercept], raw, intercept, order)
     chosen = np.arange(len(raw)) if order is None else order
     rows = np.empty((len(chosen), raw.shape[1] + intercept), raw.dtype)
     for begin in range(0, len(chosen), _PIECE):
         piece = slice(begin, begin + _PIECE)
         rows[piece] = prepare_rows(raw[chosen[piece]], intercept=intercept)
     return rows
+
+
+def _in_place(
+    rows: NDArray[np.floating[Any]],
+    raw: NDArray[np.floating[Any]],
+    intercept: bool,
+    order: NDArray[np.int64] | None,
+) -> NDArray[np.floating[Any]]:
+    for begin in range(0, len(raw), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        rows[piece] = prepare_rows(raw[piece], intercept=intercept)  # a new array
+    if order is None:
+        return rows
+    for at in range(0, rows.shape[1], _COLUMNS):
+        columns = slice(at, at + _COLUMNS)
+        rows[: len(order), columns] = rows[order, columns]  # taken as a whole before it is put
+    return rows[: len(order)]
 
 
 def mapped(

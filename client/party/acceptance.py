@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
 from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
-from parley.client.party.query_policy import check_queries, kept_answer
+from parley.client.party.query_policy import check_queries
 from parley.client.party.session import components_from, state_from
 from parley.client.party.verification import check_computation
 
@@ -33,20 +32,12 @@ class Accepted:
         algorithm: of its task.
         holding: the party's records, projected on its components if it has some.
         state: the model that it starts from; empty where it is for no round yet.
-        kept: 32 bytes that name an answer which is given again for the asking; empty: none is.
     """
 
     agreement: Agreement
     algorithm: FederatedAlgorithm
     holding: Holding
     state: State
-    kept: bytes = b""
-
-    @property
-    def charged(self) -> ReleasePlan:
-        """The release that is paid for: of a kept answer the same one, whichever run asks."""
-        plan = self.agreement.plan
-        return plan.for_run(f"kept-{self.kept.hex()}").at_round(1) if self.kept else plan
 
 
 def accept(
@@ -72,34 +63,21 @@ def accept(
     check_components(agreement.task, given=components is not None)
     held = holding_of(agreement, kind.after)
     holding = held.on(components)
-    algorithm = kind.bind(algorithm, holding.columns)
+    facts = holding.facts  # from here on nothing is looked at but what is public
+    algorithm = kind.bind(algorithm, facts.columns)
     check_queries(consent, consent.dataset(agreement.dataset), algorithm)
-    check_computation(
-        consent,
-        agreement.plan,
-        algorithm,
-        kind,
-        features=holding.rows.shape[1],
-        classes=holding.classes,
-        records=holding.records,
-    )
-    if held.schema != agreement.schema:
+    check_computation(consent, agreement.plan, algorithm, kind, facts)
+    if facts.schema != agreement.schema:
         raise Declined(
-            Reason.SCHEMA, f"Expected the schema {held.schema}, got {agreement.schema!r:.80}."
+            Reason.SCHEMA, f"Expected the schema {facts.schema}, got {agreement.schema!r:.80}."
         )
     agreed = agreement.features.get("digest", "")
-    if held.map != agreed:
+    if facts.map != agreed:
         raise Declined(
-            Reason.MODEL, f"Expected features of digest {held.map!r}, got {agreed!r:.80}."
+            Reason.MODEL, f"Expected features of digest {facts.map!r}, got {agreed!r:.80}."
         )
     state: State = {}
     if agreement.serial:
         state = state_from(agreement.state, algorithm)
         kind.check_state(algorithm, state)
-    return Accepted(
-        agreement=agreement,
-        algorithm=algorithm,
-        holding=holding,
-        state=state,
-        kept=kept_answer(algorithm, holding.table),
-    )
+    return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)

@@ -30,7 +30,7 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
         Declined: the job, or what is left, is too small for it.
         LedgerError: a ledger that cannot be used.
     """
-    agreed, plan = accepted.agreement, accepted.charged
+    agreed, plan = accepted.agreement, accepted.agreement.plan
     name = agreed.dataset
     spent = charging.spent_before(ledger, plan, name=name)
     charging.check_job(dataset, plan, releases=agreed.rounds, spent=spent)

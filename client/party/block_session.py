@@ -21,7 +21,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.primitives import digest
 
 __all__ = ["Answer", "PartyPolicy", "PartySession"]
 
@@ -53,17 +52,15 @@ class Answer:
         encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
         weights: `[B]` public weights.
         refused: party index → reason, by the plan and public facts alone.
-        failed: parties whose computation gave nothing that may be released. Whether one failed
-            depends on its records, so a release cannot simply go on without it.
-        digests: by place in the block, 32 bytes over a party's values before weights and grid;
-            empty unless the session takes them.
+        failed: parties whose computation is not certified. A simulation ends there, loudly. A real
+            party sends what it has, which is within the plan's bound: that it failed would depend
+            on its records, and be seen.
     """
 
     encoded: NDArray[np.unsignedinteger[Any]]
     weights: NDArray[np.float64]
     refused: dict[int, str]
     failed: tuple[int, ...]
-    digests: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,7 +75,6 @@ class _Given:
     encoded: NDArray[np.unsignedinteger[Any]]
     parties: NDArray[np.bool_]
     failed: set[int] = field(default_factory=set)
-    digests: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass
@@ -93,7 +89,6 @@ class PartySession:
         before: what the plan's primary unit was charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened, and whole, however many of its sums a party is in.
-        digesting: whether answers tell digests of the parties' values, as a real party's do.
     """
 
     block: PartyBlock
@@ -102,7 +97,6 @@ class PartySession:
     randomness: Randomness
     before: Composition = field(default_factory=Composition.empty)
     answered: NDArray[np.int64] = field(init=False)
-    digesting: bool = False
 
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
@@ -151,27 +145,14 @@ class PartySession:
             given.parties[willing] = True
             self.charge(plan, willing)
             values = contribution.values
-            if self.digesting:
-                given.digests |= {
-                    int(party): digest(b"parley/values", str(row.dtype).encode(), row.tobytes())
-                    for party, row in zip(willing, values, strict=True)
-                }
             if plan.weights == "size":
                 values = values * weights[willing, None]
-            if whole and not contribution.failed:
-                given.encoded = self.encoded(plan, values, willing, dealt)
-            else:
-                kept = np.ones(willing.size, dtype=bool)
-                kept[list(contribution.failed)] = False
-                if kept.any():
-                    rows = willing[kept]
-                    given.encoded[rows] = self.encoded(plan, values[kept], rows, dealt)
+            given.encoded[willing] = self.encoded(plan, values, willing, dealt)
         return Answer(
             encoded=given.encoded,
             weights=weights,
             refused=refused,
             failed=tuple(sorted(given.failed - set(refused))),
-            digests=given.digests,
         )
 
     def whole(self, plan: ReleasePlan, state: State) -> NDArray[np.unsignedinteger[Any]] | None:
@@ -265,10 +246,7 @@ class PartySession:
         if whole is not None:
             return dict.fromkeys(range(self.block.parties), whole)
         refused: dict[int, str] = {}
-        # Where a record may be added or removed the size is private, and whether it suffices with
-        # it: the plan's number is then what sums are divided by, and bounds nothing.
-        private = plan.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        if not private and self._smallest < plan.min_records:
+        if not plan.private_sizes and self._smallest < plan.min_records:
             for party in np.flatnonzero(self.block.sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
         affordable = self._rounds_within_budget(plan)

@@ -1,19 +1,20 @@
 """What a party charges itself: every release in its own ledger, before it computes anything.
 
 A round is charged once, whatever the server does. The commit says which release the answer was for
-(a digest of plan and model): the same round is answered again only for the same release. A
-computation that failed stays charged and stays failed, because the server observed the failure.
+(a digest of plan and model): the same round is answered again only for the same release. Once it is
+on the disk there is a `Receipt`, and nothing that was computed leaves without one
+(`parley.client.party.outlet`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
+from typing import Final
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.party.acceptance import Accepted
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
 from parley.privacy.accounting.composition import Composition
@@ -28,8 +29,10 @@ from parley.privacy.ledger.ledger import (
     RecordedEntry,
 )
 
-__all__ = ["Charge", "check_job", "check_room", "register", "reserve", "settle"]
-__all__ += ["paid", "spent_before", "void"]
+__all__ = ["Charge", "Receipt", "check_job", "check_room", "register", "reserve", "settle"]
+__all__ += ["spent_before"]
+
+_MINT: Final = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +42,31 @@ class Charge:
     Attributes:
         reservations: ids in the ledger: one, or one of each guarantee.
         release: 32 bytes that name what it is for.
-        answered: None where the round was not answered yet, else whether it gave a contribution.
+        answered: whether the round was answered, which is committed already.
     """
 
     reservations: tuple[int, ...]
     release: bytes
-    answered: bool | None
+    answered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one.
+
+    Attributes:
+        release: as the charge's.
+
+    Raises:
+        TypeError: made elsewhere.
+    """
+
+    release: bytes
+    mint: InitVar[object]
+
+    def __post_init__(self, mint: object) -> None:
+        if mint is not _MINT:
+            raise TypeError("Expected a receipt that the settling of a charge made, got another.")
 
 
 def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -> None:
@@ -189,13 +211,13 @@ def reserve(
     return Charge(
         reservations=tuple(each.id for each in reserved),
         release=release,
-        answered=_answered(before[0], release) if before else None,
+        answered=bool(before) and _answered(before[0], release),
     )
 
 
-def _answered(recorded: RecordedEntry, release: bytes) -> bool | None:
+def _answered(recorded: RecordedEntry, release: bytes) -> bool:
     if recorded.outcome is None:
-        return None
+        return False
     if recorded.outcome.get("release") != release.hex():
         raise Declined(
             Reason.PLAN_CHANGED,
@@ -203,30 +225,12 @@ def _answered(recorded: RecordedEntry, release: bytes) -> bool | None:
             f"from the model it was answered for, release {recorded.outcome.get('release')}; got "
             f"release {release.hex()}.",
         )
-    return recorded.outcome.get("answered") is True
+    return True
 
 
-def paid(ledger: Ledger, accepted: Accepted, *, name: str) -> Charge | None:
-    """The charge of a kept answer that was given before; None: it was not, or is none.
-
-    Nothing more is charged for the same reports, however many parties are asked beside this one.
-    """
-    known = _charged(ledger, accepted.charged.run_id, name) if accepted.kept else []
-    if not known or known[0].outcome is None:
-        return None
-    return Charge(
-        reservations=(),  # settled
-        release=accepted.kept,
-        answered=_answered(known[0], accepted.kept),
-    )
-
-
-def settle(ledger: Ledger, charge: Charge, *, answered: bool) -> None:
-    """Commits a charge, with what it was for."""
-    outcome = {"answered": answered, "release": charge.release.hex()}
-    ledger.commit(charge.reservations, outcome=outcome)
-
-
-def void(ledger: Ledger, charge: Charge, reason: str) -> None:
-    """Gives a charge back; only where nothing was computed and so nothing can have been sent."""
-    ledger.void(charge.reservations, reason)
+def settle(ledger: Ledger, charge: Charge) -> Receipt:
+    """Commits a charge, with what it was for; on the disk when this returns."""
+    if not charge.answered:
+        outcome = {"answered": True, "release": charge.release.hex()}
+        ledger.commit(charge.reservations, outcome=outcome)
+    return Receipt(release=charge.release, mint=_MINT)

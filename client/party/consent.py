@@ -95,8 +95,8 @@ class Consent(Part):
     )
     insist_on_one_list: bool = Field(
         True,
-        description="Let a contribution be summed with one list of parties only, over all rounds "
-        "and runs (where noise of this party's own does not cover it): two lists would tell the "
+        description="Let a release be summed with one list of parties only, over all attempts "
+        "and sessions (where noise of this party's own does not cover it): two would tell the "
         "server the difference. False trusts the server not to subtract.",
     )
     insist_on_fine_grid: bool = Field(
@@ -198,7 +198,7 @@ class Consent(Part):
     disclose_size: bool = Field(
         True,
         description="Tell the server the number of records where a job needs it; otherwise such "
-        "a job is declined.",
+        "a job is declined. A number that the data set's budgets hide is never told.",
     )
     clock_skew_s: float = Field(
         300.0, gt=0, allow_inf_nan=False, description="Largest difference to the server's clock."
@@ -211,6 +211,10 @@ class Consent(Part):
     )
     device: str = Field("cpu", description="Where networks train: cpu, or a torch device.")
     data: dict[Name, DataSet] = Field({}, description="Data sets, by name.")
+
+    def discloses_size(self, dataset: DataSet) -> bool:
+        """Whether a server is told how many records there are."""
+        return self.disclose_size and not dataset.private_sizes
 
     @property
     def accepted_models(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from parley.client.contract import toml_text
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.model_names import beside
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import toml_value
@@ -36,7 +37,7 @@ def load_consent(path: Path) -> Consent:
         ConsentError: not there, not TOML, an unknown key (the nearest is named), a wrong value.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConsentError(f"Expected the party's policy at {path}, got: {error}.") from error
     consent = parse_consent(text, source=str(path))

@@ -1,15 +1,24 @@
 """A party's contribution to a round: charged before it is computed, the same ever after.
 
-The party's own ledger reserves the charge; the integers are computed, kept and committed to, and a
-repeated round gets the very same ones. They are opened in one sum only
-(`parley.client.party.openings`): if a contribution were revealed for one list of survivors and then
-for another, the difference of the two sums would be the contributions of a few.
+The party's own ledger reserves the charge; the integers are computed, kept under the release's
+name (`Agreement.release`) and committed to, and a repeated round gets the very same ones. They are
+opened in one sum only (`parley.client.party.openings`). A release of another name is charged,
+computed and given its share of the noise anew, whatever it has in common with one before.
+
+**Once it is charged, there is a contribution.** Whether a computation fails may depend on records
+(an optimum without a certificate, too little memory, a bug), and a failure that is seen is a bit
+that no noise covers. So what is not certified is sent as it came out, within the plan's bound, and
+where nothing came out zeros are, with this party's share of the noise. The server and the log are
+told nothing. What went wrong is kept beside the contribution, in as many bytes as nothing is, for
+the owner alone: `parley party check` shows it.
 """
 
 from __future__ import annotations
 
 import math
+import traceback
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -17,18 +26,17 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.party import charging
 from parley.client.party.acceptance import Accepted
-from parley.client.party.block_session import Answer, PartyPolicy, PartySession
+from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import Ring
 
-__all__ = ["ComputationFailed", "Contribution", "contribution"]
+__all__ = ["Contribution", "contribution"]
 
-
-class ComputationFailed(Exception):
-    """Nothing was computed that may be released. The charge stands: the server sees the failure."""
+_NOTE = 200
+"""Bytes of what went wrong, or of nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +45,11 @@ class Contribution:
 
     Attributes:
         encoded: `[d]` ring elements.
-        keys: what the memory of openings knows it by; none where noise that this party added, in
-            this very release, is all that was charged for: that covers any number of sums. A share
-            of the noise does not: the difference of two sums would have that of one party alone.
+        receipt: that they are charged, on the disk.
     """
 
     encoded: Ring
-    keys: tuple[bytes, ...]
+    receipt: charging.Receipt
 
 
 def contribution(
@@ -67,41 +73,30 @@ def contribution(
 
     Raises:
         Declined: plan-changed, budget-exhausted, protocol (a round that is over).
-        ComputationFailed: now, or when this release was first asked for.
     """
     agreement = accepted.agreement
-    plan, name, release = agreement.plan, agreement.dataset, agreement.content()
-    # A block of sums is charged once, for all of them: its release is named without a model.
-    charged = release if plan.steps == 1 else replace(agreement, state=b"").content()
-    charged = accepted.kept or charged
+    plan, name, content = agreement.plan, agreement.dataset, agreement.content()
+    # A block of sums is charged once, for all of them: what it is for is named without a model.
+    charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
     charging.register(ledger, dataset, name=name, holding=accepted.holding)
-    charge = charging.paid(ledger, accepted, name=name) or charging.reserve(
-        ledger, dataset, accepted.charged, name=name, party=party, release=charged
-    )
-    if charge.answered is False:
-        raise ComputationFailed("this release was tried before, and gave nothing")
+    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=charged)
     kept = keeper.contribution(agreement.run_id, name)
-    is_of = {"release": release.hex(), "round": plan.round_number, "step": plan.step}
+    is_of = {"release": agreement.release().hex(), "content": content.hex()}
+    encoded: Ring
     if kept is not None and is_of.items() <= kept.head.items():
-        given = Contribution(
-            encoded=np.frombuffer(kept.blobs[0], plan.encoding.dtype),
-            keys=tuple(bytes.fromhex(key) for key in kept.head["keys"]),
-        )
-    elif charge.answered and not accepted.kept and not _before(kept, plan):
+        encoded = np.frombuffer(kept.blobs[-1], plan.encoding.dtype)
+    elif charge.answered and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
-        answer = _computed(ledger, consent, accepted, charge, index=index)
-        given = Contribution(encoded=answer.encoded[0], keys=_keys(plan, answer, release))
-        content = Frame(
-            kind="round",
-            head={**is_of, "keys": [key.hex() for key in given.keys]},
-            blobs=(given.encoded.tobytes(),),
-        )
-        keeper.keep_contribution(agreement.run_id, name, content, most=consent.max_sessions)
-    if charge.answered is None:
-        charging.settle(ledger, charge, answered=True)
-    return given
+        # The plan alone says whether a seed may be used, and the seed is this party's own.
+        seed = consent.seed if plan.seeded else None
+        encoded, wrong = _computed(consent, accepted, Randomness(seed=seed, party=index))
+        head = {**is_of, "round": plan.round_number, "step": plan.step}
+        note = wrong.encode("ascii", "replace")[:_NOTE].ljust(_NOTE)
+        own = Frame(kind="round", head=head, blobs=(note, encoded.tobytes()))
+        keeper.keep_contribution(agreement.run_id, name, own, most=consent.max_sessions)
+    return Contribution(encoded=encoded, receipt=charging.settle(ledger, charge))
 
 
 def _before(kept: Frame | None, plan: ReleasePlan) -> bool:
@@ -114,32 +109,10 @@ def _before(kept: Frame | None, plan: ReleasePlan) -> bool:
     return bool(kept.head.get("step", 1) < plan.step)
 
 
-def _keys(plan: ReleasePlan, answer: Answer, release: bytes) -> tuple[bytes, ...]:
-    """What the contribution is known by in another round or run: its values, and what gave them.
-
-    Values alone would not recognise a computation that draws batches or rounds differently. What
-    gave them would not recognise the same values under another noise, grid or name. Where the
-    party adds all the noise itself, the same release gives other values next time. So do batches
-    that it draws: their values are no name (those of two empty batches are the same).
-    """
-    if plan.sampled:
-        return (release,)
-    if not plan.primary.in_training:
-        return answer.digests[0], release
-    return (answer.digests[0],) if plan.on_sum else ()
-
-
-def _computed(
-    ledger: Ledger,
-    consent: Consent,
-    accepted: Accepted,
-    charge: charging.Charge,
-    *,
-    index: int,
-) -> Answer:
-    agreement = accepted.agreement
-    dataset = consent.dataset(agreement.dataset)
-    first = charge.answered is None  # else an earlier sum of the release settled the charge
+def _computed(consent: Consent, accepted: Accepted, randomness: Randomness) -> tuple[Ring, str]:
+    """`[d]`, and what went wrong; nothing that is wrong with records, or with them, is raised."""
+    plan = accepted.agreement.plan
+    dataset = consent.dataset(accepted.agreement.dataset)
     try:
         session = PartySession(
             block=accepted.holding.block(accepted.algorithm),
@@ -150,24 +123,16 @@ def _computed(
                 min_survivors=consent.min_survivors,
                 neighbouring=frozenset({dataset.neighbouring}),
             ),
-            # The plan alone says whether a seed may be used, and the seed is this party's own.
-            randomness=Randomness(
-                seed=consent.seed if agreement.plan.seeded else None, party=index
-            ),
-            digesting=True,
+            randomness=randomness,
         )
-        given = session.answer(agreement.plan, accepted.state)
+        given = session.answer(plan, accepted.state)
+        if not given.refused:  # of a plan that was accepted, none is
+            return given.encoded[0], "not certified" if given.failed else ""
+        wrong = given.refused[0]
     except Exception as error:
-        # A failure may depend on a record, and the server sees it: the charge stands.
-        if first:
-            charging.settle(ledger, charge, answered=False)
-        raise ComputationFailed(type(error).__name__) from error
-    if given.refused:
-        if first:
-            charging.void(ledger, charge, "refused before anything was computed")
-        raise Declined(Reason.ERROR, f"Expected consent, got {given.refused[0]}.")
-    if given.failed:
-        if first:
-            charging.settle(ledger, charge, answered=False)
-        raise ComputationFailed("the computation gave nothing that may be released")
-    return given
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        wrong = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+    zeros = np.zeros((1, plan.dimension))
+    if plan.shared is None:
+        return plan.encoding.encode(zeros)[0], wrong
+    return plan.encode(zeros, [randomness.share(plan.round_number, step=plan.step)])[0], wrong

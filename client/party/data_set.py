@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from parley.client.algorithms.gradient_perturbation import MOST_RECORDS
 from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import DatasetBudget
@@ -103,6 +104,14 @@ class DataSet(Part):
     neighbouring: Neighbouring = Field(
         Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
     )
+    most_records: int = Field(
+        1_000_000,
+        ge=1,
+        le=MOST_RECORDS,
+        description="Where its number of records is private (unit party, party-epsilon, or "
+        "add-or-remove-one): a public number that it never exceeds. Whether a map of features "
+        "fits this machine's memory is decided by it, so that no answer tells the number itself.",
+    )
     party_epsilon: Positive | None = Field(
         None,
         description="With unit = record: a second total, for everything that this party holds in "
@@ -159,6 +168,12 @@ class DataSet(Part):
             )
         place = "path" if self.path else "prepared"
         return self.model_copy(update={place: self.held_out, "held_out": ""})
+
+    @property
+    def private_sizes(self) -> bool:
+        """Whether its number of records is among what its budgets hide."""
+        added = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return added or Unit.PARTY in self.totals
 
     @property
     def totals(self) -> dict[Unit, Total]:

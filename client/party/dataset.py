@@ -9,7 +9,6 @@ wrong goes to the party's own log, without a cell's value.
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,15 +35,36 @@ from parley.client.models.losses import Softmax
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
 
-__all__ = ["RAW_COLUMNS", "Holding", "file_fingerprint", "load_holding"]
-
-_log = logging.getLogger("parley.party")
+__all__ = ["RAW_COLUMNS", "Facts", "Holding", "file_fingerprint", "load_holding"]
 
 RAW_COLUMNS = "columns"
 """The reading of no label: raw columns, for queries."""
 
 _PIECE = 8192
 """Rows prepared at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is public of a data set: what may be told of it, and all that a refusal may depend on.
+
+    Attributes:
+        features: p before the intercept and the components.
+        width: columns of the rows.
+        classes: K, 0 for −1/+1 and for targets.
+        records: n; None where it is private.
+        schema: see `Holding`.
+        map: see `Holding`.
+        columns: what its raw columns are; None of prepared rows.
+    """
+
+    features: int
+    width: int
+    classes: int
+    records: int | None
+    schema: str
+    map: str
+    columns: Schema | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +83,8 @@ class Holding:
         (`parley.client.data.contents`).
         map: digest of the public map that its rows are features of; empty: of none.
         table: its raw columns instead of rows, for queries.
+        private_sizes: whether n is private.
+        components: `[p, k]` what rows are projected on before they are learned from; None: nothing.
     """
 
     rows: NDArray[np.floating]
@@ -74,9 +96,11 @@ class Holding:
     contents: str = ""
     map: str = ""
     table: TableBlock | None = None
+    private_sizes: bool = False
+    components: NDArray[np.float64] | None = None
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
-        """The same with its rows projected on `[p, k]` components, if there are any.
+        """The same, learned from on `[p, k]` components, if there are any.
 
         Raises:
             Declined: model, where they are components of other rows.
@@ -88,38 +112,38 @@ class Holding:
                 Reason.MODEL,
                 f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
             )
-        return replace(self, rows=projected(self.rows, components))
+        return replace(self, components=components)
 
     @property
-    def records(self) -> int:
-        """n."""
-        return len(self.labels)
-
-    @property
-    def columns(self) -> Schema | None:
-        """What its raw columns are; None of prepared rows."""
-        return None if self.table is None else self.table.schema
+    def facts(self) -> Facts:
+        """What is public of it."""
+        return Facts(
+            features=self.features,
+            width=(self.rows if self.components is None else self.components).shape[1],
+            classes=self.classes,
+            records=None if self.private_sizes else len(self.labels),
+            schema=self.schema,
+            map=self.map,
+            columns=None if self.table is None else self.table.schema,
+        )
 
     def block(self, algorithm: FederatedAlgorithm) -> Any:
         """The party as a block of one, labels as the algorithm's model takes them.
 
-        A label that the model is not defined for is taken as the nearest that it is: a refusal
-        would depend on one record, under a model that a server named. The owner's log says so.
+        A label that the model is not defined for is taken as the nearest that it is: a refusal,
+        or a line of the log, would depend on one record, under a model that a server named.
         """
         if self.table is not None:
             return self.table
         model = algorithm.model
         if isinstance(model, LinearModel):
-            labels, known = model.loss.nearest(self.labels), model.loss.bounded(self.labels)
+            labels = model.loss.nearest(self.labels)
         elif self.classes:
-            labels, known = Softmax(classes=self.classes).nearest(self.labels), self.labels
+            labels = Softmax(classes=self.classes).nearest(self.labels)
         else:
-            labels, known = as_classes(self.labels, 0)[0], as_classes(self.labels, 0)[0]
-        if changed := int((labels != known).sum()):
-            _log.warning(
-                "%d labels are not among those of the model: the nearest is taken.", changed
-            )
-        return PartyBlock(features=self.rows, labels=labels, offsets=np.array([0, self.records]))
+            labels = as_classes(self.labels, 0)[0]
+        rows = self.rows if self.components is None else projected(self.rows, self.components)
+        return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
 
 
 def file_fingerprint(path: Path) -> str:
@@ -171,19 +195,7 @@ def load_holding(
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared:
-        rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
-        width = rows.shape[1] - intercept
-        facts = f"prepared: {width} features, {dataset.classes} classes"
-        return Holding(
-            rows=rows,
-            labels=labels,
-            features=width,
-            classes=dataset.classes,
-            fingerprint=fingerprint,
-            schema=hashlib.sha256(facts.encode()).hexdigest(),
-            contents=str(of_rows(rows, labels)),
-            map=dataset.map,
-        )
+        return _of_prepared(dataset, path, fingerprint, intercept=intercept)
     try:
         schema = load_schema(folder / dataset.data_schema)
     except SchemaError as error:
@@ -197,9 +209,11 @@ def load_holding(
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     raw: NDArray[np.floating] = records.features
+    most = _check_size(dataset, len(raw), path)
     if features is not None:
+        cells = records.features
         raw = _features_of(
-            records.features, features, schema, path, fingerprint, folder=folder, slowest=slowest_ms
+            cells, features, schema, path, fingerprint, folder=folder, slowest=slowest_ms, most=most
         )
     return Holding(
         rows=prepared_rows(raw, intercept=intercept),
@@ -210,7 +224,40 @@ def load_holding(
         schema=schema.digest,
         contents="" if records.contents is None else str(records.contents),
         map="" if features is None else features.digest,
+        private_sizes=dataset.private_sizes,
     )
+
+
+def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: bool) -> Holding:
+    """Rows that their owner prepared; raises as `load_holding`."""
+    rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
+    _check_size(dataset, len(rows), path)
+    width = rows.shape[1] - intercept
+    facts = f"prepared: {width} features, {dataset.classes} classes"
+    return Holding(
+        rows=rows,
+        labels=labels,
+        features=width,
+        classes=dataset.classes,
+        fingerprint=fingerprint,
+        schema=hashlib.sha256(facts.encode()).hexdigest(),
+        contents=str(of_rows(rows, labels)),
+        map=dataset.map,
+        private_sizes=dataset.private_sizes,
+    )
+
+
+def _check_size(dataset: DataSet, records: int, path: Path) -> int:
+    """The most records that it may have by public knowledge: of a private size, as its owner says.
+
+    Raises:
+        Declined: data-unreadable: it has more, whatever is asked of it.
+    """
+    if not dataset.private_sizes:
+        return records
+    if records > dataset.most_records:
+        raise _unreadable(path, f"expected at most most-records = {dataset.most_records} records")
+    return dataset.most_records
 
 
 def _features_of(
@@ -222,12 +269,13 @@ def _features_of(
     *,
     folder: Path,
     slowest: float,
+    most: int,
 ) -> NDArray[np.float32]:
-    """`[N, q]` of `[N, p]` cells; raises as `load_holding`."""
+    """`[N, q]` of `[N, p]` cells, N ≤ `most` as is publicly known; raises as `load_holding`."""
     room = room_for(schema.file.max_gib)
 
     def check(made: Features) -> None:
-        room.check_records(len(cells), features=made.width, path=path)
+        room.check_records(most, features=made.width, path=path)
         taken = 1e3 * made.seconds_a_record(schema.dimension)
         if taken > slowest:
             raise FeatureError(
@@ -261,9 +309,7 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
-    # Of these very data: records that changed answer with other coins, and are paid for again.
-    coins = hashlib.blake2b(fingerprint.encode(), key=secret, person=b"parley/coins").digest()
-    table = replace(table, coins=(coins,))
+    _check_size(dataset, table.records, path)
     return Holding(
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),
@@ -273,6 +319,7 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
         schema=schema.digest,
         contents=str(table.contents),
         table=table,
+        private_sizes=dataset.private_sizes,
     )
 
 

@@ -9,7 +9,6 @@ from parley.client.contract.feature_map import features_from
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
-from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["public_facts"]
 
@@ -40,16 +39,15 @@ def public_facts(
             f"{theirs - clock:+.0f} s apart.",
         )
     dataset = consent.dataset(asked["dataset"])
-    private = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-    if asked["sizes"] and (private or not consent.disclose_size):
+    if asked["sizes"] and not consent.discloses_size(dataset):
         raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
     features = features_from(asked["features"], agreed=False)
-    holding = holding_of(asked["dataset"], asked["label"], asked["intercept"], features)
+    facts = holding_of(asked["dataset"], asked["label"], asked["intercept"], features).facts
     return {
-        "features": holding.features,
-        "classes": holding.classes,
-        "schema": holding.schema,
-        "map": holding.map,
-        "records": holding.records if asked["sizes"] else None,
+        "features": facts.features,
+        "classes": facts.classes,
+        "schema": facts.schema,
+        "map": facts.map,
+        "records": facts.records if asked["sizes"] else None,
         "clock": clock,
     }

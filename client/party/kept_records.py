@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.contract.agreement import Agreement
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
+from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.policy import map_of
 
@@ -32,17 +34,30 @@ class KeptRecords:
         named = {key: features[key] for key in ("name", "settings") if features}
         key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
         if self._loaded is None or self._loaded[0] != key:
-            holding = load_holding(
+            self._loaded = key, self._read(dataset, label, intercept, features)
+        return self._loaded[1]
+
+    def _read(
+        self, dataset: DataSet, label: str, intercept: bool, features: Mapping[str, Any]
+    ) -> Holding:
+        made = map_of(self._consent, dataset, features)
+        try:
+            return load_holding(
                 dataset,
-                folder,
+                self._folder,
                 label=label,
                 intercept=intercept,
-                features=map_of(self._consent, dataset, features),
+                features=made,
                 slowest_ms=self._consent.feature_ms_at_most,
                 secret=self._secret,
             )
-            self._loaded = key, holding
-        return self._loaded[1]
+        except Declined:
+            raise
+        except Exception as error:
+            # A bug, or a file like no other. What it is, and where, could depend on a record.
+            raise Declined(
+                Reason.DATA_UNREADABLE, "`parley party check` says what could not be read."
+            ) from error
 
     def of_agreement(self, agreed: Agreement, held_out: bool) -> Holding:
         """The records that an agreement names: those of its data set, or those that it holds out.
@@ -53,11 +68,5 @@ class KeptRecords:
         if not held_out:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
-        own = load_holding(
-            dataset.of_held_out(),
-            self._folder,
-            label=agreed.label,
-            intercept=agreed.intercept,
-            features=map_of(self._consent, dataset, agreed.features),
-        )
+        own = self._read(dataset.of_held_out(), agreed.label, agreed.intercept, agreed.features)
         return replace(own, fingerprint=holding.fingerprint, contents=holding.contents)

@@ -1,11 +1,26 @@
-"""The memory of openings: which sum each contribution was opened in, over all rounds and runs.
+"""The memory of openings: which sum each release was opened in, over all attempts and sessions.
 
-Two sums of the same contribution over two lists of survivors differ by the vectors of a few
-parties, or of one, and their noise is the server's, which knows it. So a party keeps, in a file
-for that alone, 32 bytes that name what it contributed and 32 that name the parties it was summed
-with, before it lets the sum be opened; another list for the same contribution is refused, in
-whatever round, run or session it comes. Both are digests: the file says nothing about a record to
-whoever cannot guess it.
+A release is charged and drawn once: an attempt after the first, or a server that resumed, gets the
+very same contribution (`parley.client.party.contribution`). Two sums of it over two lists of
+survivors would differ by the vectors of a few parties, or of one, with the noise of that one's
+share alone, or with none. So a party keeps, in a file for that alone, 32 bytes that name the
+release (`Agreement.release`) and 32 that name the parties it was summed with, before it lets the
+sum be opened; another list for the same release is refused.
+
+**A release is known by its name, never by what is in it.** A refusal that compared values would
+tell whether two un-noised vectors are equal. Nor is it needed: another release, of whatever values,
+is charged by itself in every party's ledger and has its own noise, so that a sum of it over
+another list is covered by its own guarantee, and both by their composition. By noise point:
+
+- share: every release that is charged draws fresh shares from the party's entropy, and a vector is
+  kept under the release's name alone. No two names have a share in common.
+- party, inside its training or its records' reports: each contribution is private by itself, in
+  any number of sums; nothing is remembered where that is all of the noise.
+- sampled sums: coins and shares are drawn anew for every step of every release, each a name.
+- server: whoever opens a sum has it without noise, of this release and of any other. The guarantee
+  is for those who read what is released; against the server there is none, with one list or two.
+
+A seed (`allow-seeded-noise`, simulations alone) gives two runs one noise, and protects nobody.
 
 Records are appended whole and fsynced. One that a crash cut short was not answered for yet, and is
 cut off.
@@ -52,36 +67,38 @@ class Openings:
 
     path: Path
 
-    def check(self, keys: Sequence[bytes], listed: bytes) -> None:
-        """Refuses a list for contributions that were opened in a sum over another.
+    def check(self, release: bytes, listed: bytes) -> None:
+        """Refuses a list for a release that was opened in a sum over another.
 
         Args:
-            keys: what names the contribution, 32 bytes each; any one that is known is enough.
+            release: its name, 32 bytes.
             listed: from `listed_parties`.
 
         Raises:
             OpenedOtherwise: another list is remembered.
         """
-        if any(known != listed for known in self._lists(keys).values()):
-            raise OpenedOtherwise("Expected the parties that this was summed with before.")
+        if self._list(release) not in (None, listed):
+            raise OpenedOtherwise(
+                "Expected the parties that this release was summed with before, got others: the "
+                "difference of the two sums would be the contributions of a few. A new run of the "
+                "job, or its next round, is another release and is charged by itself."
+            )
 
-    def keep(self, keys: Sequence[bytes], listed: bytes) -> None:
+    def keep(self, release: bytes, listed: bytes) -> None:
         """Checks, then remembers; on disk when it returns, and the reveal may be sent.
 
         Raises:
             OpenedOtherwise: another list is remembered.
         """
-        self.check(keys, listed)
-        known = self._lists(keys)
-        fresh = b"".join(key + listed for key in dict.fromkeys(keys) if key not in known)
-        if not fresh:
+        self.check(release, listed)
+        if self._list(release) is not None:
             return
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "r+b") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(end - end % _RECORD)
             file.truncate()
-            file.write(fresh)
+            file.write(release + listed)
             file.flush()
             os.fsync(file.fileno())
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,15 +107,11 @@ class Openings:
         finally:
             os.close(folder)
 
-    def _lists(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """List by key, of the keys that are known."""
-        if not self.path.exists():
-            return {}
-        content, found = self.path.read_bytes(), {}
-        for key in keys:
-            at = content.find(key)
-            while at % _RECORD and at >= 0:  # within another record: no key starts there
-                at = content.find(key, at + 1)
-            if 0 <= at <= len(content) - _RECORD:
-                found[key] = content[at + KEY_BYTES : at + _RECORD]
-        return found
+    def _list(self, release: bytes) -> bytes | None:
+        """The list that is remembered."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        at = content.find(release)
+        while at % _RECORD and at >= 0:  # within another record: no name starts there
+            at = content.find(release, at + 1)
+        known = 0 <= at <= len(content) - _RECORD
+        return content[at + KEY_BYTES : at + _RECORD] if known else None

@@ -24,7 +24,6 @@ from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
-from parley.privacy.accounting.guarantee import Neighbouring
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
@@ -106,8 +105,8 @@ def _check_run_of(consent: Consent, agreement: Agreement) -> None:
     within = f"{least} to {most}"
     _hold(Reason.COHORT_TOO_SMALL, "min_survivors", within, got, least <= got <= most)
     dataset = consent.dataset(agreement.dataset)
-    sizes = consent.disclose_size and dataset.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
-    _hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes or None)
+    sizes = consent.discloses_size(dataset) or None
+    _hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes)
     _hold(Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm)
     _hold(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
 

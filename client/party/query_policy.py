@@ -6,14 +6,13 @@ A release of queries is a job of one round to a party: `epsilon-per-job` bounds 
 from __future__ import annotations
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.queries import QueryRelease, reports_of
+from parley.client.algorithms.queries import QueryRelease
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.data.table_block import TableBlock
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
 
-__all__ = ["check_queries", "kept_answer"]
+__all__ = ["check_queries"]
 
 
 def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgorithm) -> None:
@@ -43,11 +42,3 @@ def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgori
             Reason.ALGORITHM,
             f"Expected at most {consent.most_cells} cells, got {algorithm.dimension}.",
         )
-
-
-def kept_answer(algorithm: FederatedAlgorithm, table: TableBlock | None) -> bytes:
-    """What names an answer that this party's records keep; empty where they answer anew."""
-    if not isinstance(algorithm, QueryRelease) or table is None:
-        return b""
-    asked = reports_of(algorithm.batch)
-    return asked.named(table) if asked is not None and asked.kept else b""

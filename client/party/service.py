@@ -1,6 +1,7 @@
 """The party's service: one request in, one answer out, everything else on its own disk.
 
-Whatever comes is answered by a frame: ok, refused or failed, with one reason class at most. What a
+Whatever comes is answered by a frame: ok, or refused with one reason class. What leaves, leaves by
+the outlet (`parley.client.party.outlet`): it is public, or a contribution with its receipt. What a
 round asks for goes through these gates, and the first that is shut ends it:
 
 1. the session is known, the plan is the one that was joined (`parley.client.party.session`);
@@ -20,32 +21,27 @@ from __future__ import annotations
 import os
 import time
 import traceback
+import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, plan_from, session_of
-from parley.client.contract.protocol import (
-    Declined,
-    Frame,
-    Reason,
-    answer,
-    encode_frame,
-    failed,
-    refusal,
-)
-from parley.client.contract.roster import Deployment, load_deployment, with_names
+from parley.client.contract.protocol import Declined, Frame, Reason
+from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission
 from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
-from parley.client.party.contribution import ComputationFailed, contribution
+from parley.client.party.contribution import contribution
 from parley.client.party.inspection import public_facts
 from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.kept_records import KeptRecords
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
+from parley.client.party.outlet import Outlet, Public, Released
 from parley.client.party.policy import check_run
 from parley.client.party.requests import request_from
 from parley.client.party.session import Joined
@@ -87,8 +83,9 @@ class PartyService:
                 "deployment.toml or identity.key belongs to another deployment."
             )
         self.index = deployment.identities.index(public)
-        self._names = [party.name for party in deployment.parties]
-        self.name = self._names[self.index]
+        names = [party.name for party in deployment.parties]
+        self.name = names[self.index]
+        self._outlet = Outlet(keeper=keeper, name=self.name, names=names)
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
@@ -96,7 +93,7 @@ class PartyService:
         self._records = KeptRecords(
             consent, keeper.folder, secret=derive(identity, b"parley/records")
         )
-        self._handlers: dict[str, Callable[[Frame], Frame]] = {
+        self._handlers: dict[str, Callable[[Frame], Public | Released]] = {
             "inspect": self._inspect,
             "commit": self._commit,
             "join": self._join,
@@ -142,36 +139,33 @@ class PartyService:
     def handle(self, request: bytes) -> bytes:
         """The answer to a request: an `answer` frame, whatever came."""
         kind = "?"
+        leaving: Public | Released
         try:
             frame = request_from(request)
             kind = frame.kind
-            with self._keeper.alone(wait_s=self._consent.lock_wait_s):
-                reply, said = self._handlers[kind](frame), "ok"
-        except Declined as error:
-            reply, said = refusal(error.reason), f"refused {error}"
-        except ComputationFailed as error:
-            reply, said = failed(Reason.ERROR), f"failed: {error}"
+            # Warnings of libraries may depend on a record, and go where the log does.
+            with warnings.catch_warnings(action="ignore"), self._alone():
+                leaving = self._handlers[kind](frame)
+        except Declined as declined:
+            leaving = Public.declined(declined)
         except (LedgerError, OSError) as error:
-            reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {error}"
+            leaving = Public.error(str(error))
         except Exception as error:
-            # A bug, perhaps in what was sent. Neither its text nor its trace leaves the machine;
-            # the log has no text either, which could quote a record.
+            # A bug, perhaps in what was sent: what computes with records raises none. Neither its
+            # text nor its trace leaves the machine; the log has no text either.
             at = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
-            reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {where}"
-        self._log(f"{kind} {with_names(said, self._names)}")
-        return encode_frame(reply)
+            leaving = Public.error(
+                f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+            )
+        return self._outlet.send(kind, leaving)
 
-    def _log(self, line: str) -> None:
-        try:
-            self._keeper.log(f"{self.name}: {line}")
-        except OSError:
-            return  # a full disk must not keep an answer back
+    def _alone(self) -> AbstractContextManager[None]:
+        return self._keeper.alone(wait_s=self._consent.lock_wait_s)
 
     # What a run would learn from.
 
-    def _inspect(self, frame: Frame) -> Frame:
-        return answer(
+    def _inspect(self, frame: Frame) -> Public:
+        return Public.answer(
             {
                 "party": self.index,
                 **public_facts(
@@ -182,14 +176,14 @@ class PartyService:
 
     # A run from its first message to its last.
 
-    def _commit(self, frame: Frame) -> Frame:
+    def _commit(self, frame: Frame) -> Public:
         session_of(frame.head)
-        return answer(blobs=(commitment(self.index, self._next_nonce()),))
+        return Public.answer(blobs=(commitment(self.index, self._next_nonce()),))
 
     def _next_nonce(self) -> bytes:
         return admission.nonce(self._keeper, self._identity, self._deployment)
 
-    def _join(self, frame: Frame) -> Frame:
+    def _join(self, frame: Frame) -> Public:
         joined = Joined.from_request(frame, identities=self._deployment.identities)
         agreed = joined.agreement
         policy = check_run(self._consent, self._deployment, agreed.parameters)
@@ -216,7 +210,7 @@ class PartyService:
         if sparse:  # before the nonce leaves: it is for this set-up alone
             self._keeper.count_setup(policy.roster)
         self._keep(joined, party)
-        return answer(blobs=(advertised,))
+        return Public.answer(blobs=(advertised,))
 
     def _accepted(self, agreement: Agreement) -> Accepted:
         """Gate 2."""
@@ -252,7 +246,7 @@ class PartyService:
         step: Callable[[Joined, Party], tuple[bytes, ...]],
         *,
         learned: Callable[[Joined], Joined] = lambda joined: joined,
-    ) -> Frame:
+    ) -> Public:
         """One step of the protocol; its state is kept whether it answered or refused."""
         joined, party = self._opened(frame)
         try:
@@ -264,9 +258,9 @@ class PartyService:
             raise Declined(Reason.PROTOCOL, str(error)) from error
         finally:
             self._keep(joined, party)
-        return answer(blobs=blobs)
+        return Public.answer(blobs=blobs)
 
-    def _roster(self, frame: Frame) -> Frame:
+    def _roster(self, frame: Frame) -> Public:
         number, message = frame.head["prepare"], frame.blobs[0]
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
@@ -276,7 +270,7 @@ class PartyService:
 
         return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
 
-    def _prepare(self, frame: Frame) -> Frame:
+    def _prepare(self, frame: Frame) -> Public:
         number = frame.head["prepare"]
         if number is None:
             raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
@@ -287,20 +281,20 @@ class PartyService:
 
         return self._stepped(frame, step)
 
-    def _prove(self, frame: Frame) -> Frame:
+    def _prove(self, frame: Frame) -> Public:
         return self._stepped(frame, lambda _, party: (party.prove(*frame.blobs),))
 
-    def _finish(self, frame: Frame) -> Frame:
+    def _finish(self, frame: Frame) -> Public:
         session = session_of(frame.head)
         self._keeper.session(session)
         self._keeper.end_session(session)
         # Between runs the ledger is one whole file, which its owner may copy.
         self._ledger.close()
-        return answer()
+        return Public.answer()
 
     # One round.
 
-    def _round(self, frame: Frame) -> Frame:
+    def _round(self, frame: Frame) -> Public | Released:
         joined, party = self._opened(frame)
         number = frame.head["prepare"]
         message, blob, ciphertexts = frame.blobs
@@ -309,7 +303,7 @@ class PartyService:
                 complaint = party.on_ciphertexts(ciphertexts)
                 if complaint:  # nothing is computed for a round whose masks would not cancel
                     self._keep(joined, party)
-                    return answer(blobs=(complaint,))
+                    return Public.answer(blobs=(complaint,))
                 joined = replace(joined, state=party.state.to_bytes())  # kept with the answer
             agreement = joined.at_round(plan_from(frame.head["plan"]), message=message, state=blob)
         except ProtocolError as error:
@@ -333,10 +327,11 @@ class PartyService:
         )
         masked = bytes(party.on_plan(message, given.encoded, context=context))
         shares = () if number is None else (party.prepare(number),)
-        self._keep(replace(joined, keys=given.keys), party)
-        return answer(blobs=(masked, *shares))
+        name = agreement.release() if plan.on_sum else b""
+        self._keep(replace(joined, release=name), party)
+        return Released(receipt=given.receipt, blobs=(masked, *shares))
 
-    def _survivors(self, frame: Frame) -> Frame:
+    def _survivors(self, frame: Frame) -> Public:
         def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
             run = joined.agreement.parameters
             listed = decode(run, frame.blobs[0], Survivors).survivors
@@ -348,12 +343,12 @@ class PartyService:
 
         return self._stepped(frame, step)
 
-    def _confirmations(self, frame: Frame) -> Frame:
+    def _confirmations(self, frame: Frame) -> Public:
         def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
             current = party.state.current
             listed = b"" if current is None else current.survivors
             reply = party.on_confirmations(frame.blobs[0])
-            # Once more: another session may have opened the same contribution since.
+            # Once more: another session may have opened the same release since.
             self._in_one_sum(Openings.keep, joined, party, listed)
             return (reply,)
 
@@ -361,16 +356,16 @@ class PartyService:
 
     def _in_one_sum(
         self,
-        remember: Callable[[Openings, tuple[bytes, ...], bytes], None],
+        remember: Callable[[Openings, bytes, bytes], None],
         joined: Joined,
         party: Party,
         listed: bytes,
     ) -> None:
-        if not joined.keys:
+        if not joined.release:
             return
         parties = listed_parties(self._deployment.identities, listed)
         try:
-            remember(self._keeper.openings, joined.keys, parties)
+            remember(self._keeper.openings, joined.release, parties)
         except OpenedOtherwise as error:
             if self._consent.insist_on_one_list:
                 party.abandon()

@@ -33,12 +33,13 @@ class Joined:
 
     Attributes:
         agreement: what was proposed, and accepted.
-        keys: what the memory of openings knows the contribution of the open round by.
+        release: the name of the open round's, for the memory of openings; empty where all of its
+            noise is in this party's contribution, which covers any number of sums.
         state: bytes of the protocol's state, secret; empty before the key of the run.
     """
 
     agreement: Agreement
-    keys: tuple[bytes, ...] = ()
+    release: bytes = b""
     state: bytes = field(default=b"", repr=False)
 
     @property
@@ -62,7 +63,7 @@ class Joined:
         return replace(
             joined,
             agreement=replace(joined.agreement, present=present),
-            keys=tuple(bytes.fromhex(key) for key in frame.head["keys"]),
+            release=bytes.fromhex(frame.head["release"]),
             state=frame.blobs[1],
         )
 
@@ -71,7 +72,7 @@ class Joined:
         head = {
             **self.agreement.head(),
             "present": self.agreement.present.hex(),
-            "keys": [key.hex() for key in self.keys],
+            "release": self.release.hex(),
         }
         return Frame(kind="join", head=head, blobs=(self.agreement.components, self.state))
 

@@ -4,7 +4,7 @@
     state/setups-<roster>        how many set-ups this party went through with a roster
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
-    openings                     what was opened in which sum, over all runs
+    openings                     which sum each release was opened in
     (`parley.client.party.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies
@@ -31,6 +31,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import (
     Declined,
     Frame,
@@ -185,6 +186,15 @@ class Keeper:
         for file in files[: max(0, len(files) - most + 1)]:
             _erase(file)
 
+    def failures(self) -> dict[str, str]:
+        """Of the last contributions: file → what went wrong with one, for the owner alone."""
+        found: dict[str, str] = {}
+        for file in sorted(self._state.glob("release-*")):
+            with suppress(WireError):
+                note = b"".join(decode_frame(file.read_bytes()).blobs[:-1]).decode("ascii").strip()
+                found |= {file.name: note} if note else {}
+        return found
+
     def setups(self, roster: bytes) -> int:
         """How many set-ups with a beacon this party went through with a roster."""
         try:
@@ -207,8 +217,7 @@ class Keeper:
             os.replace(path, path.with_name("party.log.1"))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # A server's words may be in it: no new lines, nothing that a terminal would obey.
-        said = "".join(c if c.isprintable() else " " for c in line)
-        text = f"{stamp} {' '.join(said.split())}\n".encode("utf-8", errors="replace")
+        text = f"{stamp} {one_line(' '.join(line.split()))}\n".encode("utf-8", errors="replace")
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(text)

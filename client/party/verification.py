@@ -2,7 +2,8 @@
 
 The algorithm's `claim` (`parley.client.algorithms.base`) is the very function that the server plans
 from; here it is called with this party's facts, and the plan has to cover the answer. n is the
-party's number of records, d the dimension of a contribution, s the grid's scale bits:
+party's number of records (where that is private, the plan's: `ReleasePlan.private_sizes`), d the
+dimension of a contribution, s the grid's scale bits:
 
 | the plan's | covers the claim where |
 |---|---|
@@ -34,6 +35,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
+from parley.client.party.dataset import Facts
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.secure_agg.encoding import RingTooSmall
 
@@ -47,10 +49,7 @@ def check_computation(
     plan: ReleasePlan,
     algorithm: FederatedAlgorithm,
     kind: Kind,
-    *,
-    features: int,
-    classes: int,
-    records: int,
+    own: Facts,
 ) -> None:
     """Derives what the plan claims from the task and the party's public facts.
 
@@ -59,24 +58,21 @@ def check_computation(
         plan: to be checked, with `check_plan` done.
         algorithm: from `task_of`.
         kind: its row.
-        features: columns of the party's prepared rows.
-        classes: K of its labels, 0 for −1/+1 and targets.
-        records: n.
+        own: what is public of the party's data set.
 
     Raises:
         Declined: the first thing that the plan does not cover.
     """
-    if (
-        plan.primary.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
-        and records < plan.min_records
-    ):
+    # Where sizes are private the plan's number bounds none, and stands for all of them.
+    records = plan.min_records if own.records is None else own.records
+    if records < plan.min_records:
         raise Declined(Reason.TOO_FEW_RECORDS, f"Expected {plan.min_records} records.")
     facts = _facts(plan, records)
     wanted = algorithm.model.features
-    if wanted != features or plan.dimension != algorithm.dimension:
+    if wanted != own.width or plan.dimension != algorithm.dimension:
         raise Declined(
             Reason.MODEL,
-            f"Expected {features} features and a plan of the task's dimension, got {wanted} and "
+            f"Expected {own.width} features and a plan of the task's dimension, got {wanted} and "
             f"{plan.dimension} for {algorithm.dimension}.",
         )
     if plan.parameters > consent.largest_model:
@@ -88,8 +84,9 @@ def check_computation(
         claim = algorithm.claim(facts)
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.ALGORITHM, f"No claim: {error}") from error
-    if claim.classes is not None and claim.classes not in ((classes,) if classes else (1, 2)):
-        raise Declined(Reason.MODEL, f"Expected {classes or 2} classes, got {claim.classes}.")
+    known = (own.classes,) if own.classes else (1, 2)
+    if claim.classes is not None and claim.classes not in known:
+        raise Declined(Reason.MODEL, f"Expected {own.classes or 2} classes, got {claim.classes}.")
     if claim.work > consent.most_steps:
         raise Declined(Reason.ALGORITHM, f"Expected at most {consent.most_steps} steps.")
     _check_covers(plan, claim)

@@ -40,6 +40,7 @@ __all__ = [
     "State",
     "Table",
     "groups_of",
+    "key_of",
     "numeric",
     "selected",
     "texts_of",
@@ -49,6 +50,10 @@ Integers = NDArray[np.int64]
 State = Mapping[str, NDArray[np.float64]]
 Table = dict[str, Sequence[Any] | NDArray[Any]]
 """Columns of an answer: the keys of its cells, then `value`, `low` and `high`."""
+
+_ANSWERS_OWN = frozenset(
+    ("value", "low", "high", "quantile", "lead", "winner", "cluster", "table", "party")
+)
 
 LARGEST_WEIGHT = 2**40
 """Of a query, or of a part of it: sums of such integers stay below 2⁶²."""
@@ -173,11 +178,6 @@ class Query(ABC):
         return 0.0
 
     @property
-    def kept(self) -> bool:
-        """Whether asked again the same answer comes, and costs nothing."""
-        return False
-
-    @property
     def selects(self) -> bool:
         """Whether a record may count for nothing, so that how many do is not public."""
         return self.where is not None
@@ -282,7 +282,7 @@ class Groups:
     def keys(self) -> Table:
         """The columns of keys, `[G]` each."""
         rows = list(product(*self.texts))
-        return {name: [row[k] for row in rows] for k, name in enumerate(self.names)}
+        return {key_of(name): [row[k] for row in rows] for k, name in enumerate(self.names)}
 
     def codes(self, block: TableBlock) -> NDArray[np.intp]:
         """`[N]` the group of each record."""
@@ -291,6 +291,15 @@ class Groups:
             codes *= len(texts)
             codes += block.columns[name]
         return codes
+
+
+def key_of(column: str) -> str:
+    """What a column is called in an answer, which has its own parts.
+
+    >>> key_of("ward"), key_of("value")
+    ('ward', 'value (column)')
+    """
+    return f"{column} (column)" if column in _ANSWERS_OWN else column
 
 
 def selected(

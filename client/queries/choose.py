@@ -26,6 +26,7 @@ from parley.client.queries.base import (
     State,
     Table,
     groups_of,
+    key_of,
     selected,
     texts_of,
 )
@@ -74,7 +75,7 @@ class Choose(ColumnQuery):
         half = noise.half_width(cells=len(candidates)) / weight
         return {
             **groups.keys(),
-            self.column: candidates[order[:, -1]],
+            key_of(self.column): candidates[order[:, -1]],
             "lead": value - second,
             "value": value,
             "low": value - half,

@@ -27,6 +27,7 @@ from parley.client.queries.base import (
     State,
     Table,
     groups_of,
+    key_of,
     numeric,
     selected,
 )
@@ -128,7 +129,7 @@ class Histogram(ColumnQuery):
         keys: Table = {name: np.repeat(k, own) for name, k in groups.keys().items()}
         field = field_of(facts.schema, self.column)
         if isinstance(field, Texts):
-            cells: Table = {self.column: np.array(field.texts)}
+            cells: Table = {key_of(self.column): np.array(field.texts)}
         else:
             edges = (
                 np.array(self.edges)

@@ -31,6 +31,7 @@ from parley.client.queries.base import (
     State,
     Table,
     groups_of,
+    key_of,
     numeric,
     selected,
 )
@@ -138,6 +139,6 @@ class KMeansStep(Query):
         for axis, name in enumerate(self.of):
             known = numeric(facts.schema, name)
             middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
-            found[name] = middle + width * centres[:, axis]
+            found[key_of(name)] = middle + width * centres[:, axis]
         half = noise.half_width() / a
         return {**found, "value": counts, "low": counts - half, "high": counts + half}

@@ -30,6 +30,7 @@ from parley.client.queries.base import (
     State,
     Table,
     groups_of,
+    key_of,
     selected,
 )
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -119,11 +120,11 @@ class Marginals(Query):
             for table, part in zip(tables, parts, strict=True)
         }
         agreed = agree(shaped, total=None if self.selects else facts.records)
-        keys: dict[str, list[Any]] = {name: [] for name in ("table", *self.of)}
+        keys: dict[str, list[Any]] = {name: [] for name in ("table", *map(key_of, self.of))}
         for table in tables:
             own = table.keys()
             keys["table"] += [", ".join(table.names)] * table.count
-            for name in self.of:
+            for name in map(key_of, self.of):
                 keys[name] += own.get(name, [None] * table.count)
         flat = [agreed[table.names].ravel() for table in tables]
         values = np.concatenate([simplex(part, total=max(part.sum(), 0.0)) for part in flat])

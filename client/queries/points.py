@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.queries.base import QueryError, Table, numeric
+from parley.client.queries.base import QueryError, Table, key_of, numeric
 
 __all__ = ["MOST_CLUSTERS", "centre_table", "check_points", "clusters_of", "nearest", "points_of"]
 
@@ -81,6 +81,6 @@ def centre_table(
     for axis, name in enumerate(columns):
         known = numeric(schema, name)
         middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
-        found[name] = middle + width * centres[order, axis]
+        found[key_of(name)] = middle + width * centres[order, axis]
     value, reach = counts[order], half[order]
     return {**found, "value": value, "low": value - reach, "high": value + reach}

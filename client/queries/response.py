@@ -4,24 +4,17 @@ A record says its own category with probability e^ε/(e^ε + k − 1), else anot
 is added up (`parley.privacy.mechanisms.randomised_response`): ε holds whoever sees a report, the
 server and all other parties included. The sum of the reports is shown as it is. Its error grows
 with √N, where noise on the sum has one that does not: what nobody need be trusted for costs that
-much.
-
-With `memo` the coins are kept: a keyed PRF of the party's own secret, its data, the record's place
-and the question (column, answers, ε). Asked again, a record says the very same, which tells nothing
-more: it is charged once. A record whose value changed is in another data set, with other coins, so
-that the same coins never answer for two values of one record.
+much. Asked again, records draw other coins, and are paid for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import ClassVar
 
 import numpy as np
 
-from parley.client.contract.canonical import canonical
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
@@ -34,6 +27,7 @@ from parley.client.queries.base import (
     Shown,
     State,
     Table,
+    key_of,
     texts_of,
 )
 from parley.client.queries.count import cell_norms, cell_table
@@ -51,7 +45,6 @@ class Response(ColumnQuery, Shown):
     """How many records have each category, by what the records say.
 
     Attributes:
-        memo: the coins are kept.
         local: ε of a report, of a question that is planned; 0: none yet.
     """
 
@@ -59,18 +52,12 @@ class Response(ColumnQuery, Shown):
     counts: ClassVar[bool] = True
     law: ClassVar[str] = RandomisedResponse.law
 
-    memo: bool = False
     local: float = 0.0
 
     @property
     def reports(self) -> float:
         """See `Query.reports`."""
         return self.local
-
-    @property
-    def kept(self) -> bool:
-        """See `Query.kept`."""
-        return self.memo
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,41 +80,19 @@ class Response(ColumnQuery, Shown):
                 "answers, so that their number shows."
             )
 
-    def question(self, schema: Schema) -> bytes:
-        """What the coins are kept for: column, answers and ε, which no two questions share."""
-        question = [self.kind, self.column, list(texts_of(schema, self.column)), self.local]
-        return canonical(question)
-
     def said(self, block: TableBlock, fresh: Callable[[int], NoiseStream]) -> TableBlock:
         """The same block, in whose column stands what the records say.
 
         Args:
-            block: of B parties; with `memo` it has their keys.
+            block: of B parties.
             fresh: coins of the party at each place of the block.
-
-        Raises:
-            ValueError: kept coins without a key.
         """
         response = self.mechanism(block.schema).response
         codes, said = block.columns[self.column], []
         for party in range(block.parties):
-            stream = self._coins(block, party) if self.memo else fresh(party)
-            said.append(response.reports(codes[block.rows(party)], stream))
+            said.append(response.reports(codes[block.rows(party)], fresh(party)))
         own = {self.column: np.concatenate(said).astype(np.intp)}
         return replace(block, columns={**block.columns, **own})
-
-    def _coins(self, block: TableBlock, party: int) -> NoiseStream:
-        return NoiseStream(self._keyed(block, party, b"coins"), seeded=False)
-
-    def named(self, block: TableBlock) -> bytes:
-        """32 bytes that name the kept coins of one party's answer: others have another name."""
-        return self._keyed(block, 0, b"name")
-
-    def _keyed(self, block: TableBlock, party: int, use: bytes) -> bytes:
-        if not block.coins:
-            raise ValueError("Expected keys of kept coins with memo, got none.")
-        question = self.question(block.schema)
-        return blake2b(question, key=block.coins[party], digest_size=32, person=use).digest()
 
     def mechanism(self, schema: Schema) -> Reports:
         """What the reports are to a plan."""
@@ -150,7 +115,7 @@ class Response(ColumnQuery, Shown):
 
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """Of a histogram with noise on the sum, which real parties may be asked for instead."""
-        keys: Table = {self.column: list(texts_of(facts.schema, self.column))}
+        keys: Table = {key_of(self.column): list(texts_of(facts.schema, self.column))}
         return cell_table(keys, noisy, weight, noise, records=facts.records)
 
     def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
@@ -161,4 +126,5 @@ class Response(ColumnQuery, Shown):
         value = response.counts(shown, records=records)
         spread = response.deviation(np.clip(value, 0, records), records=records)
         half = normal_quantile(0.05) * spread
-        return {self.column: list(texts), "value": value, "low": value - half, "high": value + half}
+        keys: Table = {key_of(self.column): list(texts)}
+        return {**keys, "value": value, "low": value - half, "high": value + half}

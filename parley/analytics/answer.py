@@ -117,27 +117,26 @@ class Answer:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one number."""
+        """Whether it is one number, without a key."""
         return len(self.table["value"]) == 1 and len(self.table) == 3
 
-    def _check_alone(self) -> None:
-        if not self.alone:
+    def _of_one_cell(self, part: str) -> float:
+        cells = self.table[part]
+        if len(cells) != 1:
             raise QueryError(
-                f"Expected an answer of one number, got {len(self.table['value'])} cells: .frame "
-                "has them all."
+                f"Expected an answer of one cell, got {len(cells)} cells: .frame has them all."
             )
+        return float(cells[0])
 
     @property
     def value(self) -> float:
-        """The noisy value, of an answer of one number."""
-        self._check_alone()
-        return float(self.table["value"][0])
+        """The noisy value, of an answer of one cell: the winner's votes, where one was chosen."""
+        return self._of_one_cell("value")
 
     @property
     def interval(self) -> tuple[float, float]:
         """Its interval, 95 %: of the noise, or of what `intervals` says."""
-        self._check_alone()
-        return float(self.table["low"][0]), float(self.table["high"][0])
+        return self._of_one_cell("low"), self._of_one_cell("high")
 
     def with_intervals(self, *, simultaneous: bool = False, sampling: bool = False) -> Answer:
         """The same answer with other intervals of 95 %: post-processing, at no cost.

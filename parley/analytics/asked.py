@@ -19,6 +19,8 @@ from parley.client.queries import query_from
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import MOST_QUERIES
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.server.jobs.naming import check_from_elsewhere
+from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
 
 __all__ = ["Submission", "submission_from"]
@@ -81,7 +83,7 @@ def submission_from(text: str, *, own_files: bool = True) -> Submission:
 
     Args:
         text: what came.
-        own_files: it may name a ledger of the server's machine.
+        own_files: it may name files of the server's machine.
 
     Raises:
         QueryError, SchemaError, WhereError: what was expected, what came.
@@ -129,11 +131,11 @@ def _session(given: Any, *, own_files: bool) -> dict[str, Any]:
         )
     if not settings.dataset:
         raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
-    if settings.ledger and not own_files:
-        raise QueryError(
-            "Expected no ledger from another machine, got one: submit on the server's machine, "
-            "from the server's folder."
-        )
+    if not own_files:
+        try:
+            check_from_elsewhere(settings)
+        except JobError as error:
+            raise QueryError(str(error)) from error
     return session
 
 

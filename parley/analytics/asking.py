@@ -109,14 +109,13 @@ class Asking(ABC):
         """The category that most records have."""
         return self.ask(Choose(column=column, where=self._where, by=self._by), **price)
 
-    def response(self, column: str, *, memo: bool = False, **price: Any) -> Answer:
+    def response(self, column: str, **price: Any) -> Answer:
         """How many records have each category, by randomised response: each answers for itself.
 
         `epsilon` is that of one record's report, whoever sees it: the server, all other parties.
-        With `memo` the records keep their coins: asked again they say the same, at no charge.
+        Asked again they draw other coins, at another charge.
         """
-        query = Response(column=column, memo=memo, where=self._where, by=self._by)
-        return self.ask(query, **price)
+        return self.ask(Response(column=column, where=self._where, by=self._by), **price)
 
     def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
         """Which of these columns of scores in [0, 1] has the largest (or least) sum.

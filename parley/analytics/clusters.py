@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer, Asked
 from parley.client.data.schema import Schema
-from parley.client.queries.base import QueryError, numeric
+from parley.client.queries.base import QueryError, key_of, numeric
 from parley.client.queries.kmeans_step import MOST_COORDINATES, KMeansStep
 from parley.client.queries.moments import UNIT_BALANCE
 from parley.client.where import Expression
@@ -73,9 +73,8 @@ def lloyd(
         )
         answers.append(session.ask(query, epsilon=each, law="laplace"))
         table = answers[-1].table
-        points = _scaled(
-            session.schema, columns, np.stack([np.asarray(table[c]) for c in columns], axis=1)
-        )
+        found = [np.asarray(table[key_of(name)]) for name in columns]
+        points = _scaled(session.schema, columns, np.stack(found, axis=1))
     return tuple(answers)
 
 

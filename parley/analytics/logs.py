@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer, Asked
-from parley.client.queries.base import Query, QueryError
+from parley.client.queries.base import Query, QueryError, key_of
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.where import Expression
@@ -81,7 +81,7 @@ def synthetic_log(
         else Count(by=tuple(columns), where=where)
     )
     answer = session.ask(query, epsilon=epsilon, law=law)
-    keys = {name: answer.table[name] for name in columns}
+    keys = {name: answer.table[key_of(name)] for name in columns}
     weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
     total = int(weights.sum())
     if total > _MOST_ROWS:

@@ -75,8 +75,6 @@ def open_session(
             None if out is None else Path(out), plain, schema=known.to_toml()
         )
     stack.enter_context(folder.locked())
-    if simulated is not None:
-        simulated.keep_answers(folder.coins())
     asked = simulated or real_parties(
         stack, settings, known, folder, home=Path(settings.deployment), transport=transport
     )

@@ -40,10 +40,6 @@ _COME_S = 120.0
 """So long a session waits for parties before it goes on with enough of them."""
 
 
-def _nothing(_: bytes) -> None:
-    """Real parties have keys of their own."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """The parties of a session.
@@ -53,14 +49,12 @@ class Asked:
         terms: what is public of them, and settled.
         data: names the records in a ledger.
         contents: digest of the records, where they are here.
-        keep_answers: gives the records of a simulation a key to keep answers by.
     """
 
     cohort: QueryCohort
     terms: Terms
     data: str
     contents: str = ""
-    keep_answers: Callable[[bytes], None] = _nothing
 
 
 def simulated_parties(
@@ -98,13 +92,7 @@ def simulated_parties(
         adding=ADDING[settings.engine](stack, settings, dealt),
     )
     contents = str(block.contents)
-    return Asked(
-        cohort=cohort,
-        terms=terms,
-        data=contents,
-        contents=contents,
-        keep_answers=cohort.keep_answers,
-    )
+    return Asked(cohort=cohort, terms=terms, data=contents, contents=contents)
 
 
 def _over_ray(

@@ -28,7 +28,7 @@ from parley.analytics.asking import by_party
 from parley.analytics.settings import Settings
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
-from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_reading import load_toml
 from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import parse_where
@@ -128,7 +128,7 @@ def load_session(path: Path) -> dict[str, Any]:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """All of a file, and its [session] with paths relative to the file."""
     try:
-        given = parse_toml(path.read_text(encoding="utf-8"))
+        given = load_toml(path)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise QueryError(f"{path}: Expected a file of queries (TOML), got: {error}.") from error
     unknown = sorted(set(given) - {"session", "query"})

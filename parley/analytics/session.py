@@ -226,9 +226,7 @@ class Session(Composed):
         answers.
         """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
-        known = self._session.kept(planned, epsilon=epsilon) or self._session.asked_before(
-            planned, epsilon=epsilon
-        )
+        known = self._session.asked_before(planned, epsilon=epsilon)
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return answers_of(
             released,

@@ -11,6 +11,7 @@ from parley.client.queries.base import QueryError
 from parley.client.queries.counting import Clip, Counting
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.server.jobs.naming import FilePath, Text
 
 __all__ = ["Settings", "counting_of", "settings_from"]
 
@@ -45,7 +46,7 @@ class Settings(BaseModel):
         description="What the noise hides: a record; all records of a person in one party; all "
         "that a party holds.",
     )
-    id: str = Field(
+    id: Text = Field(
         "",
         description="With unit person: the column that says whose a record is, of kind ignore in "
         "the schema. Real parties name their own.",
@@ -100,17 +101,19 @@ class Settings(BaseModel):
         strict=True,
         description="With add-or-remove-one: a party's sum is cut to what so many records reach.",
     )
-    ledger: str = Field("", description="A shared ledger: path or URL; default the session's own.")
-    dataset: str = Field(
+    ledger: FilePath = Field(
+        "", description="A shared ledger: path or URL; default the session's own."
+    )
+    dataset: Text = Field(
         "", description="Name of the data in the ledger, and among real parties that they serve."
     )
-    deployment: str = Field(
+    deployment: FilePath = Field(
         "", description="Instead of data: the folder of a server whose parties are asked."
     )
     engine: Literal["fast", "ray"] = Field(
         "fast", description="Of a simulation: here, or dealt to workers of Ray (parley[ray])."
     )
-    ray_address: str = Field(
+    ray_address: FilePath = Field(
         "", description="Engine ray: the cluster, 'auto' for this machine's. Empty: here alone."
     )
     workers: int = Field(
@@ -119,7 +122,7 @@ class Settings(BaseModel):
     seed: int | None = Field(
         None, ge=0, strict=True, description="Of the noise: repeatable, and protects nobody."
     )
-    faults: str = Field("", description="Parties that drop out, as run.faults has it.")
+    faults: Text = Field("", description="Parties that drop out, as run.faults has it.")
 
 
 def counting_of(settings: Settings) -> Counting:

@@ -20,7 +20,7 @@ import polars as pl
 from parley.analytics.answer import Answer
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import MISSING, Texts, field_of
-from parley.client.queries.base import Query, QueryError
+from parley.client.queries.base import Query, QueryError, key_of
 from parley.client.queries.count import Count
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
@@ -85,7 +85,7 @@ def parse_sql(text: str, schema: Schema) -> Statement:
 
 def frame_of_answers(statement: Statement, answers: list[Answer]) -> pl.DataFrame:
     """One table, as SQL would show it: groups, then each result with the ends of its interval."""
-    columns = {name: np.asarray(answers[0].table[name]) for name in statement.queries[0].by}
+    columns = {n: np.asarray(answers[0].table[key_of(n)]) for n in statement.queries[0].by}
     for name, answer in zip(statement.names, answers, strict=True):
         for part, suffix in (("value", ""), ("low", " low"), ("high", " high")):
             columns[name + suffix] = np.asarray(answer.table[part], dtype=np.float64)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.asked import Submission
+from parley.client.contract.file_reading import LARGEST_LOG, text_of
 from parley.client.contract.protocol import strict_json
 from parley.deploy.follow import RunStopped, raise_remote
 from parley.deploy.processes import ProcessError
@@ -35,12 +36,10 @@ def submit_queries(
     """
     with Operator(operator_home(to)) as operator:
         if asked is not None:
-            name = str(operator.ask("query", queries=asked.to_json())["run"])
+            folder = operator.begin("query", queries=asked.to_json())
         else:
-            name = Path(resume or "").name
-            operator.ask("resume", run=name)
-        folder = operator.folder(name, at=Path("runs") / name)
-        folder.mkdir(parents=True, exist_ok=True)
+            folder = operator.resume(Path(resume or "").name)
+        name = folder.name
         say(f"{name} waits for its turn; what it answers is in {folder}. To end it: parley stop.")
         seen: dict[str, list[int]] = {}
         while (state := operator.ended(name, folder, seen)) is None:
@@ -49,7 +48,7 @@ def submit_queries(
     if state == "stopped":
         raise RunStopped
     try:
-        answered: dict[str, Any] = strict_json((folder / ANSWERS).read_text(encoding="utf-8"))
+        answered: dict[str, Any] = strict_json(text_of(folder / ANSWERS, largest=LARGEST_LOG))
     except (OSError, ValueError) as error:
         raise ProcessError(
             f"The queries ended ({state}) without answers; the server's log says why."

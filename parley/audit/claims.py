@@ -13,6 +13,7 @@ import click
 
 from parley.analytics.query_file import load_queries
 from parley.analytics.settings import settings_from
+from parley.client.contract.toml_reading import load_toml
 from parley.client.data.schema import load_schema
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NOISE_POINTS
@@ -31,7 +32,7 @@ Claims = Iterator[tuple[Audited, int]]
 def is_of_queries(path: Path | None) -> bool:
     """Whether it is a file of queries."""
     try:
-        return path is not None and "session" in tomllib.loads(path.read_text(encoding="utf-8"))
+        return path is not None and "session" in load_toml(path)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return False  # who reads it as a job says what is wrong
 

@@ -9,9 +9,14 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from parley.terminal.printable import printable
+from parley.client.contract.printable import one_line
 
 __all__ = ["certificate_app"]
+
+NamedLedger = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Where the run's ledger is, if its job names a URL."),
+]
 
 
 class _IssueUnlessNamed(TyperGroup):
@@ -44,6 +49,7 @@ def certificate_issue(
     out: Annotated[
         Path | None, typer.Option(help="File to write (default: RUN/certificate.json).")
     ] = None,
+    ledger: NamedLedger = None,
 ) -> None:
     """Write a signed statement that binds model, job, ledger head and accounts of a run.
 
@@ -57,7 +63,7 @@ def certificate_issue(
     if target.exists():
         raise CertificateError(f"Expected a new file for --out, {target} exists.")
     private = signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
-    certificate = issued(run, private)
+    certificate = issued(run, private, ledger=ledger)
     target.write_text(certificate.text(), encoding="utf-8")
     typer.echo(f"{target}, signed by key {certificate.signer}")
 
@@ -72,21 +78,23 @@ def certificate_verify(
     run: Annotated[
         Path | None, typer.Option(help="The run's folder: holds model, job and ledger against it.")
     ] = None,
+    ledger: NamedLedger = None,
 ) -> None:
     """Check a certificate, offline: signature, and ε from its entries by the accountants here.
 
-    Says what it could not check. Status 2 where something does not hold.
+    Connects to nothing but a --ledger that you name. Says what it could not check. Status 2 where
+    something does not hold.
     """
     from parley.certificate.verifying import verified  # noqa: PLC0415 - start-up: for this command alone
 
-    verdict = verified(file, signer=signer, run=run)
+    verdict = verified(file, signer=signer, run=run, ledger=ledger)
     facts = verdict.certificate.statement
     about = (
         f"{facts.run_id}: {facts.algorithm}, {facts.parties} parties, {facts.rounds_done} of "
         f"{facts.rounds} rounds, {facts.status}, engine {facts.engine}; issued {facts.issued}"
     )
-    typer.echo(printable(about))
+    typer.echo(one_line(about))
     for line in verdict.held:
-        typer.echo(printable(f"✓ {line}"))
+        typer.echo(one_line(f"✓ {line}"))
     for line in verdict.open:
-        typer.echo(printable(f"? not checked: {line}"))
+        typer.echo(one_line(f"? not checked: {line}"))

@@ -15,13 +15,14 @@ from parley.certificate.statement import (
     Statement,
     signed,
 )
+from parley.client.contract.file_reading import LARGEST_MODEL, opened
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.ledger import EntryState, Head, Ledger
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.reading import read_summary
-from parley.server.records.run_folder import RunFolder
+from parley.server.records.run_folder import RunFolder, ledger_of
 from parley.server.records.summary import LedgerHead, RunSummary
 from parley.version import __version__
 
@@ -59,7 +60,7 @@ def digest_of(path: Path) -> str:
         CertificateError: it is not there.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path, largest=LARGEST_MODEL) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error
@@ -68,15 +69,21 @@ def digest_of(path: Path) -> str:
 def composed(ledger: Ledger, run_id: str) -> dict[Unit, Composition]:
     """What a run was charged for each unit: every entry that was not voided."""
     spent: dict[Unit, Composition] = {}
-    for recorded in ledger.entries(run_id):
-        if recorded.state is not EntryState.VOIDED:
+    # Of the whole log, as it was verified: an index of the file may leave out what it likes.
+    for recorded in ledger.entries():
+        if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
             unit = recorded.entry.key.unit
             spent[unit] = spent.get(unit, Composition.empty()).add(recorded.entry.event)
     return spent
 
 
-def issued(run: Path, private: bytes) -> Certificate:
+def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certificate:
     """The certificate of a run.
+
+    Args:
+        run: its folder.
+        private: the key to sign with.
+        ledger: the place of its ledger, where its job names a URL.
 
     Raises:
         RunFolderError, LedgerError: no run's folder, no ledger.
@@ -93,13 +100,12 @@ def issued(run: Path, private: bytes) -> Certificate:
             "nobody, so that there is nothing to certify."
         )
     head = Head(records=summary.ledger_head.records, hash=summary.ledger_head.hash)
-    with Ledger.open(
-        job.privacy.ledger or folder.ledger_path, create=False, read_only=True
-    ) as ledger:
-        problems = ledger.verify(anchor=head)
+    place = ledger_of(run, job, named=ledger)
+    with Ledger.open(place, create=False, read_only=True) as opened_ledger:
+        problems = opened_ledger.verify(anchor=head)
         if problems:
             raise CertificateError(f"Expected a sound ledger, got: {problems[0]}")
-        spent = composed(ledger, folder.run_id)
+        spent = composed(opened_ledger, folder.run_id)
     statement = Statement(
         issued=datetime.now(UTC).isoformat(timespec="seconds"),
         parley_version=__version__,

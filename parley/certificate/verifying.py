@@ -17,12 +17,13 @@ from parley.certificate.statement import (
     CertifiedGuarantee,
     parse_certificate,
 )
+from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.ledger import Head, Ledger
 from parley.server.records import words
-from parley.server.records.run_folder import RunFolder
+from parley.server.records.run_folder import RunFolder, ledger_of
 
 __all__ = ["Verdict", "verified"]
 
@@ -45,18 +46,25 @@ class Verdict:
     open: tuple[str, ...]
 
 
-def verified(file: Path, *, signer: str | None = None, run: Path | None = None) -> Verdict:
+def verified(
+    file: Path,
+    *,
+    signer: str | None = None,
+    run: Path | None = None,
+    ledger: str | None = None,
+) -> Verdict:
     """Checks a certificate.
 
     Args:
         file: the certificate.
         signer: the key (hex) that must have signed it.
         run: the run's folder, to hold model, job and ledger against it.
+        ledger: the place of its ledger, where its job names a URL.
 
     Raises:
         CertificateError: something in it does not hold.
     """
-    certificate = parse_certificate(file.read_bytes(), file)
+    certificate = parse_certificate(bytes_of(file), file)
     facts = certificate.statement
     held, open_ = [f"signed by key {certificate.signer}"], []
     if signer is None:
@@ -73,7 +81,7 @@ def verified(file: Path, *, signer: str | None = None, run: Path | None = None) 
             f"({facts.job_sha256}), and its ledger: name the run's folder (--run)"
         )
     else:
-        held += _held_against(file, certificate, run)
+        held += _held_against(file, certificate, run, ledger)
     open_.append(
         "that the entries are all that was ever released from these records, and that the noise "
         "was drawn as they say: the signer vouches for it"
@@ -108,9 +116,9 @@ def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str
     return [f"{stated}: {spent.releases} entries come to it (by {conversion})"], others
 
 
-def _held_against(file: Path, certificate: Certificate, run: Path) -> list[str]:
+def _held_against(file: Path, certificate: Certificate, run: Path, named: str | None) -> list[str]:
     """Model, job and ledger of a run's folder against the certificate."""
-    facts, (folder, job) = certificate.statement, RunFolder.open(run)
+    facts, (_, job) = certificate.statement, RunFolder.open(run)
     for name, expected in (
         ("model.safetensors", facts.model_sha256),
         ("job.toml", facts.job_sha256),
@@ -119,7 +127,7 @@ def _held_against(file: Path, certificate: Certificate, run: Path) -> list[str]:
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
-    place = job.privacy.ledger or folder.ledger_path
+    place = ledger_of(run, job, named=named)
     head = Head(records=facts.ledger_head.records, hash=facts.ledger_head.hash)
     with Ledger.open(place, create=False, read_only=True) as ledger:
         if problems := ledger.verify(anchor=head):

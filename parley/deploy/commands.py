@@ -139,7 +139,7 @@ def deploy_rotate(
 
     deployment = rotate_party(folder, name)
     typer.echo(f"Send {name} its new keys from {folder}/parties/{name}, secretly.")
-    _tell_roster(deployment)
+    _tell_roster(folder, deployment)
 
 
 @deploy_app.command("add-party")
@@ -152,7 +152,7 @@ def deploy_add_party(
 
     deployment = add_party(folder, name)
     typer.echo(f"{folder}/parties/{name} → {name}, secretly:  parley party DIR")
-    _tell_roster(deployment)
+    _tell_roster(folder, deployment)
 
 
 @deploy_app.command("remove-party")
@@ -163,12 +163,15 @@ def deploy_remove_party(
     """Take a party out of the roster; the server then refuses its certificate."""
     from parley.deploy.making import remove_party  # noqa: PLC0415 - start-up: for this command alone
 
-    _tell_roster(remove_party(folder, name))
+    _tell_roster(folder, remove_party(folder, name))
 
 
-def _tell_roster(deployment: Any) -> None:
-    typer.echo("Send everyone the new deployment.toml and restart the server. Runs that are going")
-    typer.echo("on end: their roster is the old one. The deployment's id is now:")
+def _tell_roster(folder: Path, deployment: Any) -> None:
+    typer.echo(f"Send everyone the new roster, {folder}/authority/deployment.toml, and restart the")
+    typer.echo(
+        "server. Runs that are going on end: their roster is the old one. The deployment's id"
+    )
+    typer.echo("is now:")
     typer.echo(f"  {deployment.spoken}")
 
 
@@ -208,7 +211,7 @@ def deploy_accept(
     if not yes:
         typer.confirm(f"Did {proposed.name} read this identity to you? Accept", abort=True)
     accept(folder, proposed)
-    typer.echo("Send everyone the new deployment.toml and restart the server.")
+    typer.echo(f"Send everyone {folder}/authority/deployment.toml and restart the server.")
     if proposed.request:
         pem = folder / "parties" / proposed.name / "party.pem"
         typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
@@ -263,19 +266,23 @@ def party(
     from parley.deploy.folders import carried_by_flower, check_party  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
 
-    wrong = 0
+    items = []
     for item in check_items(folder, server=server_address):
-        # What is wrong with the folder counts before what is wrong with the server.
-        wrong = max(wrong, item.status)
-        if check or item.status:
+        items.append(item)
+        if check or (item.status and not item.waits):
             typer.echo(item.line, err=not check)
-    if wrong:
+    # What is wrong with the folder counts before what is wrong with the server.
+    if wrong := max(item.status for item in items if check or not item.waits):
         raise typer.Exit(wrong)
     if check:
         return
     home = check_party(folder)
     address = server_address or home.deployment.server_address
     tell = teller(as_json=log_json)
+    for item in items:
+        if item.waits:
+            line = f"{item.said}\nWaiting for as long as it takes, dialling again; Ctrl-C ends it."
+            tell(Event("waiting", line, server=address))
     tell(
         Event(
             "ready",
@@ -317,9 +324,9 @@ def _submission(folder: Path) -> Any:
     from parley.client.contract.roster import load_deployment  # noqa: PLC0415 - start-up: for these commands alone
     from parley.deploy.folders import carried_by_flower  # noqa: PLC0415 - start-up: for these commands alone
 
-    inner = folder / "server" / "deployment.toml"
-    deployment = load_deployment(inner if inner.exists() else folder / "deployment.toml")
-    if carried_by_flower(deployment):
+    own = (folder / home / "deployment.toml" for home in ("server", "operator"))
+    inner = next((path for path in own if path.exists()), folder / "deployment.toml")
+    if carried_by_flower(load_deployment(inner)):
         from parley.deploy.flower import submission as by_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
 
         return by_flower

@@ -1,6 +1,6 @@
 """The folders of a deployment, checked by everyone before each start (`making` makes them).
 
-    DIR/authority/        ca.crt, ca.key     stays with the operator, best offline
+    DIR/authority/        ca.crt, ca.key, deployment.toml    stays with the operator, best offline
     DIR/server/           ca.crt, server.pem, server.key, server.toml, deployment.toml, runs/,
                           operator.key, operator.pem (for commands on the server's machine)
     DIR/operator/         ca.crt, deployment.toml, operator.key, operator.pem (from another machine)
@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
-from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_reading import load_toml
 from parley.client.party.consent_file import load_consent
 from parley.deploy.node_keys import node_line
 from parley.deploy.peers import NotAdmitted, admit_party
@@ -99,13 +99,13 @@ def check_server(folder: Path) -> ServerHome:
     folder = (folder / "server" if (folder / "server").is_dir() else folder).resolve()
     settings = folder / "server.toml"
     try:
-        read = _ServerFile.model_validate(parse_toml(settings.read_text(encoding="utf-8")))
-    except OSError as error:
+        read = _ServerFile.model_validate(load_toml(settings))
+    except FileNotFoundError as error:
         raise DeployError(
             f"{folder} is not a server's folder: it has no server.toml. `parley deploy init` makes "
             "one."
         ) from error
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         said = first_of(error) if isinstance(error, ValidationError) else str(error)
         raise DeployError(f"Expected listen and port in {settings}, got {said}.") from error
     deployment = load_deployment(folder / "deployment.toml")

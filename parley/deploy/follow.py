@@ -9,15 +9,17 @@ there, so that messages and exit statuses are the same.
 from __future__ import annotations
 
 import importlib
-import json
 import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import strict_json
 from parley.deploy.processes import ProcessError
+from parley.deploy.refusals import board_of
 from parley.errors import KNOWN_ERRORS
 from parley.server.jobs.job import Job
 from parley.server.records.reading import read_summary
@@ -58,7 +60,7 @@ class Follower:
         self._folder, self._job, self._observer = folder, job, observer
         self._started = False
         self._read = self._skipped = self._done = 0
-        self._parties = ""
+        self._parties: dict[str, Any] = {}
 
     def look(self) -> None:
         """Reads what is new."""
@@ -102,13 +104,9 @@ class Follower:
         tell: Callable[[dict[str, Any]], None] | None = getattr(observer, "parties", None)
         if tell is None:
             return
-        try:
-            text = (self._folder / "parties.json").read_text(encoding="utf-8")
-        except OSError:
-            return
-        content = _json(self._folder / "parties.json") if text != self._parties else None
-        if content is not None:
-            self._parties = text
+        content = board_of(self._folder)
+        if content and content != self._parties:
+            self._parties = content
             tell(content)
 
 
@@ -176,7 +174,8 @@ def raise_remote(folder: Path) -> None:
     content = _json(folder / "error.json")
     if content is None:
         return
-    name, message = str(content["error"]), str(content["message"])
+    # Of several lines: none of them begins as one of ours does.
+    name, message = (str(content.get(key)).replace("\n", "\n  ") for key in ("error", "message"))
     if name == "builtins.KeyboardInterrupt":
         raise RunStopped
     if name in KNOWN_ERRORS:
@@ -193,7 +192,7 @@ def raise_remote(folder: Path) -> None:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = strict_json(text_of(path))
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

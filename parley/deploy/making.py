@@ -165,11 +165,21 @@ def _make_party(home: Path, authority: Path, name: str, *, flower: bool) -> Rost
 def _publish(folder: Path, deployment: Deployment) -> None:
     text = render_deployment(deployment)
     homes = [folder / "parties" / party.name for party in deployment.parties]
-    for home in (folder / "server", folder / "operator", *homes):
+    for home in (folder / "authority", folder / "server", folder / "operator", *homes):
         if home.is_dir():
             draft = home / ".deployment.toml.part"
             draft.write_text(text, encoding="utf-8")
             os.replace(draft, home / "deployment.toml")  # a server that starts reads a whole one
+
+
+def _roster(folder: Path) -> Deployment:
+    """The roster: beside the authority's key, also where the server's folder is gone by now.
+
+    Raises:
+        RosterError: there is none, or it is none.
+    """
+    own = folder / "authority" / "deployment.toml"
+    return load_deployment(own if own.exists() else folder / "server" / "deployment.toml")
 
 
 def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
@@ -197,7 +207,7 @@ def rotate_party(folder: Path, name: str) -> Deployment:
 
 
 def _with_party(folder: Path, name: str) -> Deployment:
-    deployment = load_deployment(folder / "server" / "deployment.toml")
+    deployment = _roster(folder)
     if name not in {party.name for party in deployment.parties}:
         known = ", ".join(party.name for party in deployment.parties)
         raise DeployError(f"Expected one of {known}, got {name}.")
@@ -211,7 +221,7 @@ def add_party(folder: Path, name: str) -> Deployment:
         DeployError: there is one of that name.
         RosterError: it is no name.
     """
-    deployment = load_deployment(folder / "server" / "deployment.toml")
+    deployment = _roster(folder)
     if name in {party.name for party in deployment.parties}:
         raise DeployError(
             f"Expected a party that is not in the roster, got {name}. Its keys are made anew by: "
@@ -273,7 +283,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
         DeployError: the file is not such keys, or of a party that is not in the roster.
         RosterError: one of the keys is another party's.
     """
-    before = load_deployment(folder / "server" / "deployment.toml")
+    before = _roster(folder)
     known = {party.name: party for party in before.parties}
     try:
         with entry.open("rb") as file:
@@ -311,7 +321,7 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
     Raises:
         DeployError: the roster is another than when it was proposed.
     """
-    if load_deployment(folder / "server" / "deployment.toml") != acceptance.before:
+    if _roster(folder) != acceptance.before:
         raise DeployError(
             "Expected the roster that was shown, but it has changed since: accept it again."
         )
@@ -328,7 +338,8 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
 
     Args:
         folder: the deployment's.
-        hosts: by which parties reach the server; none for those of its certificate.
+        hosts: by which parties reach the server; none for those of its certificate or, where the
+            server's folder is not here, of the roster.
 
     Returns:
         The parties whose new `party.pem` is in their folder here; one whose old one is not here
@@ -337,7 +348,10 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
     Raises:
         PkiError: the authority's key is not in this folder.
     """
-    authority, server = folder / "authority", folder / "server"
+    authority, server, deployment = folder / "authority", folder / "server", _roster(folder)
+    if not hosts and not server.exists():
+        hosts = [deployment.server_address.rpartition(":")[0].strip("[]")]
+    server.mkdir(mode=0o700, exist_ok=True)
     names = [*(hosts or names_in(server / "server.pem")), "localhost", "127.0.0.1"]
     make_server_certificate(
         server / "server.pem",
@@ -346,7 +360,6 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
         authority_key=authority / "ca.key",
         hosts=[*dict.fromkeys(names)],
     )
-    deployment = load_deployment(server / "deployment.toml")
     if carried_by_flower(deployment):
         return []
     make_operator(server, "server", authority=authority)

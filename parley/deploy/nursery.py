@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import strict_json
 from parley.deploy.environment import own_environment
 from parley.deploy.processes import (
@@ -128,6 +129,7 @@ class _Forked(subprocess.Popen[bytes]):
 def main() -> None:
     """Entry point: imports, then forks; in the forked process, the module that was asked for."""
     end_with_parent()
+    guard_streams()
     asked, modules = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
     for name in modules:
         importlib.import_module(name)

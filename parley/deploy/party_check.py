@@ -18,9 +18,11 @@ from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
+from parley.client.party.storage import Keeper
 from parley.deploy.folders import DeployError, carried_by_flower, own_entry, private_keys
 from parley.deploy.pki import certificate_days, check_client_pair, check_server_certificate
 from parley.deploy.private_files import check_private
+from parley.deploy.processes import ProcessError
 from parley.deploy.reaching import check_reachable
 from parley.deploy.stream.caller import check_known
 from parley.errors import exit_status
@@ -33,11 +35,19 @@ __all__ = ["Item", "check_items"]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One item: what was checked, what was found, and the exit status where it is wrong."""
+    """One item of a check.
+
+    Attributes:
+        what: was checked.
+        said: what was found.
+        status: the exit status where it is wrong.
+        waits: it may come right by itself, and a party that starts waits for that.
+    """
 
     what: str
     said: str
     status: int = 0
+    waits: bool = False
 
     @property
     def line(self) -> str:
@@ -73,6 +83,7 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
         for name, dataset in consent.data.items():
             yield _item(f"data set {name}", partial(_data, folder, dataset))
     yield _item("ledger", lambda: _ledger(folder / "ledger.sqlite"))
+    yield _item("contributions", lambda: _contributions(folder))
     yield from _server(folder, server)
 
 
@@ -92,6 +103,17 @@ def _server(folder: Path, given: str | None) -> Iterator[Item]:
         )
 
 
+def _contributions(folder: Path) -> str:
+    failures = Keeper(folder=folder).failures()
+    if failures:
+        said = "; ".join(f"state/{name}: {what}" for name, what in failures.items())
+        raise DeployError(
+            f"Expected what was contributed last to have been computed, got zeros, or what is not "
+            f"certified, of {said}. Nobody else is told: another run contributes again."
+        )
+    return "none of the last went wrong"
+
+
 def _known(folder: Path, address: str, deployment: Deployment) -> str:
     if carried_by_flower(deployment):
         from parley.deploy.flower.hello import check_known as by_flower  # noqa: PLC0415 - start-up: `check` over gRPC (Flower takes seconds)
@@ -107,7 +129,9 @@ def _item(what: str, check: Callable[[], str]) -> Item:
         status = exit_status(error)
         if status is None:
             raise
-        return Item(what=what, said=str(error), status=status)
+        # No answer of a server; one that refuses, or is another's, is told apart from that.
+        waits = isinstance(error, ProcessError)
+        return Item(what=what, said=str(error), status=status, waits=waits)
 
 
 def _keys(folder: Path) -> str:
@@ -175,7 +199,7 @@ def _data(folder: Path, dataset: DataSet) -> str:
         held = ""
         if dataset.held_out:
             others = load_holding(dataset.of_held_out(), folder, label=label, intercept=False)
-            held = f" and {others.records} held out"
+            held = f" and {len(others.labels)} held out"
             if others.features != holding.features:
                 raise DeployError(
                     f"Expected held-out records of {holding.features} features in "
@@ -184,7 +208,7 @@ def _data(folder: Path, dataset: DataSet) -> str:
     except Declined as error:
         raise DeployError(error.detail) from error
     return (
-        f"{holding.records} records of {holding.features} features{held}; budget epsilon = "
+        f"{len(holding.labels)} records of {holding.features} features{held}; budget epsilon = "
         f"{as_written(dataset.epsilon)}, delta = {as_written(dataset.delta)}"
     )
 

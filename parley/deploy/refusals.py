@@ -6,23 +6,26 @@ mean is public; which of it is true is in that party's own `party.log`, for its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.model_names import public_name
+from parley.client.contract.printable import one_line
+from parley.client.contract.protocol import strict_json
 from parley.privacy.accounting.rounding import as_written
 from parley.server.jobs.job import Job
 from parley.server.rounds.inspection import served_name
 
-__all__ = ["MEANINGS", "asked", "board_of", "counted", "refusals"]
+__all__ = ["MEANINGS", "asked", "board_from", "board_of", "counted", "refusals"]
 
 MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
     "data-unreadable": "its data file or schema cannot be read",
     "schema": "its schema is another than the others'",
-    "sizes-not-disclosed": "its policy keeps its number of records to itself",
+    "sizes-not-disclosed": "its number of records is private: by its budget (unit party or both, "
+    "or add-or-remove-one), or by its policy",
     "version": "it has another version of Parley",
     "clock-skew": "its clock and the server's differ by more than its policy allows",
     "unknown-session": "it does not know this run: it was restarted without its state",
@@ -42,7 +45,7 @@ MEANINGS = {
     "grid": "the sum's grid is coarser than it computes itself",
     "degenerate": "the task would make contributions zero or constant",
     "plan-changed": "the server asked for another release than it had agreed to",
-    "other-survivors": "it was asked to open a contribution that it opened with other survivors",
+    "other-survivors": "it opened this release with other survivors; a new run is another release",
     "protocol": "the server's message was malformed, or came out of turn",
     "busy": "it is answering another request",
     "error": "something failed on its machine",
@@ -111,7 +114,26 @@ def counted(refused: Mapping[str, int]) -> tuple[str, ...]:
 def board_of(run: Path) -> dict[str, Any]:
     """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
     try:
-        board = json.loads((run / "parties.json").read_text(encoding="utf-8"))
+        return board_from(strict_json(text_of(run / "parties.json")))
     except (OSError, ValueError):
         return {}
-    return board if isinstance(board, dict) else {}
+
+
+def board_from(said: Any) -> dict[str, Any]:
+    """A board that came from elsewhere, its texts one line each; empty where it is none."""
+    if not isinstance(said, dict) or not isinstance(said.get("parties"), list):
+        return {}
+    parties, refused = said["parties"], said.get("refused", {})
+    if not all(isinstance(each, dict) for each in (refused, *parties)):
+        return {}
+    return {
+        "round": said["round"] if isinstance(said.get("round"), int) else 0,
+        "stage": one_line(str(said.get("stage", ""))),
+        "parties": [
+            {key: one_line(str(each.get(key) or "")) for key in ("name", "state", "reason")}
+            for each in parties
+        ],
+        "refused": {
+            one_line(reason): count for reason, count in refused.items() if type(count) is int
+        },
+    }

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from parley.client.contract.printable import one_line
 from parley.server.records.plain_json import json_text
-from parley.terminal.printable import printable
 
 __all__ = ["add_prediction_commands"]
 
@@ -57,7 +57,7 @@ def predict(
     count, labels = predict_file(loaded, rows, out, keep=keep)
     typer.echo(f"{count:,} predictions in {out}")
     for name, times in labels.items():
-        typer.echo(printable(f"  {name}: {times:,}"))
+        typer.echo(one_line(f"  {name}: {times:,}"))
 
 
 def show(
@@ -96,7 +96,7 @@ def show(
     wide = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        typer.echo(printable(f"{name:<{wide}}  {text}"))
+        typer.echo(one_line(f"{name:<{wide}}  {text}"))
 
 
 def add_prediction_commands(app: typer.Typer) -> None:

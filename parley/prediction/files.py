@@ -73,16 +73,13 @@ def _other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[
 
 def _predictions(model: Model, table: Table, keep: str | None) -> pl.DataFrame:
     scores = model.scores(model.rows_of(table))
-    columns: dict[str, Any] = {}
-    if keep is not None:
-        if keep in {"prediction", "score"}:
-            raise DataError("another name for the column to keep", repr(keep), path=table.path)
-        columns[keep] = plain_texts(table, keep)
-    columns["prediction"] = model.labels(scores)
+    columns: dict[str, Any] = {"prediction": model.labels(scores)}
     chances = model.chances(scores)
     if chances is not None:
         for at, name in enumerate(model.classes_):
             columns[f"probability of {name}"] = chances[:, at]
     elif not model.targets:
         columns["score"] = scores
-    return pl.DataFrame(columns)
+    if keep in columns:
+        raise DataError("another name for the column to keep", repr(keep), path=table.path)
+    return pl.DataFrame(columns if keep is None else {keep: plain_texts(table, keep), **columns})

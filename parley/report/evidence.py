@@ -19,6 +19,7 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.registry import task_from
 from parley.client.contract.decoding import DecodingError
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.protocol import strict_json
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
@@ -134,7 +135,7 @@ def _bound(run: RunSummary, of: GuaranteeSummary, adversary: str) -> str:
 def parties_named(folder: Path) -> Table | None:
     """Real parties by the names under which they enrolled; None where there were none."""
     try:
-        board: Any = strict_json((folder / "parties.json").read_text(encoding="utf-8"))
+        board: Any = strict_json(text_of(folder / "parties.json"))
         rows = [[str(each["name"]), _stood(each)] for each in board["parties"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -156,7 +157,7 @@ def public_ranges(folder: Path) -> Table | None:
     """The schema that rows were read by; None where the folder holds none."""
     path = folder / "schema.toml"
     try:
-        schema = Schema.from_toml(path.read_text(encoding="utf-8"))
+        schema = Schema.from_toml(text_of(path))
     except (OSError, SchemaError):
         return None
     rows = [[name, column.kind, _values(column)] for name, column in schema.features.items()]

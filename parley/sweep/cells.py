@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_reading import load_toml
 from parley.privacy.ledger.chain import canonical_json
 from parley.server.jobs.file import checked_key, load_job, parse_override, render_job
 from parley.server.jobs.job import Job, JobError
@@ -111,7 +111,7 @@ def load_sweep(
         JobError: no such file, no TOML, an unknown key (the nearest one is named), more cells.
     """
     try:
-        tree = parse_toml(Path(path).read_text(encoding="utf-8"))
+        tree = load_toml(Path(path))
     except OSError as error:
         raise JobError(f"Cannot read sweep file {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from parley.client.contract.printable import one_line
 
 if TYPE_CHECKING:
     from parley.sweep.running import Progress
@@ -37,9 +38,13 @@ def sweep(
     doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
     at a service manager's stop.
     """
-    from parley.sweep.whole import run_sweep  # noqa: PLC0415 - start-up: for this command alone
+    from rich.control import Control  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
-    terminal, reached = sys.stderr.isatty(), ""
+    from parley.sweep.whole import run_sweep  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.screen import Screen  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
+
+    screen, reached = Screen(stderr=True), ""
+    terminal = screen.is_terminal
 
     def observe(progress: Progress) -> None:
         nonlocal reached
@@ -50,7 +55,8 @@ def sweep(
         kept = f" ({progress.kept} from before)" if progress.kept else ""
         line = f"{progress.done} of {progress.total} runs{kept}{failed}"
         if terminal:
-            typer.echo(f"\r{line}", nl=False, err=True)
+            screen.control(Control.move_to_column(0))
+            screen.print(line, end="")
         elif progress.done == progress.total:
             typer.echo(line, err=True)
 
@@ -74,7 +80,7 @@ def sweep(
         typer.echo("", err=True)
     typer.echo(f"{result.page}: {len(result.rows)} runs, simulation only. {result.cost}")
     for error in result.errors:
-        typer.echo(f"✗ {error}", err=True)
+        typer.echo(one_line(f"✗ {error}"), err=True)
     if result.errors:
         raise typer.Exit(1)
 
@@ -86,19 +92,17 @@ def compare(
     ] = None,
 ) -> None:
     """Show runs side by side: the keys in which their jobs differ, and what each came to."""
-    from rich.console import Console  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-    from rich.table import Table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
     from rich.text import Text  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
     from parley.sweep.comparison import compared  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.screen import Screen  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
+    from parley.terminal.tables import plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", style="dim")
-    for run in runs:
-        table.add_column(Text(run.name), overflow="fold")
+    table = plain_table("", *(Text(one_line(run.name)) for run in runs))
     for name, values in compared(runs):
-        table.add_row(name, *map(Text, values))
-    Console(highlight=False, markup=False).print(table)
+        cells = (Text(one_line(value)) for value in values)
+        table.add_row(Text(one_line(name), style="dim"), *cells)
+    Screen().print(table)
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
     if out is not None:
         from parley.sweep.page import write_comparison  # noqa: PLC0415 - start-up: for a page alone

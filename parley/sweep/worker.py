@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.printable import guard_streams
 from parley.errors import exit_status
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
@@ -59,6 +60,7 @@ _MOST_WORLDS = 4
 def begin_process() -> None:
     """Makes this process one of a sweep: Ctrl-C, which reaches it too, is the sweep's to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    guard_streams()
     _warn_once()
 
 

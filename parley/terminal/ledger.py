@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
-from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerError
+from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.replay import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import RunFolderError, ledger_of
+from parley.terminal.screen import Screen
+from parley.terminal.tables import plain_table
 
 __all__ = [
     "LedgerContent",
@@ -58,16 +61,13 @@ class LedgerContent:
         }
 
 
-def _locate(where: str) -> str | Path:
-    if "://" in where:
-        return where
+def _locate(where: str, named: str | None = None) -> str | Path:
     path = Path(where)
-    if not path.is_dir():
-        return path
+    if named is not None or "://" in where or not path.is_dir():
+        return named or where
     # A run names the ledger it shares in its job; without one it has its own.
-    if (path / "job.toml").exists() and (shared := load_job(path / "job.toml").privacy.ledger):
-        return shared
-    return path / "ledger.sqlite"
+    known = (path / "job.toml").exists()
+    return ledger_of(path, load_job(path / "job.toml")) if known else path / "ledger.sqlite"
 
 
 def _anchor(where: str) -> Head | None:
@@ -90,59 +90,72 @@ def read_ledger(where: str) -> LedgerContent:
 
     Raises:
         NotALedger: there is none at `where`.
+        LedgerCorrupt: it can't be read.
     """
     with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
-        return LedgerContent(
-            datasets=tuple(ledger.totals()),
-            entries=tuple(ledger.entries()),
-            raises=ledger.raises(),
-        )
+        try:
+            return LedgerContent(
+                datasets=tuple(ledger.totals()),
+                entries=tuple(ledger.entries()),
+                raises=ledger.raises(),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise LedgerCorrupt(
+                f"Expected records that can be read in {where}, got {type(error).__name__}: "
+                "`parley ledger verify` says where."
+            ) from error
 
 
 def print_ledger(content: LedgerContent) -> None:
     """A ledger: data sets with what is left, then the entries."""
-    # Names are shown as they are: nothing in a ledger is markup.
-    console = Console(highlight=False, markup=False)
+    console = Screen()
     for totals in content.datasets:
         budget, spent = totals.budget, totals.spent
         lowest = min(spent.epsilons(budget.delta).values(), default=math.inf)
         console.print(
-            Text(budget.name, style="bold"),
+            Text(one_line(budget.name), style="bold"),
             f": {spent.releases} releases, spent ε = {epsilon_text(lowest)} of "
             f"{words.allowed(budget.epsilon, budget.delta)}, {words.scope(budget)}; "
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
         for run, releases in totals.holders.items():
-            console.print(f"  {run} holds {releases} releases to come; they are not left to others")
+            console.print(
+                one_line(f"  {run} holds {releases} releases to come; they are not left to others")
+            )
         for raised in content.raises:
             if (raised["dataset"], raised["unit"]) == (budget.name, str(budget.unit)):
                 to = words.allowed(raised["epsilon"], raised["delta"])
-                console.print(f"  raised to {to} at {raised['at']}: {raised['reason']}")
-    table = Table(box=None)
-    for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
-        table.add_column(name)
-    for recorded in content.entries[-_LAST_ENTRIES:]:
-        entry = recorded.entry
-        table.add_row(
-            entry.run_id,
-            entry.party,
-            str(entry.index),
-            entry.facts["unit"],
-            str(recorded.state),
-            entry.facts["noise_law"],
-            shown_up(round_up(entry.event.exact_rho), 4),
-            str((recorded.outcome or {}).get("survivors", "–")),
-        )
+                console.print(one_line(f"  raised to {to} at {raised['at']}: {raised['reason']}"))
     if len(content.entries) > _LAST_ENTRIES:
         console.print(
             f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
         )
-    console.print(table)
+    for run, entries in groupby(content.entries[-_LAST_ENTRIES:], lambda each: each.entry.run_id):
+        # A whole line: it is there to be copied.
+        console.print(one_line(run), soft_wrap=True)
+        console.print(_releases(entries))
     _print_accounts(console, content.entries[-_LAST_ENTRIES:])
 
 
-def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
+def _releases(entries: Iterable[RecordedEntry]) -> Table:
+    """One run's releases, one after another."""
+    table = plain_table("party", "release", "unit", "state", "law", "ρ", "survivors")
+    for recorded in entries:
+        entry = recorded.entry
+        table.add_row(
+            one_line(entry.party),
+            str(entry.index),
+            one_line(str(entry.facts["unit"])),
+            str(recorded.state),
+            one_line(str(entry.facts["noise_law"])),
+            shown_up(round_up(entry.event.exact_rho), 4),
+            one_line(str((recorded.outcome or {}).get("survivors", "–"))),
+        )
+    return table
+
+
+def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
     """What one release with noise in shares comes to against each adversary; equal ones once."""
     texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
@@ -155,18 +168,22 @@ def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
         if lines:
             split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
-            texts["\n".join([head, *lines])] = None
+            texts["\n".join(map(one_line, [head, *lines]))] = None
     for text in texts:
         console.print(text)
 
 
-def verify_ledger(where: str) -> tuple[list[str], int]:
+def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], int]:
     """What is wrong with a ledger, and how many entries it has.
+
+    Args:
+        where: its place, or the folder of a run, whose summary knew the log's end.
+        named: the place of a folder's ledger, where its user says it.
 
     Raises:
         NotALedger: there is none at `where`.
     """
-    with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
+    with Ledger.open(_locate(where, named), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_anchor(where))
         problems = [f"record {p.position}: {p.message}" for p in found]
         return problems, 0 if problems else len(ledger.entries())

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.accounting.rounding import shown_up
@@ -15,6 +13,8 @@ from parley.server.records import result_words, words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.points import point_words
 from parley.server.records.synthetic_words import release_ahead
+from parley.terminal.screen import Screen
+from parley.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from parley.server.records.outlook import (
@@ -31,10 +31,10 @@ __all__ = ["print_outlook"]
 
 def print_outlook(outlook: Outlook) -> None:
     """A plan, as tables."""
-    console = Console(highlight=False)
+    console = Screen()
     # Below this the tables' numbers would be cut; a narrow terminal wraps the lines instead.
     console.width = max(console.width, 88)
-    title = escape(outlook.algorithm_title or outlook.algorithm)
+    title = outlook.algorithm_title or outlook.algorithm
     console.print(
         f"{title}, {outlook.model}: m = {outlook.parties} parties of at "
         f"least n = {outlook.min_records} records ({outlook.min_records_from}), "
@@ -52,7 +52,8 @@ def print_outlook(outlook: Outlook) -> None:
         )
     if weights := result_words.class_weights(outlook):
         console.print(f"class weights {weights}")
-    console.print(f"\n[bold]This job[/bold]: {outlook.primary.description}")
+    console.print()
+    _print_titled(console, "This job", outlook.primary.description)
     if outlook.dp_sgd is None:
         _print_noise_on_the_sum(console, outlook)
     else:
@@ -72,28 +73,30 @@ def print_outlook(outlook: Outlook) -> None:
         _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
 
 
-def _print_beside(console: Console, outlook: Outlook) -> None:
+def _print_beside(console: Screen, outlook: Outlook) -> None:
     """What synthetic records are made from, the release after the rounds, what data have left, and
     what a simulation takes."""
     if outlook.simulation is not None:
-        console.print(
-            f"[bold]Simulation[/bold]: {result_words.simulation_ahead(outlook.simulation)}\n"
-        )
+        ahead = result_words.simulation_ahead(outlook.simulation)
+        _print_titled(console, "Simulation", f"{ahead}\n")
     if outlook.synthetic is not None:
-        console.print(f"[bold]Released[/bold]: {escape(release_ahead(outlook.synthetic))}\n")
+        _print_titled(console, "Released", f"{release_ahead(outlook.synthetic)}\n")
     if outlook.evaluation is not None:
-        console.print(
-            f"[bold]Evaluation[/bold]: {result_words.evaluation_ahead(outlook.evaluation)}\n"
-        )
+        ahead = result_words.evaluation_ahead(outlook.evaluation)
+        _print_titled(console, "Evaluation", f"{ahead}\n")
     for account in outlook.data_accounts or ():
-        console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
+        _print_titled(console, "The data set", words.data_set(account), between=" ")
     if outlook.data_note:
-        console.print(f"[bold]The ledger[/bold]: {escape(outlook.data_note)}")
+        _print_titled(console, "The ledger", outlook.data_note)
     if outlook.data_accounts or outlook.data_note:
         console.print()
 
 
-def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
+def _print_titled(console: Screen, title: str, said: str, *, between: str = ": ") -> None:
+    console.print(Text(title, style="bold"), between, said, sep="")
+
+
+def _print_accounts(console: Screen, of: GuaranteeOutlook) -> None:
     """Who adds the noise, how it is split, and ε against each adversary."""
     alone = NOISE_POINTS[of.noise_point].in_contributions and of.shares is None
     if alone and len(of.accounts) == 1:
@@ -107,7 +110,7 @@ def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
     console.print()
 
 
-def _print_noise_on_the_sum(console: Console, outlook: Outlook) -> None:
+def _print_noise_on_the_sum(console: Screen, outlook: Outlook) -> None:
     chosen, grid = outlook.primary, outlook.grid
     console.print(
         f"  charged ε = {epsilon_text(chosen.epsilon_charged)} by {chosen.conversion}; "
@@ -119,7 +122,7 @@ def _print_noise_on_the_sum(console: Console, outlook: Outlook) -> None:
     )
 
 
-def _print_training(console: Console, outlook: Outlook, steps: DpSgdOutlook) -> None:
+def _print_training(console: Screen, outlook: Outlook, steps: DpSgdOutlook) -> None:
     console.print(
         f"  {steps.steps_per_round} steps a round, q = {steps.sampling_rate:.4g} (expected "
         f"batch {steps.expected_batch:.6g})"
@@ -166,11 +169,11 @@ def _print_training(console: Console, outlook: Outlook, steps: DpSgdOutlook) -> 
     console.print()
 
 
-def _print_offers(console: Console, title: str, offers: Mapping[str, Offer]) -> None:
-    table = _table(title, "", "scale", "E‖noise‖ a round", "ε charged", "by")
+def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> None:
+    table = plain_table("", "scale", "E‖noise‖ a round", "ε charged", "by", left=1, title=title)
     for name, offer in offers.items():
         if offer.refused is not None:
-            table.add_row(name, "[dim]refused[/dim]", "", "", "")
+            table.add_row(name, Text("refused", style="dim"), "", "", "")
             continue
         table.add_row(
             name,
@@ -186,10 +189,10 @@ def _print_offers(console: Console, title: str, offers: Mapping[str, Offer]) -> 
     console.print()
 
 
-def _print_rounds(console: Console, rounds: Sequence[AfterRound], scope: str = "") -> None:
+def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = "") -> None:
     conversions = list(rounds[-1].epsilon)
     names = ("round", "ρ (zCDP)", *conversions, "charged")
-    table = _table(f"ε after each round{scope}", *names, left=0)
+    table = plain_table(*names, left=0, title=f"ε after each round{scope}")
     step = max(1, len(rounds) // 10)
     shown = [row for row in rounds if row.round % step == 0 or row.round == 1]
     if shown[-1] is not rounds[-1]:
@@ -205,11 +208,9 @@ def _print_rounds(console: Console, rounds: Sequence[AfterRound], scope: str = "
     console.print()
 
 
-def _print_alternatives(
-    console: Console, rows: Iterable[Alternative], own: tuple[int, int]
-) -> None:
+def _print_alternatives(console: Screen, rows: Iterable[Alternative], own: tuple[int, int]) -> None:
     names = ("parties", "records each", "Δ₂", "scale", "E‖noise‖")
-    table = _table("Other federations (same job)", *names, left=0)
+    table = plain_table(*names, left=0, title="Other federations (same job)")
     for row in rows:
         table.add_row(
             f"{row.parties:,}",
@@ -218,11 +219,3 @@ def _print_alternatives(
             style="bold" if (row.parties, row.min_records) == own else None,
         )
     console.print(table)
-
-
-def _table(title: str, *names: str, left: int = 1) -> Table:
-    """A plain table; the first `left` columns hold words, the others numbers."""
-    table = Table(title=title, title_justify="left", box=None)
-    for at, name in enumerate(names):
-        table.add_column(name, justify="left" if at < left else "right")
-    return table

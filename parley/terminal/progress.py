@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from parley.client.algorithms.registry import kind_of
+from parley.client.algorithms.registry import title_of
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.records import words
+from parley.terminal.screen import Screen, guard_redirected
 
 if TYPE_CHECKING:
     from parley.client.contract.plan import ReleasePlan
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["RunDisplay"]
 
 _FEW = 5
-_LOST = {"declined", "dropped", "failed"}
+_LOST = {"declined", "dropped"}
 
 
 class RunDisplay:
@@ -36,15 +35,19 @@ class RunDisplay:
     ) -> None:
         """A display; `farewell` says how a run that was interrupted goes on."""
         self._farewell = farewell
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._console = Screen(stderr=True, quiet=quiet)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}", table_column=Column(min_width=9)),
+            TextColumn(
+                "{task.description}", style="bold", markup=False, table_column=Column(min_width=9)
+            ),
             BarColumn(bar_width=12),
             MofNCompleteColumn(table_column=Column(min_width=7, no_wrap=True)),
             TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
             # On a narrow terminal these are what is cut.
             TextColumn(
-                "{task.fields[figures]}", table_column=Column(no_wrap=True, overflow="ellipsis")
+                "{task.fields[figures]}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis"),
             ),
             console=self._console,
             transient=True,
@@ -56,6 +59,7 @@ class RunDisplay:
 
     def __enter__(self) -> Self:
         self._progress.start()
+        guard_redirected()
         self._task = self._progress.add_task("preparing", total=None, figures="")
         return self
 
@@ -66,20 +70,19 @@ class RunDisplay:
         if self._farewell is not None:
             # Whole lines: a command that is broken over two cannot be copied.
             said = self._farewell(error)
-            self._console.print(said, style="yellow", soft_wrap=True, markup=False)
+            self._console.print(said, style="yellow", soft_wrap=True)
         elif self._folder:
             self._console.print(
                 f"Stopped after the last committed round. Continue with:\n"
                 f"  parley run --resume {shlex.quote(str(self._folder))}",
                 style="yellow",
                 soft_wrap=True,
-                markup=False,
             )
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Shows what is about to happen."""
         self._folder = folder
-        own, title = plan.primary, escape(kind_of(job.algorithm.kind).title)
+        own, title = plan.primary, title_of(job.algorithm.kind)
         self._scopes = [words.scope(of) for of in plan.guarantees]
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.printable import one_line
 from parley.server.records import result_words, words
 from parley.server.records.numerals import number
 from parley.server.records.synthetic_words import table_measured, table_said
+from parley.terminal.screen import Screen
+from parley.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from parley.server.records.guarantee_summary import GuaranteeSummary
@@ -23,29 +24,27 @@ __all__ = ["print_result"]
 
 def print_result(result: Run) -> None:
     """The closing table."""
-    # Names are shown as they are: nothing of a run is markup.
-    console, summary = Console(highlight=False, markup=False), result.summary
+    console, summary = Screen(), result.summary
     if summary.status != "complete":
-        console.print(result_words.status(summary), style="yellow")
+        console.print(one_line(result_words.status(summary)), style="yellow")
     _print_measured(console, summary)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in (*_rows(summary), ("run folder", str(result.folder))):
-        table.add_row(name, Text(value, style="bold" if name == "spent" else ""))
+    table = plain_table("", "", header=False)
+    for name, value in _rows(summary):
+        shown = Text(one_line(value), style="bold" if name == "spent" else "")
+        table.add_row(Text(name, style="dim"), shown)
     console.print(table)
+    # A whole line, which a terminal breaks only to the eye: it is there to be copied.
+    console.print(f"run folder  {result.folder}", soft_wrap=True)
     for line in summary.advice:
-        console.print(f"→ {line}")
+        console.print(one_line(f"→ {line}"))
 
 
-def _print_measured(console: Console, summary: RunSummary) -> None:
+def _print_measured(console: Screen, summary: RunSummary) -> None:
     """What only a simulation may know."""
     rows = result_words.measured(summary) + result_words.judged(summary) + table_measured(summary)
     if not rows:
         return
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-    for title in ("", "private", "non-private"):
-        table.add_column(title, justify="left" if not title else "right")
+    table = plain_table("", "private", "non-private", left=1)
     for row in rows:
         table.add_row(f"{row.name} *", row.private, row.non_private)
     console.print(table)

@@ -5,14 +5,16 @@ It quotes cells and lines of the file, for the person who holds it; the schema h
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from parley.client.contract.printable import one_line
 from parley.client.data.schema_inference import InferredSchema
 from parley.client.data.sniffing import SEPARATORS
+from parley.terminal.screen import Screen
+from parley.terminal.tables import plain_table
 
 __all__ = ["print_reading"]
 
@@ -20,22 +22,22 @@ __all__ = ["print_reading"]
 def print_reading(inferred: InferredSchema) -> None:
     """To stderr: how the file is written, then a line or more for each column."""
     # Not cut to a width where nobody watches, so that a log has every word.
-    console = Console(stderr=True, soft_wrap=not Console(stderr=True).is_terminal)
+    console = Screen(stderr=True, soft_wrap=not sys.stderr.isatty())
     written = [f"{key} {_shown(value)}" for key, value in inferred.file.items() if key != "decimal"]
     if "decimal" in inferred.file:
         written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
-    console.print(f"{inferred.records} records · {escape(' · '.join(written))}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("column", "read as", "why, and what to look at"):
-        table.add_column(heading, overflow="fold")
+    console.print(one_line(f"{inferred.records} records · {' · '.join(written)}"))
+    table = plain_table("column", "read as", "why, and what to look at")
     for column in inferred.columns:
         kind = str(column.entry["kind"])
         style = {"ignore": "yellow", "label": "bold"}.get(kind, "")
-        why = "\n".join([escape(column.why), *(f"[red]! {escape(r)}[/]" for r in column.remarks)])
-        table.add_row(escape(column.name), f"[{style}]{kind}[/]" if style else kind, why)
+        why = Text(one_line(column.why))
+        for remark in column.remarks:
+            why.append(f"\n! {one_line(remark)}", style="red")
+        table.add_row(one_line(column.name), Text(kind, style=style), why)
     console.print(table)
     for remark in inferred.remarks:
-        console.print(f"[red]! {escape(remark)}[/]")
+        console.print(one_line(f"! {remark}"), style="red")
 
 
 def _shown(value: Any) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
+
+from parley.terminal.screen import Screen, guard_redirected
+from parley.terminal.tables import plain_table
 
 __all__ = ["RunStanding", "Standing", "watch"]
 
@@ -65,7 +67,7 @@ class Standing:
         """The parties, with what they do in the run that goes on, and the last runs."""
         board = next((run.board for run in reversed(self.runs) if run.board), {})
         doing = {party["name"]: party for party in board.get("parties", [])}
-        parties = Table("party", "connection", "in the run", "reason")
+        parties = plain_table("party", "connection", "in the run", "reason")
         for name, online in self.parties.items():
             own = doing.get(name, {})
             parties.add_row(
@@ -74,7 +76,7 @@ class Standing:
                 Text(own.get("state", "")),
                 Text(own.get("reason", "")),
             )
-        runs = Table("run", "state", "round", "stage")
+        runs = plain_table("run", "state", "round", "stage")
         for run in self.runs[-_RUNS_SHOWN:]:
             number = str(run.board.get("round", ""))
             runs.add_row(Text(run.name), Text(run.state), number, Text(run.board.get("stage", "")))
@@ -93,10 +95,11 @@ def watch(
         lost: what `look` raises where the server does not answer; it is then asked again.
         every_s: seconds between two looks.
     """
-    console = Console(highlight=False)
+    console = Screen()
     if not console.is_terminal:
         _print_changes(look, lost, every_s)
     with Live(console=console, auto_refresh=False, screen=False) as live:
+        guard_redirected()
         while True:
             try:
                 live.update(look().table(), refresh=True)

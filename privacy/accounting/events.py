@@ -14,7 +14,7 @@ event, as in `dp_accounting.dp_event`:
 | Approximate(event, delta) | a release within statistical distance `delta` of `event` |
 
 Neighbours are those of the mechanism that made the event. What an event means never changes: a
-ledger that holds it is read for ever. `parse_event` also reads the events of version 0.1.0.
+ledger that holds it is read for ever.
 
     >>> event = Approximate(event=Gaussian(mu=0.05), delta=2.0**-60)
     >>> parse_event(event.to_json()) == event
@@ -33,7 +33,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.rounding import check_positive, exact, round_up
+from parley.privacy.accounting.rounding import check_positive, exact
 
 __all__ = [
     "EVENTS",
@@ -318,44 +318,19 @@ _DEEPEST = 8
 
 
 def parse_event(values: object, *, depth: int = 0) -> Event:
-    """The event that `to_json` wrote, in this version or in 0.1.0.
+    """The event that `to_json` wrote.
 
     Raises:
         ValueError: not such an event: an unknown kind, a missing or unknown key, a bad value.
     """
     if not isinstance(values, Mapping) or depth > _DEEPEST:
         raise ValueError(f"Expected an event as an object, got {type(values).__name__}.")
-    if "kind" not in values:
-        return _of_0_1_0(values)
-    kind = EVENTS.get(str(values["kind"]))
+    kind = EVENTS.get(str(values.get("kind")))
     if kind is None:
-        raise ValueError(f"Expected an event of {', '.join(EVENTS)}, got {values['kind']!r}.")
+        raise ValueError(f"Expected an event of {', '.join(EVENTS)}, got {values.get('kind')!r}.")
     named = {field.name for field in fields(kind)}
     if set(values) != named | {"kind"}:
         raise ValueError(f"Expected the keys {sorted(named)} of {kind.kind}, got {sorted(values)}.")
     inner = {"event": parse_event(values["event"], depth=depth + 1)} if "event" in named else {}
     rest = {name: values[name] for name in named - {"event"}}
     return kind(**rest, **inner)
-
-
-_KEYS_0_1_0 = {"law", "mu", "rho", "epsilon", "delta"}
-
-
-def _of_0_1_0(values: Mapping[str, Any]) -> Event:
-    """An event as version 0.1.0 wrote it: one class with a field for each curve."""
-    steps = values.get("steps")
-    expected = _KEYS_0_1_0 | ({"steps", "step_count"} if steps else set())
-    if set(values) != expected:
-        raise ValueError(f"Expected the keys {sorted(expected)} of an event, got {sorted(values)}.")
-    event: Event
-    if steps:
-        event = Repeated(event=PoissonSampledGaussian(**steps), count=values["step_count"])
-    elif values["mu"] is not None:
-        event = Gaussian(mu=values["mu"])
-    elif values["epsilon"] is not None:
-        event = Pure(epsilon=values["epsilon"], rho=values["rho"])
-        if round_up(Pure(epsilon=values["epsilon"]).exact_rho) == values["rho"]:
-            event = Pure(epsilon=values["epsilon"])  # no better ρ was given: 0.1.0 filled it in
-    else:
-        event = Zcdp(rho=values["rho"])
-    return Approximate(event=event, delta=values["delta"]) if values["delta"] else event

@@ -27,7 +27,7 @@ against the budget by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
@@ -43,7 +43,7 @@ __all__ = ["Account", "Claims", "claims_from_json", "claims_to_json", "digest"]
 Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
 
-_COLUMNS = ("name", "unit", "fingerprint", "budget", "spent", "held", "known", "formerly")
+_COLUMNS = ("name", "unit", "fingerprint", "budget", "spent", "held", "known")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +55,12 @@ class Account:
         spent: the composition of all releases that were reserved and not voided.
         held: run → what it has set aside for releases that it has not reserved yet.
         known: other fingerprints that the same data were recognised by, sorted.
-        formerly: what records of version 2 of the schema call it; "" where there are none.
     """
 
     budget: DatasetBudget
     spent: Composition = field(default_factory=Composition.empty)
     held: Mapping[str, Claims] = field(default_factory=lambda: MappingProxyType({}))
     known: tuple[str, ...] = ()
-    formerly: str = ""
 
     @property
     def key(self) -> BudgetKey:
@@ -154,7 +152,6 @@ class Account:
             "spent": canonical_json(self.spent.to_json()),
             "held": canonical_json(held),
             "known": canonical_json(list(self.known)),
-            "formerly": self.formerly,
         }
 
     @classmethod
@@ -166,13 +163,12 @@ class Account:
             spent=Composition.from_json(json.loads(row["spent"])),
             held=MappingProxyType({run: claims_from_json(own) for run, own in held.items()}),
             known=tuple(json.loads(row["known"])),
-            formerly=row["formerly"],
         )
 
 
-def digest(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = _COLUMNS) -> str:
+def digest(rows: Iterable[Mapping[str, str]]) -> str:
     """SHA-256 of the rows of all accounts, in the order of their names and units."""
-    ordered = sorted([row[column] for column in columns] for row in rows)
+    ordered = sorted([row[column] for column in _COLUMNS] for row in rows)
     return sha256(canonical_json(ordered).encode("ascii")).hexdigest()
 
 

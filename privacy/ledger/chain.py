@@ -19,10 +19,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from parley.privacy.ledger.budget import BudgetKey
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.budget import BudgetKey
 
 __all__ = ["GENESIS", "Head", "Record", "RecordKind", "canonical_json", "checked_json"]
 
@@ -38,7 +38,6 @@ class RecordKind(StrEnum):
     VOID = "void"
     HOLD = "hold"
     RECOGNISE = "recognise"
-    SEAL = "seal"
     RAISE = "raise"
 
 
@@ -62,7 +61,7 @@ class Record:
         position: 1, 2, 3, …
         kind: what happened, a `RecordKind`.
         dataset: the data set concerned.
-        unit: with it, names the budget concerned. `None` in what version 2 wrote (`version_2`).
+        unit: with it, names the budget concerned.
         run_id: the run, `None` for a registration; so are the two below.
         index: the release of the run.
         reservation: the position of the reservation concerned (of this record, if it is one).
@@ -73,7 +72,7 @@ class Record:
     position: int
     kind: str
     dataset: str
-    unit: str | None
+    unit: str
     run_id: str | None
     index: int | None
     reservation: int | None
@@ -83,8 +82,6 @@ class Record:
     def expected_hash(self, previous: str) -> str:
         """The hash this record must have behind a record with hash `previous`."""
         content = {name: value for name, value in vars(self).items() if name != "hash"}
-        if self.unit is None:  # as version 2 hashed it: the chain stands as it was written
-            del content["unit"]
         return _hash(content, previous)
 
     def follows(self, head: Head) -> bool:
@@ -94,6 +91,11 @@ class Record:
         except (TypeError, ValueError):  # A database may hold any type in an edited row.
             return False
         return sound and self.position == head.records + 1
+
+    @property
+    def key(self) -> BudgetKey:
+        """The budget that it is about; ValueError where there is none."""
+        return BudgetKey(self.dataset, Unit(self.unit))
 
     def content(self) -> dict[str, Any]:
         """The parsed body."""

@@ -9,7 +9,6 @@ after it, belong to the outcome.
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 from collections.abc import Callable, Mapping
@@ -148,7 +147,6 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "grid_scale": _fact("s, grid units per model unit", _number),
         "grid_inflation": _fact("how much the grid grew Δ, relative", _number),
         "min_survivors": _fact("the least number of contributions whose sum is opened", _count),
-        "honest_threshold": _fact("min_survivors in ledgers of Parley 0.1.0", _count),
         "sampling_rate": _fact("q", _rate),
         "sampler": _fact("how records were sampled", _text),
         "clipped_share": _fact(
@@ -206,12 +204,6 @@ class Entry:
             raise ValueError(f"Expected the facts {', '.join(missing)}, which are missing.")
         frozen = json.loads(canonical_json(dict(self.facts)))
         object.__setattr__(self, "facts", MappingProxyType(frozen))
-
-    def at(self, index: int) -> Self:
-        """The same release at another index; its facts are checked already."""
-        other = copy.copy(self)
-        object.__setattr__(other, "index", index)
-        return other
 
     @property
     def key(self) -> BudgetKey:

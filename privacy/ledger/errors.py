@@ -15,14 +15,8 @@ if TYPE_CHECKING:
     from parley.privacy.accounting.events import Event
     from parley.privacy.ledger.account import Account, Claims
 
-__all__ = [
-    "BudgetExceeded",
-    "LedgerConflict",
-    "LedgerCorrupt",
-    "LedgerError",
-    "LedgerUnavailable",
-    "NotALedger",
-]
+__all__ = ["BudgetExceeded", "LedgerConflict", "LedgerCorrupt", "LedgerError", "LedgerUnavailable"]
+__all__ += ["NotALedger"]
 
 
 class LedgerError(Exception):

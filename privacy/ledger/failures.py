@@ -42,7 +42,7 @@ def _sqlite(cause: sqlite3.Error, place: str, lock_timeout_s: float) -> LedgerEr
         )
     if code == sqlite3.SQLITE_NOTADB:
         return NotALedger(f"Expected a ledger at {place}, got a file of another kind.")
-    if code == sqlite3.SQLITE_CORRUPT:
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
         return LedgerCorrupt(f"Expected a sound database at {place}, got: {cause}.")
     return LedgerError(f"Expected the ledger at {place} to answer, got: {cause}.")
 

@@ -72,26 +72,10 @@ if TYPE_CHECKING:
     from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog
 
-__all__ = [
-    "BudgetExceeded",
-    "BudgetKey",
-    "Checkpoint",
-    "DatasetBudget",
-    "DatasetTotals",
-    "Entry",
-    "EntryState",
-    "Head",
-    "Ledger",
-    "LedgerConflict",
-    "LedgerCorrupt",
-    "LedgerError",
-    "LedgerUnavailable",
-    "NotALedger",
-    "Problem",
-    "RecordedEntry",
-    "Remaining",
-    "Reservation",
-]
+__all__ = ["BudgetExceeded", "BudgetKey", "Checkpoint", "DatasetBudget", "DatasetTotals", "Entry"]
+__all__ += ["EntryState", "Head", "Ledger", "LedgerConflict", "LedgerCorrupt", "LedgerError"]
+__all__ += ["LedgerUnavailable", "NotALedger", "Problem", "RecordedEntry", "Remaining"]
+__all__ += ["Reservation"]
 
 
 class Ledger:
@@ -218,15 +202,16 @@ class Ledger:
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
-        with self._place.reading() as reader:
-            found = [each for each in reader.records() if each.kind == RecordKind.RAISE]
         names = ("at", "epsilon", "delta", "reason")
-        return tuple(
-            {"dataset": each.dataset, "unit": each.unit, **{n: each.content()[n] for n in names}}
-            for each in found
-        )
+        with self._place.reading() as reader:
+            return tuple(
+                {"dataset": each.dataset, "unit": each.unit}
+                | {name: each.content()[name] for name in names}
+                for each in reader.records()
+                if each.kind == RecordKind.RAISE
+            )
 
-    def reserve(self, entries: Sequence[Entry], *, durable: bool = True) -> tuple[Reservation, ...]:
+    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
         """Charges a release before it is made, to each of its budgets: to all, or to none.
 
         The same entry again gives its reservation back and charges nothing. A resumed reservation
@@ -234,7 +219,6 @@ class Ledger:
 
         Args:
             entries: of the release, one for each unit.
-            durable: against a power cut, too; else with the next durable step, or `sync`.
 
         Raises:
             BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
@@ -242,12 +226,8 @@ class Ledger:
                 unknown, its unit or neighbouring relation is not the entry's, or it has budgets
                 of other units too.
         """
-        with self._place.writing(durable=durable) as writer:
+        with self._place.writing() as writer:
             return reserve(writer, *entries)
-
-    def sync(self) -> None:
-        """Makes what was recorded so far durable; another thread may ask for it."""
-        self._place.sync()
 
     def commit(
         self,
@@ -279,7 +259,6 @@ class Ledger:
         outcome: Mapping[str, Any],
         entries: Sequence[Entry],
         checkpoint: bytes | None = None,
-        durable: bool = True,
     ) -> tuple[Reservation, ...]:
         """`commit`, then `reserve` of the next release, in one transaction.
 
@@ -288,7 +267,7 @@ class Ledger:
         Raises:
             BudgetExceeded, LedgerConflict: as the two would.
         """
-        with self._place.writing(durable=durable) as writer:
+        with self._place.writing() as writer:
             commit(writer, reservation_ids, outcome, checkpoint)
             try:
                 return reserve(writer, *entries)

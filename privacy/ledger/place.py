@@ -19,10 +19,10 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
-from parley.privacy.ledger.migration import migrate
+from parley.privacy.ledger.foreign import Costs, check_files, check_schema
 from parley.privacy.ledger.store import Reader
-from parley.privacy.ledger.tables import VERSION, version_of
 from parley.privacy.ledger.tables import create as create_tables
+from parley.privacy.ledger.tables import is_there
 from parley.privacy.ledger.writer import Writer
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Place"]
 
 _LOCK_TIMEOUT_S = 30.0
-_LEFT = "left"  # in the notes that SQLAlchemy keeps with a connection: what its last writer left
-_LEVEL = "level"  # there, too: how durable its commits are
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 
 
@@ -47,15 +45,15 @@ class Place:
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
         url = _postgresql_url(target)
-        self._log: Path | None = None
+        self._costs: Costs | None = None
         if url is not None:
             self.name = _shown(url)
             self._engine = self._postgresql(url)
         else:
             path = _path(target)
             self.name = str(path)
-            self._log = path.absolute().with_name(path.name + "-wal")
             _check_path(path, create=create and not read_only)
+            self._costs = Costs(path) if read_only else None
             self._engine = self._sqlite(path, create=create and not read_only)
         try:
             self._prepare(create=create and not read_only)
@@ -71,60 +69,25 @@ class Place:
     def reading(self) -> Iterator[Reader]:
         """One consistent view; nothing in it blocks a writer."""
         with self._connected() as connection:
+            if self._costs is not None:
+                self._costs.begin()
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             else:
                 connection.exec_driver_sql("BEGIN")
-            yield Reader(connection)
+            yield Reader(connection, self.name)
 
     @contextlib.contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[Writer]:
-        """A transaction that commits when the block ends, unless it raised.
-
-        One that is not durable survives a kill, and a power cut only once a later one did: both
-        databases write their log in order.
-        """
+    def writing(self) -> Iterator[Writer]:
+        """A transaction that commits when the block ends, unless it raised."""
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
-                level = "FULL" if durable else "NORMAL"
-                if connection.info.get(_LEVEL) != level:
-                    connection.connection.execute(f"PRAGMA synchronous={level}")
-                    connection.info[_LEVEL] = level
-                connection.connection.execute("BEGIN IMMEDIATE")
-            elif not durable:
-                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
-            writer = Writer(connection, connection.info.get(_LEFT))
-            if writer.version != VERSION:
-                raise NotALedger(
-                    f"Expected a ledger of version {VERSION} at {self.name}, got {writer.version}: "
-                    "another process replaced it. Open it again."
-                )
-            yield writer
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield (writer := Writer(connection, self.name))
             if writer.finish():
-                connection.connection.commit()
-                connection.info[_LEFT] = writer.left
-
-    def sync(self) -> None:
-        """Makes all that was committed durable."""
-        if self._log is not None:
-            try:
-                log = os.open(self._log, os.O_RDONLY)
-                try:
-                    os.fsync(log)
-                finally:
-                    os.close(log)  # SQLite has no lock on it that closing would end
-            except FileNotFoundError:
-                pass  # Somebody switched the log off: a commit waits for the disk by itself.
-            except OSError as error:
-                raise LedgerUnavailable(
-                    f"Expected room to write {self.name}, got: {error.strerror}."
-                ) from None
-            return
-        with self._connected() as connection:  # empty, but with a number: its commit is written
-            connection.exec_driver_sql("SELECT pg_current_xact_id()")
-            connection.commit()
+                connection.commit()
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -156,6 +119,9 @@ class Place:
                 check_same_thread=False,
             )
             try:
+                if self._costs is not None:  # before anything of the file is looked at
+                    self._costs.bound(connection)
+                connection.execute("PRAGMA trusted_schema=OFF")
                 connection.execute("PRAGMA synchronous=FULL")
             except sqlite3.Error:
                 connection.close()
@@ -200,14 +166,12 @@ class Place:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
         with self._connected() as connection:
             postgresql = connection.dialect.name == "postgresql"
-            version = version_of(connection, self.name)
-            if version is not None:
+            if not postgresql:
+                check_schema(connection, self.name)
+            if is_there(connection, self.name):
                 connection.rollback()
                 if not (self.read_only or postgresql):
                     connection.exec_driver_sql("BEGIN IMMEDIATE")  # refused where read-only
-                if version != VERSION and not self.read_only:
-                    migrate(connection, self.name)
-                    connection.commit()
                 return
             if not create:
                 raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
@@ -217,7 +181,7 @@ class Place:
             else:
                 _set_wal(connection)
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if version_of(connection, self.name) is None:
+            if not is_there(connection, self.name):
                 create_tables(connection)
                 connection.commit()
 
@@ -276,3 +240,4 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise LedgerUnavailable(f"Expected a directory for the ledger, {path.parent} is not one.")
     if not create and not path.exists():
         raise NotALedger(f"Expected a ledger at {path}, there is none.")
+    check_files(path)

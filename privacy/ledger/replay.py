@@ -6,19 +6,17 @@ chain or make no sense where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.account import Account, claims_from_json, digest
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
-from parley.privacy.ledger.version_2 import digest_of_version_2, renamed
 
 __all__ = ["EntryState", "Problem", "RecordedEntry", "Replay", "recorded_entries", "replay"]
 
@@ -81,50 +79,35 @@ class RecordedEntry:
         )
 
 
-def entry_of(record: Record, called: Mapping[str, BudgetKey]) -> Entry:
-    """The entry of a reserve record, in today's names and events.
-
-    Args:
-        record: of a reservation.
-        called: what the names of version 2 stand for.
+def entry_of(record: Record) -> Entry:
+    """The entry of a reserve record.
 
     Raises:
         ValueError, KeyError, TypeError: there is none, or of another budget than the record says.
     """
     entry = Entry.from_json(record.content()["entry"])
-    if entry.dataset != record.dataset:
-        raise ValueError(f"Expected an entry on {record.dataset!r}, got one on {entry.dataset!r}.")
-    if record.unit is None:
-        key = called[record.dataset]
-        entry = replace(entry, dataset=key.dataset)
-    else:
-        key = BudgetKey(record.dataset, Unit(record.unit))
-    if entry.key != key:
-        raise ValueError(f"Expected an entry of {key}, got one of {entry.key}.")
+    if entry.key != record.key:
+        raise ValueError(f"Expected an entry of {record.key}, got one of {entry.key}.")
     return entry
 
 
-def reserved_entry(record: Record, called: Mapping[str, BudgetKey]) -> RecordedEntry:
+def reserved_entry(record: Record) -> RecordedEntry:
     """The entry of a reserve record; see `entry_of`."""
-    body = record.content()
     return RecordedEntry(
         reservation_id=record.position,
-        entry=entry_of(record, called),
+        entry=entry_of(record),
         state=EntryState.RESERVED,
-        reserved_at=body["at"],
+        reserved_at=record.content()["at"],
     )
 
 
 def recorded_entries(
-    records: Iterable[Record],
-    called: Callable[[], Mapping[str, BudgetKey]],
-    before: Mapping[int | None, RecordedEntry] | None = None,
+    records: Iterable[Record], before: Mapping[int | None, RecordedEntry] | None = None
 ) -> dict[int | None, RecordedEntry]:
     """All entries among the records, by reservation, in their order.
 
     Args:
         records: of the log.
-        called: gives what the names of version 2 stand for, where they are met.
         before: entries of the records that these follow.
 
     Raises:
@@ -134,11 +117,10 @@ def recorded_entries(
     for record in records:
         try:
             if record.kind == RecordKind.RESERVE:
-                older = called() if record.unit is None else {}
-                entries[record.position] = reserved_entry(record, older)
+                entries[record.position] = reserved_entry(record)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
                 entries[record.reservation] = entries[record.reservation].settled(record)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise LedgerCorrupt(
                 f"Expected an entry in record {record.position}, it can't be read: "
                 "verify the ledger."
@@ -162,8 +144,11 @@ class Problem:
         return self.message
 
 
-_Name: TypeAlias = str | BudgetKey
-"""Of a budget: data and unit, or what version 2 called it."""
+_Release: TypeAlias = tuple[str | None, BudgetKey, int | None]
+
+
+def _release(record: Record) -> _Release:
+    return record.run_id, record.key, record.index
 
 
 @dataclass(kw_only=True)
@@ -174,7 +159,7 @@ class Replay:
         head: the end of the log.
         problems: what is wrong with it.
         accounts: every budget's, by its name.
-        vouched: the digest of all accounts that the last record holds; None in version 1.
+        vouched: the digest of all accounts that the last record holds.
         digest: what it should be.
         checkpoints: run → release and digest of its last checkpoint.
         hashes: of every record.
@@ -183,12 +168,11 @@ class Replay:
     head: Head = field(default_factory=lambda: Head(records=0, hash=GENESIS))
     problems: list[Problem] = field(default_factory=list)
     accounts: dict[BudgetKey, Account] = field(default_factory=dict)
-    vouched: str | None = None
+    vouched: object = digest(())
     digest: str = ""
     checkpoints: dict[str, tuple[int, str]] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
-    _older: dict[str, Account] = field(default_factory=dict)
-    _live: dict[tuple[str | None, _Name, int | None], RecordedEntry] = field(default_factory=dict)
+    _live: dict[_Release, RecordedEntry] = field(default_factory=dict)
 
     def step(self, record: Record) -> None:
         """Takes the next record."""
@@ -216,77 +200,54 @@ class Replay:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
-    def _account(self, name: _Name) -> Account:
-        return self._older[name] if isinstance(name, str) else self.accounts[name]
-
     def _apply(self, record: Record) -> None:
-        body = record.content()
-        name: _Name = record.dataset
-        if record.unit is not None:
-            name = BudgetKey(record.dataset, Unit(record.unit))
-            if (record.kind == RecordKind.SEAL) != bool(self._older):
-                raise ValueError("Expected one seal between version 2 and what follows.")
-            if record.kind == RecordKind.SEAL:
-                self._rename()
-        elif self.accounts:
-            raise ValueError("Expected a unit of privacy, which version 3 has, got none.")
         if record.kind == RecordKind.REGISTER:
-            account = self._registered(name, body)
+            account = self._registered(record)
         elif record.kind == RecordKind.RESERVE:
-            account = self._reserved(record, name)
+            account = self._reserved(record)
         elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
-            account = self._settled(record, name)
+            account = self._settled(record)
         else:
-            account = self._changed(record, self._account(name), body)
-        if isinstance(name, str):
-            self._older[name] = account
-        else:
-            self.accounts[name] = account
+            account = self._changed(record)
+        self.accounts[record.key] = account
 
-    def _changed(self, record: Record, account: Account, body: Mapping[str, Any]) -> Account:
+    def _changed(self, record: Record) -> Account:
         """After a record that concerns no release."""
+        account, body = self.accounts[record.key], record.content()
         match record.kind:
             case RecordKind.RECOGNISE:
                 return account.recognising(body["known"])
             case RecordKind.HOLD:
                 return account.holding(str(record.run_id), claims_from_json(body["claims"]))
-            case RecordKind.SEAL:
-                return account
             case RecordKind.RAISE:
                 # What was released until now was bound by the budget as it was.
                 self._within_budget(account)
                 return account.raised(epsilon=body["epsilon"], delta=body["delta"])
         raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
 
-    def _registered(self, name: _Name, body: Mapping[str, Any]) -> Account:
+    def _registered(self, record: Record) -> Account:
+        body = record.content()
         budget = DatasetBudget.from_json(body["dataset"])
-        given: _Name = budget.name if isinstance(name, str) else budget.key
-        if given != name or name in self.accounts or name in self._older:
+        if budget.key != record.key or budget.key in self.accounts:
             raise ValueError(f"Expected a new budget, got {budget.key}.")
         return Account(budget=budget).recognising(body.get("known", ()))
 
-    def _reserved(self, record: Record, name: _Name) -> Account:
-        # Until all of version 2 is renamed, its names stand for themselves.
-        older = (
-            {name: BudgetKey(name, self._older[name].budget.unit)} if isinstance(name, str) else {}
-        )
-        reserved = reserved_entry(record, older)
-        entry = reserved.entry
-        key = (record.run_id, name, record.index)
+    def _reserved(self, record: Record) -> Account:
+        reserved = reserved_entry(record)
+        entry, key = reserved.entry, _release(record)
         if (entry.run_id, entry.index) != (record.run_id, record.index):
             raise ValueError("its columns are another entry's.")
         if key in self._live:
             raise ValueError(f"release {entry.index} of {entry.run_id!r} was reserved before.")
         self._live[key] = reserved
-        return self._account(name).reserving(entry.run_id, entry.event)
+        return self.accounts[record.key].reserving(entry.run_id, entry.event)
 
-    def _settled(self, record: Record, name: _Name) -> Account:
-        key = (record.run_id, name, record.index)
+    def _settled(self, record: Record) -> Account:
+        key, account = _release(record), self.accounts[record.key]
         before = self._live[key]
         if before.reservation_id != record.reservation or before.state is not EntryState.RESERVED:
             raise ValueError(f"Expected an open reservation {record.reservation}.")
         after = before.settled(record)
-        account = self._account(name)
         self._live[key] = after
         if after.state is EntryState.VOIDED:
             self._within_budget(account)
@@ -295,16 +256,6 @@ class Replay:
         if after.checkpoint is not None:
             self.checkpoints[before.entry.run_id] = (before.entry.index, after.checkpoint)
         return account
-
-    def _rename(self) -> None:
-        """What version 2 knew by a name is known by data and unit from here on."""
-        self.accounts = renamed(self._older)
-        today = {account.formerly: key for key, account in self.accounts.items()}
-        self._live = {
-            (run, today[name] if isinstance(name, str) else name, index): entry
-            for (run, name, index), entry in self._live.items()
-        }
-        self._older = {}
 
     def _within_budget(self, account: Account) -> None:
         budget, spent = account.budget, account.spent
@@ -318,14 +269,7 @@ class Replay:
 
     def finish(self) -> None:
         """Checks the budgets; totals only grow between voids, so that here is enough."""
-        if self._older:  # a ledger of version 2 that nobody opened for writing since
-            self.digest = digest_of_version_2(each.row() for each in self._older.values())
-            try:
-                self._rename()
-            except ValueError as error:
-                self._add(0, str(error))
-        else:
-            self.digest = digest(each.row() for each in self.accounts.values())
+        self.digest = digest(each.row() for each in self.accounts.values())
         for account in self.accounts.values():
             self._within_budget(account)
         for dataset in dict.fromkeys(key.dataset for key in self.accounts):
@@ -334,7 +278,7 @@ class Replay:
     def _charged_together(self, keys: list[BudgetKey]) -> None:
         """Every release on data is charged to all of their budgets, or to none."""
         charged = {
-            key: {(run_id, index) for run_id, name, index in self._live if name == key}
+            key: {(run_id, index) for run_id, own, index in self._live if own == key}
             for key in keys
         }
         for run_id, index in sorted(set().union(*charged.values()), key=str):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley.privacy.ledger.chain import Record, RecordKind, canonical_json, checked_json
 from parley.privacy.ledger.errors import LedgerConflict
-from parley.privacy.ledger.replay import STATES
+from parley.privacy.ledger.replay import STATES, entry_of
 from parley.privacy.ledger.steps import account_of, now, settlement
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def _settle(
         raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
     settled = settlement(reserved, later)
     if settled is None:
-        account = account_of(writer, writer.key_of(reserved))
+        account = account_of(writer, reserved.key)
         if kind is RecordKind.VOID:
-            account = account.voiding(writer.entry_of(reserved).event)
+            account = account.voiding(entry_of(reserved).event)
         writer.append(
             kind,
             account=account,

@@ -18,7 +18,7 @@ from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, checked_name
 from parley.privacy.ledger.chain import Record, RecordKind, canonical_json
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
-from parley.privacy.ledger.replay import STATES, EntryState
+from parley.privacy.ledger.replay import STATES, EntryState, entry_of
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.writer import Writer
@@ -246,7 +246,7 @@ def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
             f"Expected neighbouring {expected!r}, which the budget of data set {entry.key} is "
             f"stated in, got {entry.facts['neighbouring']!r}."
         )
-    latest = writer.latest(account, entry.run_id, entry.index)
+    latest = writer.latest(entry.key, entry.run_id, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:
         _resumed(writer, account, latest, entry)  # Raises where it is another entry.
         return account, latest
@@ -291,8 +291,7 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
     settled = settlement(first, later)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {reservation_id} to be open, it was given back.")
-    # Through `Entry`, so that an event as 0.1.0 wrote it is the event it was.
-    held = writer.entry_of(first).to_json()
+    held = entry_of(first).to_json()
     asked = entry.to_json()
     if canonical_json(held) != canonical_json(asked):
         # Which parts differ is said, their values are in the ledger.
@@ -324,9 +323,6 @@ def settlement(reserved: Record, later: Iterable[Record]) -> Record | None:
 
 def account_of(writer: Writer, key: BudgetKey) -> Account:
     """A registered budget's account; `LedgerConflict` if it is unknown."""
-    account = writer.account(key)
-    if account is not None:
-        return account
     return found(key, {each.key: each for each in writer.of_dataset(key.dataset).values()})
 
 

@@ -13,55 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
 
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, digest
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record
-from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
-from parley.privacy.ledger.replay import RecordedEntry, entry_of, recorded_entries, replay
-from parley.privacy.ledger.tables import (
-    ACCOUNTS,
-    CHECKPOINTS,
-    DATASETS,
-    DATASETS_1,
-    HEAD,
-    RECORDS,
-    VERSION,
-    records_of,
-)
-from parley.privacy.ledger.version_1 import spent_of_version_1
-from parley.privacy.ledger.version_2 import digest_of_version_2, renamed
+from parley.privacy.ledger.replay import RecordedEntry, recorded_entries
+from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, check_version
 
 __all__ = ["Reader", "RunLog", "StoredCheckpoint", "account_of_row", "key_of_row", "record_of_row"]
 
 _HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
 _LOCKED_HEAD = _HEAD.with_for_update()
-_RECORDS = {
-    version: sa.select(*records_of(version)).order_by(RECORDS.c.position)
-    for version in (1, 2, VERSION)
-}
-_SINCE = {
-    version: query.where(RECORDS.c.position >= sa.bindparam("at"))
-    for version, query in _RECORDS.items()
-}
-_OF_RUN = {
-    version: query.where(
-        RECORDS.c.run_id == sa.bindparam("of_run"), RECORDS.c.position > sa.bindparam("after")
-    )
-    for version, query in _RECORDS.items()
-}
+_RECORDS = sa.select(RECORDS).order_by(RECORDS.c.position)
+_SINCE = _RECORDS.where(RECORDS.c.position >= sa.bindparam("at"))
+_OF_RUN = _RECORDS.where(
+    RECORDS.c.run_id == sa.bindparam("of_run"), RECORDS.c.position > sa.bindparam("after")
+)
 _HASH = sa.select(RECORDS.c.hash).where(RECORDS.c.position == sa.bindparam("at"))
 _ACCOUNTS = sa.select(ACCOUNTS)
-_DATASETS = sa.select(DATASETS)
-_DATASETS_1 = sa.select(*DATASETS_1)
 _CHECKPOINT = sa.select(CHECKPOINTS).where(CHECKPOINTS.c.run_id == sa.bindparam("of_run"))
 
 
@@ -94,25 +69,21 @@ class Reader:
     """One consistent view of a ledger, inside a transaction.
 
     Args:
+        place: how messages call it.
         lock: keep writers out.
-        known: the head, where it is known to be the stored one.
 
     Raises:
         LedgerCorrupt: what is stored can't be read back.
+        NotALedger: another version of a ledger was put in its place.
     """
 
-    def __init__(
-        self, connection: sa.Connection, *, lock: bool = False, known: Head | None = None
-    ) -> None:
+    def __init__(self, connection: sa.Connection, place: str, *, lock: bool = False) -> None:
         self._connection = connection
-        if known is not None:
-            self.head, self.version = known, VERSION
-            return
         row = connection.execute(_LOCKED_HEAD if lock else _HEAD).one_or_none()
         if row is None or not (isinstance(row.records, int) and isinstance(row.hash, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
         self.head = Head(records=row.records, hash=row.hash)
-        self.version = int(row.version)
+        check_version(row.version, place)
 
     def since(self, position: int) -> list[Record]:
         """All records from `position` to the head, each of which leads to it hash by hash.
@@ -121,7 +92,7 @@ class Reader:
             LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
         """
         # The one before is read for its hash.
-        found = self._connection.execute(_SINCE[self.version], {"at": position - 1})
+        found = self._connection.execute(_SINCE, {"at": position - 1})
         records = [record_of_row(row) for row in found]
         head = Head(records=position - 1, hash=GENESIS)
         if position > 1 and records:
@@ -141,12 +112,12 @@ class Reader:
 
     def records(self) -> Iterator[Record]:
         """All records in order."""
-        for row in self._connection.execute(_RECORDS[self.version]):
+        for row in self._connection.execute(_RECORDS):
             yield record_of_row(row)
 
     def entries(self) -> tuple[RecordedEntry, ...]:
         """All entries, in the order of their reservation."""
-        return tuple(recorded_entries(self.records(), lambda: self._formerly).values())
+        return tuple(recorded_entries(self.records()).values())
 
     def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
         """The entries of a run; of those that were seen, only what came since is read.
@@ -158,10 +129,8 @@ class Reader:
         if seen is None or seen.run_id != run_id or not self._contains(seen.head):
             seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
         wanted = {"of_run": run_id, "after": seen.head.records}
-        records = (
-            record_of_row(row) for row in self._connection.execute(_OF_RUN[self.version], wanted)
-        )
-        entries = recorded_entries(records, lambda: self._formerly, seen.entries)
+        records = (record_of_row(row) for row in self._connection.execute(_OF_RUN, wanted))
+        entries = recorded_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
     def _contains(self, head: Head) -> bool:
@@ -171,88 +140,37 @@ class Reader:
         row = self._connection.execute(_HASH, {"at": head.records}).one_or_none()
         return row is not None and row.hash == head.hash
 
-    def key_of(self, record: Record) -> BudgetKey:
-        """The budget that a record is about; ValueError or KeyError where there is none."""
-        if record.unit is None:
-            return self._formerly[record.dataset]
-        return BudgetKey(record.dataset, Unit(record.unit))
-
-    def entry_of(self, record: Record) -> Entry:
-        """The entry of a reserve record, in today's names and events.
-
-        Raises:
-            ValueError, KeyError, TypeError: there is none.
-        """
-        return entry_of(record, self._formerly if record.unit is None else {})
-
-    @cached_property
-    def _formerly(self) -> dict[str, BudgetKey]:
-        """What version 2 called the budgets → what they are called today."""
-        return {each.formerly: key for key, each in self.accounts().items() if each.formerly}
-
     def stored_accounts(self) -> dict[BudgetKey, Account]:
         """All accounts as their rows say it. Nothing vouches for them."""
-        return self._parsed(self.rows())
+        return {key_of_row(row): account_of_row(row) for row in self._rows()}
 
     def accounts(self) -> dict[BudgetKey, Account]:
         """All accounts as the end of the chain vouches for them, by data, then by unit.
 
         Raises:
-            LedgerCorrupt: it doesn't: a row was edited. (Nothing vouches for those of version 1.)
+            LedgerCorrupt: it doesn't: a row was edited.
         """
-        rows = self.rows()
-        self._vouched(rows)
-        parsed, units = self._parsed(rows), list(Unit)
-        return dict(sorted(parsed.items(), key=lambda it: (it[0].dataset, units.index(it[0].unit))))
+        rows, units = self.vouched_rows(), list(Unit)
+        order = sorted(rows, key=lambda key: (key.dataset, units.index(key.unit)))
+        return {key: account_of_row(rows[key]) for key in order}
 
-    def rows(self) -> list[dict[str, str]]:
-        """The accounts as stored; before version 3, the data sets as version 2 stored them."""
-        if self.version == VERSION:
-            return [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
-        if self.version > 1:
-            return [dict(row._mapping) for row in self._connection.execute(_DATASETS)]
-        totals = {each.formerly: each.spent for each in replay(self.records()).accounts.values()}
-        return [
-            self._of_version_1(dict(row._mapping), totals)
-            for row in self._connection.execute(_DATASETS_1)
-        ]
+    def vouched_rows(self) -> dict[BudgetKey, dict[str, str]]:
+        """The rows of all accounts, of which the last record holds the digest.
 
-    def _of_version_1(
-        self, row: Mapping[str, str], logged: Mapping[str, Composition]
-    ) -> dict[str, str]:
-        try:
-            total = logged.get(row["name"], Composition.empty())
-            spent = spent_of_version_1(row["spent"], total)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            spent = row["spent"]  # what can't be read is refused, with its name, where it is read
-        return {**row, "spent": spent, "held": "{}", "known": "[]"}
-
-    def _parsed(self, rows: Iterable[Mapping[str, str]]) -> dict[BudgetKey, Account]:
-        if self.version == VERSION:
-            return {key_of_row(row): account_of_row(row) for row in rows}
-        older = {row["name"]: account_of_row({**row, "formerly": ""}) for row in rows}
-        try:
-            return renamed(older)
-        except ValueError as error:
-            raise LedgerCorrupt(str(error)) from error
-
-    def _digest(self, rows: Iterable[Mapping[str, str]]) -> str:
-        """Of the rows; "" where they hold what no ledger wrote."""
-        try:
-            return digest(rows) if self.version == VERSION else digest_of_version_2(rows)
-        except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
-            return ""
-
-    def _vouched(self, rows: Iterable[Mapping[str, str]]) -> None:
-        """Checks that the last record holds the digest of the rows."""
-        if self.version == 1:
-            return
+        Raises:
+            LedgerCorrupt: it doesn't: a row was edited.
+        """
+        rows = self._rows()
         last = self.since(self.head.records)[0].content() if self.head.records else {}
-        if last.get("accounts", digest(())) != self._digest(rows):
+        if last.get("accounts", digest(())) != _digest(rows):
             raise LedgerCorrupt(
                 "Expected the totals of all budgets as the ledger's last record says, got others: "
                 "the table was edited. Nothing was recorded; `parley ledger verify` says which."
             )
+        return {key_of_row(row): row for row in rows}
+
+    def _rows(self) -> list[dict[str, str]]:
+        return [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
 
     def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """The last checkpoint of a run."""
@@ -263,6 +181,14 @@ class Reader:
         """The last checkpoint of every run."""
         for row in self._connection.execute(sa.select(CHECKPOINTS)):
             yield StoredCheckpoint(**row._mapping)
+
+
+def _digest(rows: Iterable[Mapping[str, str]]) -> str:
+    """Of the rows; "" where they hold what no ledger wrote."""
+    try:
+        return digest(rows)
+    except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
+        return ""
 
 
 def record_of_row(row: sa.Row[Any]) -> Record:

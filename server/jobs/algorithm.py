@@ -8,7 +8,7 @@ whose `settings` are the fields of its class.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from parley.server.jobs.algorithm_section import (
     Idle,
     check_private_sizes,
 )
+from parley.server.jobs.naming import TextSettings
 from parley.server.jobs.section import Auto, Positive, check_unchanged
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 from parley.server.jobs.whole import WholeJob
@@ -62,7 +63,7 @@ class OwnAlgorithm(AlgorithmSection):
     )
     idle_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
 
-    settings: dict[str, Any] = Field(
+    settings: TextSettings = Field(
         {}, description="Settings of your own algorithm, by the names that its class gives them."
     )
     rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.naming import CodeReference
 from parley.server.jobs.section import Section, check_unchanged
 from parley.server.jobs.whole import WholeJob
 
@@ -54,7 +55,7 @@ class AlgorithmSection(Section):
     idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
 
-    kind: str = Field("gradient-perturbation", description=KIND)
+    kind: CodeReference = Field("gradient-perturbation", description=KIND)
 
     def check(self, job: WholeJob) -> None:
         """Refuses keys that contradict each other, or would have no effect.

@@ -24,11 +24,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_reading import load_toml, parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job, JobError
 
-__all__ = ["RENAMED", "checked_key", "load_job", "parse_override", "render_job"]
+__all__ = ["RENAMED", "checked_key", "keys_called", "load_job", "parse_override", "render_job"]
 
 RENAMED = {
     "secure-aggregation.mode": "secure-aggregation.backend",
@@ -54,7 +54,7 @@ def load_job(
     tree: dict[str, Any] = {}
     if path is not None:
         try:
-            tree = parse_toml(Path(path).read_text(encoding="utf-8"))
+            tree = load_toml(Path(path))
         except OSError as error:
             raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -132,13 +132,22 @@ def checked_key(name: str, *, where: str) -> str:
     return name
 
 
+def keys_called(word: str) -> list[str]:
+    """The dotted keys of this name, in whatever section.
+
+    >>> keys_called("lambda")
+    ['model.lambda']
+    """
+    return [f"{section}.{word}" for section, keys in _keys().items() if word in keys]
+
+
 def _nearest(keys: Sequence[str]) -> str:
     valid = {section: list(keys) for section, keys in _keys().items()}
     everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
     name = ".".join(keys)
     near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
     if not near and len(keys) == 2:
-        near = [f"{s}.{k}" for s in valid for k in valid[s] if k == keys[1]][:1]
+        near = keys_called(keys[1])[:1]
     if near:
         return f"Did you mean {near[0]}?"
     known = valid.get(keys[0], list(valid)) if len(keys) == 2 else list(valid)
@@ -174,7 +183,7 @@ def _keys() -> dict[str, dict[str, FieldInfo]]:
 def render_job(job: Job, *, comments: bool = True) -> str:
     """The job as TOML with every key, each under a comment that says what it is.
 
-    >>> load_job(values=tomllib.loads(render_job(load_job()))) == load_job()
+    >>> load_job(values=parse_toml(render_job(load_job()))) == load_job()
     True
     """
     lines: list[str] = []

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from parley.client.contract.model_names import public_name
+from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
 from parley.server.jobs.section import Positive, Section
 
 __all__ = [
@@ -63,7 +64,7 @@ class ModelSection(Section):
     measured: ClassVar[bool] = True
     bounded_everywhere: ClassVar[bool] = True
 
-    kind: str = Field("logistic", description=_KIND)
+    kind: CodeReference = Field("logistic", description=_KIND)
 
     @property
     def label(self) -> str:
@@ -150,7 +151,7 @@ class PcaMlp(_Layers):
         "records (data.test-fraction, data.test-source), which you thereby declare public, and "
         "charges nothing.",
     )
-    pca_file: str = Field(
+    pca_file: FilePath = Field(
         "",
         description="pca-mlp, pca = 'public': a .safetensors file with the components as a float64 "
         "tensor `components` [features, components]: computed from public records, or the "
@@ -224,14 +225,14 @@ class Linear(ModelSection):
 
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
 
-    features: str = Field(
+    features: CodeReference = Field(
         "none",
         min_length=1,
         description="Public map of every record by itself that is learned from: none | scattering "
         "(images) | random-fourier | bins (tables), or your own frozen one, 'file.py:function' or "
         "'module:function', where function(columns) gives a torch.nn.Module (docs/features.md).",
     )
-    feature_settings: dict[str, Any] = Field(
+    feature_settings: TextSettings = Field(
         {}, description="Settings of the map, by their names (docs/features.md)."
     )
 
@@ -315,7 +316,7 @@ class OwnLoss(Linear, _OfLabels):
     """A linear model of two labels with a loss of your own."""
 
     kind: Literal["own-loss"] = Field("own-loss", description=_KIND)
-    loss: str = Field(
+    loss: CodeReference = Field(
         "",
         description="own-loss, own-residual-loss: your function, 'file.py:function' or "
         "'module:function', of one record's margin and label, loss(z, y), convex in z. It is asked "

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from parley.server.jobs.naming import CodeReference, DataSource, FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 
 __all__ = ["Data", "Parties"]
@@ -18,7 +19,9 @@ class Parties(Section):
     min_records: int | Auto = Field(
         "auto",
         description="Public lower bound on every party's number of records; it sets the noise. "
-        "A smaller party is refused. auto: the smallest party of this simulation.",
+        "A smaller party is refused. Where sizes are private (unit party or both, or "
+        "add-or-remove-one) it bounds none: a public number that stands for them. auto: the "
+        "smallest party of this simulation.",
     )
     weights: Literal["uniform", "size"] = Field(
         "uniform",
@@ -94,25 +97,25 @@ class Parties(Section):
 class Data(Section):
     """What they hold."""
 
-    source: str = Field(
+    source: DataSource = Field(
         "breast-cancer",
         min_length=1,
         description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
         ".parquet, .npz), or a glob with one file a party.",
     )
-    data_schema: str = Field(
+    data_schema: FilePath = Field(
         "",
         alias="schema",
         description="Schema file: ranges, categories and label, public knowledge. Needed for "
         "files; `parley schema infer FILE` writes a first one to review. With real parties your "
         "copy of theirs: the model then says how its rows are read.",
     )
-    partition: str = Field(
+    partition: CodeReference = Field(
         "iid",
         description="How one file is split among the parties: iid | column | dirichlet | sizes, or "
         "your own, 'file.py:function' or 'module:function' (docs/extending.md).",
     )
-    partition_column: str = Field(
+    partition_column: Text = Field(
         "", description="Column that names the party (partition column), or that your own goes by."
     )
     dirichlet_alpha: Positive = Field(
@@ -120,12 +123,12 @@ class Data(Section):
     )
     sizes: list[int] = Field([], description="Records of each party (partition sizes).")
     records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
-    test_source: str = Field(
+    test_source: FilePath = Field(
         "",
         description="A file of held-out records, instead of test-fraction (which is then 0). With "
         "real parties: public records at the server, which measure the final model at no cost.",
     )
-    test_schema: str = Field(
+    test_schema: FilePath = Field(
         "", description="Its schema, where it is not data.schema; with real parties always theirs."
     )
     test_fraction: float = Field(

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
 from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section, unless_auto
 
 __all__ = ["Privacy", "UnitBudget"]
@@ -104,12 +105,12 @@ class Privacy(Section):
         "removing one, which needs about half the noise and promises less. A party's place stays: "
         "what it holds is added or removed. With unit both parties are replaced all the same.",
     )
-    ledger: str = Field(
+    ledger: FilePath = Field(
         "",
         description="Ledger file or postgresql:// URL that several runs share: each holds what its "
         "rounds need, or is refused; empty: the run folder's own ledger.sqlite.",
     )
-    dataset: str = Field("", description="Name of the data in the ledger; empty: data.source.")
+    dataset: Text = Field("", description="Name of the data in the ledger; empty: data.source.")
     dataset_epsilon: Positive | Auto = Field(
         "auto", description="Budget of the data over all runs; auto: this job's epsilon."
     )
@@ -144,6 +145,11 @@ class Privacy(Section):
     def units(self) -> tuple[Unit, ...]:
         """What is protected; the one that ε and δ are named for is first."""
         return _UNITS[self.unit]
+
+    @property
+    def private_sizes(self) -> bool:
+        """Whether a party's number of records is among what is protected."""
+        return self.neighbouring == "add-or-remove-one" or Unit.PARTY in self.units
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:

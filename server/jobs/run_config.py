@@ -25,13 +25,11 @@ from parley.server.jobs.job import Job, JobError
 __all__ = ["RUN_KEYS", "from_run_config", "to_run_config"]
 
 RUN_KEYS = {
-    "prepare": "parley.simulations.engine.local_parties:prepare_parties",
     "run-folder": "",
 }
 """Keys of the run config that are not the job's, with their defaults.
 
-`prepare` makes the parties of a simulation that nobody prepared; `run-folder` names a folder that
-`parley submit` made among the server's runs.
+`run-folder` names a folder that `parley submit` made among the server's runs.
 """
 
 _LARGEST = 2**63

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Section
 
 __all__ = ["Run", "in_process"]
@@ -50,8 +51,8 @@ class Run(Section):
         "is drawn, equal to real parties' to the last bit with a seed. auto: deal without a seed, "
         "full with one.",
     )
-    out: str = Field("runs", description="Folder that run folders are made in.")
-    faults: str = Field(
+    out: FilePath = Field("runs", description="Folder that run folders are made in.")
+    faults: Text = Field(
         "",
         description="Simulated faults, e.g. 'drop:0.2' (fraction lost each round at any stage), "
         "'decline:0.1', 'drop:0.1@before-vector'; comma-separated. Private components are a "
@@ -73,13 +74,13 @@ class Run(Section):
         description="MiB of records that a simulation holds in memory; more of them are written to "
         "a file once and read through a memory map. auto: half of this machine's memory.",
     )
-    prepared: str = Field(
+    prepared: FilePath = Field(
         "",
         description="Folder in which prepared rows are kept, named by their content, for other "
         "runs and sweeps of the same data; as closed as the data are. Empty: rows are kept where "
         "they exceed run.memory alone, in the folder 'prepared' of run.out.",
     )
-    ray_address: str = Field(
+    ray_address: FilePath = Field(
         "",
         description="Engine ray: the cluster, 'auto' for the one that this machine is part of. "
         "Empty: workers on this machine alone.",

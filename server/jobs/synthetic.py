@@ -14,6 +14,7 @@ from parley.server.jobs.algorithm_section import (
     Idle,
     check_private_sizes,
 )
+from parley.server.jobs.naming import Text
 from parley.server.jobs.section import Auto
 from parley.server.jobs.whole import WholeJob
 
@@ -60,7 +61,7 @@ class Marginals(_OneSum):
     """Noisy two-way tables of all records, once, and synthetic rows from them."""
 
     kind: Literal["marginals"] = Field("marginals", description=KIND)
-    pairs: Literal["all", "label"] | list[tuple[str, str]] = Field(
+    pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
         "all",
         description="marginals: columns that are counted together: all pairs, each with the label, "
         "or a list of pairs of names.",

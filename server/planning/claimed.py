@@ -17,7 +17,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.noise_points import INSIDE, NoisePoint
 from parley.privacy.calibration.calibration import CalibrationError, stated_delta
 from parley.privacy.mechanisms.table import Mechanism
@@ -81,10 +81,8 @@ def plan_claim(
     noises = {each.unit: noise_of(job, each, claim.dimension) for each in claim.guarantees}
     if noise is not None:
         noises[claim.unit] = noise
-    # Where records may be added or removed, sizes are private: the plan knows one public number.
-    private = claim.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
     mean_records = federation.total_records / federation.parties
-    if private:
+    if job.privacy.private_sizes:  # the plan knows one public number
         mean_records = float(federation.min_records)
     weight = federation.max_records / mean_records if claim.weights == "size" else 1.0
     release = _Release(

@@ -43,8 +43,7 @@ def distributed_algorithm(
     settings, unit = job.dp_sgd, job.privacy.units[0]
     rate = sampling_rate(job, federation)
     relation = Neighbouring(job.privacy.neighbouring)
-    # Where a record may be added or removed, sizes are private: N is a public number.
-    private = relation is Neighbouring.ADD_OR_REMOVE_ONE
+    private = job.privacy.private_sizes  # then N is a public number, as n₍₁₎·m is
     records = federation.min_records if private else federation.max_records
     total = federation.min_records * federation.parties if private else federation.total_records
     steps = local_steps(job, rate)

@@ -1,7 +1,7 @@
 """Reports that the records randomised themselves, in the place of noise on their sum.
 
 What is charged is the local ε of one report; that the server sees many of them together makes
-nothing cheaper here. Asked again it has fresh coins, and is paid for again, unless they are kept.
+nothing cheaper here. Asked again it has fresh coins, and is paid for again.
 """
 
 from __future__ import annotations

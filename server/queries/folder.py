@@ -1,9 +1,8 @@
 """A session's folder: what was agreed on at its start, every answer, and the ledger.
 
 `session.json` holds the settings that a session goes on with, `schema.toml` the columns,
-`answers.jsonl` one line a release. An answer is committed to the ledger before its line is written
-here, with a checkpoint of all lines that the disk may not have yet: a session that is killed
-between the two, or whose machine loses power, finds them there.
+`answers.jsonl` one line a release. An answer is committed to the ledger, with its line as the
+checkpoint, before that is written here: a session that is killed between the two finds it there.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import LARGEST_LOG, bytes_of, text_of
 from parley.client.contract.protocol import strict_json
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError
 
 __all__ = ["SessionFolder"]
-
-_MOST_UNSYNCED = 8 << 10
-"""Bytes of answers that wait for the disk: each of them goes into the ledger with every commit."""
 
 
 class SessionFolder:
@@ -34,12 +31,10 @@ class SessionFolder:
         path: the folder.
         run_id: the session's name in the ledgers.
         settings: what it was begun with, plain JSON values.
-        unsynced: the last lines of the answers, which the disk may not have yet.
     """
 
     def __init__(self, path: Path, run_id: str, settings: Mapping[str, Any]) -> None:
         self.path, self.run_id, self.settings = path, run_id, settings
-        self.unsynced = list[str]()
 
     @classmethod
     def create(cls, out: Path | None, settings: Mapping[str, Any], *, schema: str) -> SessionFolder:
@@ -73,7 +68,7 @@ class SessionFolder:
             RunFolderError: it is none.
         """
         try:
-            settings = strict_json((path / "session.json").read_text(encoding="utf-8"))
+            settings = strict_json(text_of(path / "session.json"))
             run_id = str(settings.pop("run"))
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunFolderError(
@@ -86,24 +81,10 @@ class SessionFolder:
         """Its own ledger, unless another was named."""
         return self.path / "ledger.sqlite"
 
-    def coins(self) -> bytes:
-        """32 secret bytes by which the records of a simulation keep their answers; made once."""
-        path = self.path / "coins.key"
-        if not path.exists():
-            draft = self.path / f".coins.{secrets.token_hex(4)}.part"
-            opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(opened, "wb") as file:
-                file.write(secrets.token_bytes(32))
-            draft.replace(path)
-        found = path.read_bytes()
-        if len(found) != 32:
-            raise RunFolderError(f"Expected 32 bytes in {path}, got {len(found)}: it was changed.")
-        return found
-
     @property
     def schema(self) -> str:
         """The columns, as a schema file."""
-        return (self.path / "schema.toml").read_text(encoding="utf-8")
+        return text_of(self.path / "schema.toml")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -127,9 +108,7 @@ class SessionFolder:
         found: list[dict[str, Any]] = []
         if not path.exists():
             return found
-        with path.open("rb") as file:
-            os.fsync(file.fileno())  # the session before may not have waited for the disk
-            text = file.read().decode("utf-8", "replace")
+        text = bytes_of(path, largest=LARGEST_LOG).decode("utf-8", "replace")
         for line in text.split("\n")[:-1]:
             try:
                 found.append(strict_json(line))
@@ -138,14 +117,11 @@ class SessionFolder:
         return found
 
     def append(self, line: str) -> None:
-        """Writes one more answer; every few of them, to the disk."""
-        self.unsynced.append(line)
+        """Writes one more answer, to the disk."""
         with (self.path / "answers.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-            if sum(map(len, self.unsynced)) > _MOST_UNSYNCED:
-                file.flush()
-                os.fsync(file.fileno())
-                self.unsynced = []
+            file.flush()
+            os.fsync(file.fileno())
 
     def rewrite(self, lines: list[str]) -> None:
         """Writes all answers anew, whole or not at all."""

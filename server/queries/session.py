@@ -3,10 +3,8 @@
 Reserve, sum, add the server's noise if the plan has any, commit, and only then show: the order of
 every other release (`parley.server.rounds.loop`). A release's line, the noisy integers in it, is
 in the ledger's checkpoint of it: a session that is killed at any point goes on without paying for
-anything twice. Parties of a simulation are asked in this process, which shows nobody anything
-before the commit: there the charge reaches the disk with the commit, in one. A session that goes on
-is asked its first questions again and gives the answers that it gave; a question that differs is a
-new release.
+anything twice. A session that goes on is asked its first questions again and gives the answers that
+it gave; a question that differs is a new release.
 """
 
 from __future__ import annotations
@@ -138,11 +136,9 @@ class QuerySession:
         lines = self.folder.lines()
         committed = [each.entry.index for each in self.charged()]
         kept = self.ledger.checkpoint(self.folder.run_id)
-        if kept is not None and len(lines) < kept.release:
-            last = [strict_json(line) for line in kept.data.decode().split("\n")]
-            if kept.release - len(lines) <= len(last):
-                lines += last[len(lines) - kept.release :]
-                self.folder.rewrite([json_text(line, compact=True) for line in lines])
+        if kept is not None and len(lines) == kept.release - 1:  # killed before it was written
+            lines.append(strict_json(kept.data.decode()))
+            self.folder.rewrite([json_text(line, compact=True) for line in lines])
         if committed != list(range(1, len(lines) + 1)):
             raise LedgerCorrupt(
                 f"Expected the answers of releases {committed} in {self.folder.path}, got "
@@ -155,19 +151,6 @@ class QuerySession:
                 f"Expected the answers of this version of Parley in {self.folder.path}, got lines "
                 "with other keys: begin another session with the same ledger."
             ) from error
-
-    def kept(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
-        """The answer that this session has of a question whose records keep theirs.
-
-        The parties would give the same reports again; what was released is free.
-        """
-        asked = (planned.batch.to_json(), epsilon, planned.law)
-        if not any(query.kept for query in planned.batch.queries):
-            return None
-        next_one = self.again[0] if self.again else None
-        found = (each for each in self.released if (each.batch, each.epsilon, each.law) == asked)
-        known = next(found, None)
-        return None if known is next_one else known
 
     def charged(self) -> tuple[RecordedEntry, ...]:
         """What the ledger has of every release, in order."""
@@ -272,9 +255,7 @@ class QuerySession:
                 f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
                 f"{instead.refusal}."
             )
-        # A simulation shows nobody anything before the commit, which makes the charge durable, too.
-        simulated = self.cohort.trusting
-        held = self.ledger.reserve(planned.entries(budget.name), durable=not simulated)
+        held = self.ledger.reserve(planned.entries(budget.name))
         noisy, total = list[list[int]](), None
         try:
             for step in range(planned.batch.rounds):
@@ -282,11 +263,9 @@ class QuerySession:
                 stream = self.randomness.server(plan.round_number, step + 1)
                 facts = replace(self.facts, records=total.records)
                 noisy.append(planned.released(plan.encoding.decode(total.total), facts, stream))
-        except BaseException as error:
-            if isinstance(error, TooFewSurvivors) and not noisy:
+        except TooFewSurvivors as error:
+            if not noisy:
                 self.ledger.void([each.id for each in held], str(error))
-            else:
-                self.ledger.sync()  # What failed can be seen: its charge stands, on the disk.
             raise
         if total is None:
             raise AssertionError("unreachable: a batch has a round")
@@ -311,7 +290,7 @@ class QuerySession:
         self.ledger.commit(
             [each.id for each in held],
             outcome={"survivors": total.survivors, "epsilon": shown_up(spent)},
-            checkpoint="\n".join([*self.folder.unsynced, line]).encode(),
+            checkpoint=line.encode(),
         )
         self.folder.append(line)
         self.released.append(released)

@@ -78,19 +78,22 @@ def jobs_that_fit(totals: DatasetTotals, cost: Claims) -> int:
 def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAccount, ...], str]:
     """The budgets that the job's ledger has for its data, by name, and what else is to be said.
 
-    No data are read: that they are known by another name only a run finds out.
+    No data are read: that they are known by another name only a run finds out. Nobody is connected
+    to: of a ledger at a URL nothing is said but that.
 
     Raises:
         LedgerError: the job's ledger can't be read.
     """
     if not job.privacy.ledger:
         return (), ""
+    if "://" in job.privacy.ledger:  # a plan is made of a job before anybody trusts it
+        return (), "planning connects to no URL: `parley ledger show URL` says what is left"
     name = job.privacy.dataset or job.data.source
     try:
         with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
             totals = [each for each in ledger.totals() if each.budget.name == name]
     except NotALedger:
-        return (), f"there is no ledger at {_shown(job.privacy.ledger)} yet: the run makes it"
+        return (), f"there is no ledger at {job.privacy.ledger} yet: the run makes it"
     if not totals:
         return (), f"nothing in the ledger is called {name!r}: the run opens a budget for it"
     notes = [
@@ -102,11 +105,6 @@ def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAcc
         if each.budget.unit is asked.unit and each.budget.epsilon != asked.dataset_epsilon
     ]
     return data_accounts(totals, stages), "; ".join(notes)
-
-
-def _shown(place: str) -> str:
-    """A ledger's place, without what a URL may hold of a password."""
-    return "its URL" if "://" in place else place
 
 
 def _lowest(spent: Composition, delta: float) -> float | None:

@@ -67,7 +67,7 @@ class Facts(BaseModel):
         Raises:
             FactsError: it is something else; the message names `where` and the first wrong key.
         """
-        with suppress(json.JSONDecodeError, RecursionError):  # what is wrong is said below
+        with suppress(ValueError, RecursionError):  # what is wrong is said below
             payload = json.loads(text)
             if isinstance(payload, dict):
                 text = json_text(cls.upgraded(payload))

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from parley.client.contract.printable import escaped
+
 __all__ = ["json_text"]
 
 
@@ -32,9 +34,9 @@ def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -
         separators=(",", ":") if compact else None,
     )
     try:
-        return write(value)
+        return escaped(write(value))
     except (TypeError, ValueError):  # seldom: not all is finite, or plain
-        return write(_finite(value))
+        return escaped(write(_finite(value)))
 
 
 def _finite(value: Any) -> Any:

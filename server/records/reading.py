@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import lines_of, text_of
 from parley.client.contract.toml_reading import parse_toml
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.ledger.ledger import LedgerError
@@ -50,6 +51,7 @@ class RunContent:
     files: tuple[str, ...]
 
 
+_TORN = "The last line of rounds.jsonl"
 _FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
 
 
@@ -101,7 +103,7 @@ def read_summary(folder: Path) -> RunSummary | None:
         payload = json.loads(text)
         if isinstance(payload, dict) and "format" not in payload:
             text = json_text(_upgraded(payload, folder / "job.toml"))
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         pass  # what is wrong is said below
     try:
         return RunSummary.parse(text, path)
@@ -144,27 +146,31 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     path = folder / "rounds.jsonl"
     if not path.exists():
         return (), ("rounds.jsonl is missing: the report has the summary only.",)
-    lines = [line for line in _text(path).splitlines() if line.strip()]
     rounds: dict[int, RoundLine] = {}
-    for number, text in enumerate(lines, start=1):
-        try:
-            line = RoundLine.parse(text, f"{path}, line {number}")
-        except FactsError as error:
-            if number < len(lines) or text.endswith("}"):
-                raise RunFolderError(str(error)) from error
-            torn = f"The last line of rounds.jsonl (line {number}) is torn; it is left out."
-            return _in_order(rounds), (torn,)
-        rounds[line.round] = line
-    return _in_order(rounds), ()
-
-
-def _in_order(rounds: dict[int, RoundLine]) -> tuple[RoundLine, ...]:
-    return tuple(rounds[number] for number in sorted(rounds))
+    torn: FactsError | None = None
+    number = 0
+    try:
+        for number, text in enumerate(filter(str.strip, lines_of(path)), start=1):
+            if torn is not None:
+                raise torn
+            try:
+                line = RoundLine.parse(text, f"{path}, line {number}")
+                rounds[line.round] = line
+            except FactsError as error:
+                if text.endswith("}"):
+                    raise
+                torn = error
+    except FactsError as error:
+        raise RunFolderError(str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"Expected to read {path}, got: {error}.") from error
+    remarks = () if torn is None else (f"{_TORN} (line {number}) is torn; it is left out.",)
+    return tuple(rounds[each] for each in sorted(rounds)), remarks
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return text_of(path)
     except FileNotFoundError as error:
         raise RunFolderError(f"Expected {path.name} in {path.parent}, got no such file.") from error
     except (OSError, UnicodeDecodeError) as error:

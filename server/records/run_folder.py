@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from parley.client.contract.file_reading import lines_of, text_of
 from parley.client.contract.model_names import beside, public_name
 from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
@@ -34,7 +35,7 @@ from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
 
-__all__ = ["RunFolder", "RunFolderError", "anchored"]
+__all__ = ["RunFolder", "RunFolderError", "anchored", "ledger_of"]
 
 
 class RunFolderError(Exception):
@@ -94,7 +95,7 @@ class RunFolder:
     def schema(self) -> str:
         """The schema's text; empty where the server was given none."""
         path = self.path / "schema.toml"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return text_of(path) if path.exists() else ""
 
     def keep_coins(self, coins: Mapping[str, int]) -> None:
         """Notes which canaries a simulation hid among its records, for it to go on with them."""
@@ -112,7 +113,7 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            noted = json.loads(path.read_text(encoding="utf-8"))
+            noted = json.loads(text_of(path))
         except ValueError as error:
             raise RunFolderError(f"Expected JSON in {path}, got {error}.") from error
         if (
@@ -130,7 +131,7 @@ class RunFolder:
     def check_roster(self, deployment: str) -> None:
         """Raises RunFolderError where the run was begun with other parties, or other identities."""
         path = self.path / "deployment-id"
-        known = path.read_text(encoding="utf-8").strip() if path.exists() else deployment
+        known = text_of(path).strip() if path.exists() else deployment
         if known != deployment:
             raise RunFolderError(
                 f"Expected the roster that {self.path.name} was begun with (id {known[:16]}…), got "
@@ -186,7 +187,7 @@ class RunFolder:
             JobError: its job file cannot be read.
         """
         try:
-            run_id = (path / "run-id").read_text(encoding="utf-8").strip()
+            run_id = text_of(path / "run-id").strip()
         except OSError as error:
             raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
         return cls(path, run_id), load_job(path / "job.toml")
@@ -205,7 +206,7 @@ class RunFolder:
         """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""
         path = self.path / "rounds.jsonl"
         figures: dict[int, dict[str, float | None]] = {}
-        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for text in lines_of(path) if path.exists() else ():
             with suppress(FactsError):  # torn by a crash
                 line = RoundLine.parse(text, path)
                 figures[line.round] = line.simulation_only
@@ -272,6 +273,29 @@ class RunFolder:
         except OSError:
             draft.unlink(missing_ok=True)
             raise
+
+
+def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:
+    """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
+
+    Args:
+        folder: of the run; it may be a stranger's.
+        job: of the run.
+        named: the ledger's place, by whoever reads.
+
+    Raises:
+        RunFolderError: the job names a URL: whom this machine connects to, and gives its password,
+            is never for a folder to say.
+    """
+    if named is not None:
+        return named
+    if "://" in job.privacy.ledger:
+        raise RunFolderError(
+            f"Expected a ledger in a file, the job of {folder} names one at a URL. Nobody connects "
+            "to a URL because a folder names it. Where you know it to be yours, name it: --ledger "
+            "URL, or `parley ledger` with the URL in the folder's place."
+        )
+    return Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
 
 
 def anchored(job: Job) -> Job:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import text_of
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
@@ -76,7 +77,7 @@ def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSum
 
 def _run_id(folder: Path) -> str:
     path = folder / "run-id"
-    return path.read_text(encoding="utf-8").strip() if path.exists() else folder.resolve().name
+    return text_of(path).strip() if path.exists() else folder.resolve().name
 
 
 def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:

@@ -35,7 +35,6 @@ class Attendance:
         largest: bytes of a reply that an honest party can send.
         declined: parties that take no part in the run, with their reasons.
         refused: who declined since `begin`, with the reason.
-        failed: who computed nothing that may be released, since `begin`.
         silent: who fell silent or broke the protocol, since `begin`.
     """
 
@@ -45,12 +44,11 @@ class Attendance:
     largest: int
     declined: dict[int, Reason]
     refused: dict[int, Reason] = field(default_factory=dict)
-    failed: list[int] = field(default_factory=list)
     silent: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
         """A new round, or a new set-up: only who declined the run is remembered."""
-        self.refused, self.failed, self.silent = {}, [], set()
+        self.refused, self.silent = {}, set()
 
     def ask(
         self,
@@ -60,7 +58,7 @@ class Attendance:
         *,
         lasting: bool = True,
     ) -> Iterator[Reply]:
-        """Ok answers; who declines, fails or falls silent is noted.
+        """Ok answers; who declines or falls silent is noted.
 
         Args:
             frames: what to ask whom.
@@ -83,15 +81,10 @@ class Attendance:
             if reply.status is Status.OK:
                 yield reply
             elif reply.reason is not None:
-                failed = reply.status is Status.FAILED
-                state = PartyStatus.FAILED if failed else PartyStatus.DECLINED
-                self.board.party(reply.party, state, str(reply.reason))
-                if failed:
-                    self.failed.append(reply.party)
-                else:
-                    self.refused[reply.party] = reply.reason
-                    if lasting and reply.reason not in _PASSING:
-                        self.declined[reply.party] = reply.reason
+                self.board.party(reply.party, PartyStatus.DECLINED, str(reply.reason))
+                self.refused[reply.party] = reply.reason
+                if lasting and reply.reason not in _PASSING:
+                    self.declined[reply.party] = reply.reason
         for index in expected - heard:
             self.fall_silent(index)
 

@@ -21,9 +21,10 @@ __all__ = ["Cohort", "PartyFailed", "RoundSum"]
 
 
 class PartyFailed(Exception):
-    """A party computed nothing that it may release, so nobody's contribution was opened.
+    """A simulated party's computation is not certified, so nobody's contribution was opened.
 
-    Going on without it would let one record decide whether a whole contribution is in the sum.
+    Going on without it would let one record decide whether a whole contribution is in the sum. Real
+    parties never say so: they answer whatever came of it (`parley.client.party.contribution`).
     """
 
 
@@ -90,7 +91,7 @@ class Cohort(Protocol):
 
         Raises:
             TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.
-            PartyFailed: a party has nothing it may release; nothing opened.
+            PartyFailed: of a simulation: a computation is not certified; nothing opened.
         """
 
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:

@@ -256,7 +256,7 @@ def _check(job: Job, deployment: Deployment) -> None:
     if job.parties.count != count:
         raise JobError(
             f"Expected parties.count = {count}, the parties of this deployment, got "
-            f"{job.parties.count}."
+            f"{job.parties.count} (--set parties.count={count})."
         )
     if count < 2:
         raise JobError("Expected at least 2 parties to mask with each other, got 1.")
@@ -265,10 +265,11 @@ def _check(job: Job, deployment: Deployment) -> None:
             f"Expected no run.faults with real parties (they are the fast engine's), got "
             f"{job.run.faults!r}."
         )
-    if job.privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
+    if job.privacy.private_sizes and job.parties.min_records == "auto":
         raise JobError(
-            "Expected parties.min-records with add-or-remove-one neighbours, got 'auto': the "
-            "parties' sizes are private."
+            "Expected parties.min-records, a public number that stands for every party's records, "
+            f"with privacy.unit = {job.privacy.unit!r} and {job.privacy.neighbouring} neighbours, "
+            "got 'auto': the parties' own numbers are private, and asked of nobody."
         )
 
 

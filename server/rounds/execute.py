@@ -30,7 +30,6 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.loop import resume_point, run_stage
 from parley.server.rounds.observer import Observer
-from parley.server.rounds.showing import Showing
 
 __all__ = ["CohortOf", "Finished", "execute"]
 
@@ -154,10 +153,7 @@ def _through(
         algorithm = stage.algorithm(progress.state)
         progress = replace(progress, state=progress.state or algorithm.init())
         try:
-            with (
-                cohort_of(stage, algorithm, progress) as cohort,
-                Showing(ledger, observe, alone=not steps_kept) as showing,
-            ):
+            with cohort_of(stage, algorithm, progress) as cohort:
                 if observer and stage is rounds:
                     observer.started(job, stage.plan, folder.path, progress.done)
                 outcome = run_stage(
@@ -170,7 +166,7 @@ def _through(
                     start=progress,
                     folder=folder if steps_kept else None,
                     hand_on=_start_of(stage, following),
-                    showing=showing,
+                    observe=observe,
                 )
         except (TooFewSurvivors, PartyFailed) as error:
             if progress.stage < after:

@@ -1,7 +1,7 @@
 """Who is there, and what they say of themselves before a run: all of it public.
 
-Columns and classes set the model; numbers of records, which replace-one makes public, set weights
-and sensitivity. Nothing is asked of a record.
+Columns and classes set the model; numbers of records, which are public where one record is replaced
+by another and no party is hidden, set weights and sensitivity. Nothing is asked of a record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartyFacts:
     Attributes:
         features: p, columns before an intercept.
         classes: K of its schema, 0 for −1/+1 labels and targets.
-        records: n, where the relation makes it public, else None.
+        records: n, where it is public, else None.
         schema: digest of what its columns and label mean, in hex.
         map: digest of the public map of features, in hex; empty: none.
     """
@@ -120,7 +120,7 @@ def inspect(
     """
     head = {
         **data_head(job, run_id),
-        "sizes": job.privacy.neighbouring == "replace-one",
+        "sizes": not job.privacy.private_sizes,
     }
     least, settings = job.parties.min_records, job.secure_aggregation
     needed = fewest_present(
@@ -255,7 +255,7 @@ def federation_of(job: Job, deployment: Deployment, facts: Mapping[int, PartyFac
     """The public facts that the plan is made of; absent parties set none of them."""
     least, parties = job.parties.min_records, len(deployment.parties)
     sizes = [own.records for own in facts.values() if own.records is not None]
-    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
+    if job.privacy.private_sizes and least != "auto":
         return Federation(
             parties=parties, min_records=least, total_records=least * parties, max_records=least
         )

@@ -1,12 +1,12 @@
 """The rounds: reserve, aggregate, add noise, update, commit; again.
 
 The order is the promise. A release is reserved in the ledger before any party computes, committed
-in one transaction with the checkpoint that holds its result, and shown to anyone only when that is
-on the disk (`parley.server.rounds.showing`). Where
-it has two guarantees, of a record and of a party, both budgets are charged in that same
-transaction: no kill leaves one of them charged and the other not. A run
-killed at any point resumes from its last commit: the reservation it died under is taken up again
-under the same entry, so nothing is released twice under one entry and nothing is paid twice.
+in one transaction with the checkpoint that holds its result, and only then, when that is on the
+disk, shown to anyone and followed by the next. Where it has two guarantees, of a record and of a
+party, both budgets are charged in that same transaction: no kill leaves one of them charged and the
+other not. A run killed at any point resumes from its last commit: the reservation it died under is
+taken up again under the same entry, so nothing is released twice under one entry and nothing is
+paid twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-from parley.server.rounds.showing import Showing
 
 __all__ = ["ATTEMPTS", "resume_point", "run_stage"]
 
@@ -59,7 +58,7 @@ def run_stage(
     start: Progress,
     folder: RunFolder | None = None,
     hand_on: Callable[[State], State],
-    showing: Showing,
+    observe: Callable[[RoundLine], None],
 ) -> Outcome:
     """Makes the releases of a stage that are not made yet.
 
@@ -72,7 +71,7 @@ def run_stage(
         folder: keeps the state between two sums of one release, for real parties, who answer each
             once; None in a simulation, which makes a release again from its first sum.
         hand_on: the state after the last release → the state that is kept.
-        showing: is given every committed round's line.
+        observe: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
@@ -86,7 +85,7 @@ def run_stage(
     if not numbers:
         return Outcome(status="complete", reason="", progress=progress)
     entries = _entries(stage.plan, dataset)
-    held = ledger.reserve([each.at(numbers[0]) for each in entries])
+    held = ledger.reserve([replace(each, index=numbers[0]) for each in entries])
     _check_unreleased(held)
     for number in numbers:
         began, plan = time.perf_counter(), stage.plan.at_round(number)
@@ -109,22 +108,21 @@ def run_stage(
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
-        showing.settle(wait=False)
         spent = _spending(progress, plan)
         line = None if stage.name else _line(cohort, algorithm, plan, spent, state, total, began)
         outcome = _logged(line, total)
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
-        following = [each.at(number + 1) for each in entries] if number != numbers[-1] else []
+        last = number == numbers[-1]
+        following = [] if last else [replace(each, index=number + 1) for each in entries]
         state = state if following else hand_on(state)
-        durable = line is None or not following or showing.waits(time.perf_counter() - began)
-        held, exhausted = _committed(ledger, held, following, outcome, state, durable)
+        held, exhausted = _committed(ledger, held, following, outcome, state)
         if exhausted and stage.name:
             raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state, spent=spent)
         if line:
             progress.lines.append(line)
-            showing.committed(line, durable=durable)
+            observe(line)
         if exhausted is not None:  # The run ends here with its model kept.
             return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
     return Outcome(status="complete", reason="", progress=progress)
@@ -140,12 +138,8 @@ def _committed(
     following: Sequence[Entry],
     outcome: Mapping[str, Any],
     state: State,
-    durable: bool,
 ) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
     """Commits a release with its checkpoint, and reserves the next one in the same transaction.
-
-    Args:
-        durable: see `Ledger.reserve`; the last one's commit always is.
 
     Returns:
         What is reserved, and why the next release is not: the commit stands.
@@ -156,7 +150,7 @@ def _committed(
         return (), None
     try:
         reserved = ledger.commit_and_reserve(
-            ids, outcome=outcome, checkpoint=checkpoint, entries=following, durable=durable
+            ids, outcome=outcome, checkpoint=checkpoint, entries=following
         )
     except BudgetExceeded as error:
         return (), error
@@ -276,7 +270,9 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
             continue
         at = stage_of(recorded.entry.index)
         stage = stages[at]
-        if recorded.entry not in [each.at(recorded.entry.index) for each in planned[at]]:
+        if recorded.entry not in [
+            replace(each, index=recorded.entry.index) for each in planned[at]
+        ]:
             raise JobError(
                 f"Expected the plan that round {recorded.entry.index} of run {run_id} was "
                 "released under, got one that differs: its job.toml or its data were changed."

@@ -33,7 +33,7 @@ from parley.secure_agg.messages import Complaint, Roster
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Reply, Traffic
 from parley.server.rounds.attendance import Attendance
-from parley.server.rounds.cohort import PartyFailed, RoundSum
+from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound
 
@@ -195,7 +195,6 @@ class PartyCohort:
 
         Raises:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
-            PartyFailed: a party has nothing it may release.
         """
         with self._in_names():
             return self._aggregate(plan, state, attempt)
@@ -303,12 +302,6 @@ class PartyCohort:
                     self._there.accept(
                         reply, self._shares_of(following), ready, blob=1, blobs=blobs
                     )
-        if self._there.failed:
-            raise PartyFailed(
-                "A party computed nothing that it may release (a local optimum that cannot be "
-                "certified, or an error on its machine): the release is given up, nothing was "
-                "opened, and its charge stands."
-            )
         if plan.min_survivors > len(arrived):
             raise TooFewSurvivors(
                 f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
@@ -344,9 +337,10 @@ class PartyCohort:
         if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
                 f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
-                f"{heard}: {len(others)} were asked for the same contribution before, in a sum "
-                "over other parties, and the difference would be the contributions of a few. Let "
-                "the same parties take part as then, or learn something else."
+                f"{heard}: {len(others)} opened this round's release before, in a sum over other "
+                "parties, and the difference would be the contributions of a few. Go on with the "
+                "run when the same parties are there as then, or start the job as a new run: that "
+                "is another release, which every party charges by itself."
             )
 
     def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:

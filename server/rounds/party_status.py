@@ -1,7 +1,8 @@
 """The board: where every party of a run stands, for whoever watches.
 
-A file of the run folder, `parties.json`, written whole at every change of stage and at most every
-half second in between. It holds names, states and reason classes; nothing a party computed.
+A file of the run folder, `parties.json`, written whole at every change of stage and, in between, at
+most every half second and at most half a second late. It holds names, states and reason classes;
+nothing a party computed.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
+from threading import Lock, Timer
 
 from parley.client.contract.roster import with_names
 from parley.server.records.plain_json import json_text
@@ -30,7 +33,6 @@ class PartyStatus(StrEnum):
     UNMASKED = "unmasked"
     DECLINED = "declined"
     DROPPED = "dropped"
-    FAILED = "failed"
 
 
 class PartyBoard:
@@ -48,6 +50,8 @@ class PartyBoard:
             {"name": name, "state": str(PartyStatus.OFFLINE), "reason": ""} for name in names
         ]
         self._round, self._stage, self._written = 0, "starting", 0.0
+        self._lock = Lock()
+        self._later: Timer | None = None
         self._refused = dict[str, set[int]]()  # over all rounds: a state is of the last one
 
     def names(self, indices: Iterable[int]) -> tuple[str, ...]:
@@ -65,25 +69,37 @@ class PartyBoard:
 
     def stage(self, name: str, *, round_number: int) -> None:
         """A new stage begins."""
-        self._stage, self._round = name, round_number
-        self._write(now=True)
+        with self._lock:
+            self._stage, self._round = name, round_number
+            self._write()
 
     def party(self, index: int, state: PartyStatus, reason: str = "") -> None:
         """A party is in another state."""
-        self._parties[index] |= {"state": str(state), "reason": reason}
-        if reason:
-            self._refused.setdefault(reason, set()).add(index)
-        self._write(now=bool(reason))
+        with self._lock:
+            self._parties[index] |= {"state": str(state), "reason": reason}
+            if reason:
+                self._refused.setdefault(reason, set()).add(index)
+            self._write(now=bool(reason))
 
     def parties(self, indices: Iterable[int], state: PartyStatus) -> None:
         """Several parties are in another state."""
-        for index in indices:
-            self._parties[index] |= {"state": str(state), "reason": ""}
-        self._write(now=False)
+        with self._lock:
+            for index in indices:
+                self._parties[index] |= {"state": str(state), "reason": ""}
+            self._write(now=False)
 
-    def _write(self, *, now: bool) -> None:
-        if not now and time.monotonic() - self._written < _EVERY_S:
+    def _write(self, *, now: bool = True) -> None:
+        wait = self._written + _EVERY_S - time.monotonic()
+        if not now and wait > 0:
+            if self._later is None:
+                # What comes last before a long wait is what there is to see meanwhile.
+                self._later = Timer(wait, self._late)
+                self._later.daemon = True
+                self._later.start()
             return
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         refused = {reason: len(parties) for reason, parties in self._refused.items()}
         content = {"round": self._round, "stage": self._stage, "parties": self._parties}
         content |= {"refused": refused}
@@ -91,3 +107,7 @@ class PartyBoard:
         draft.write_text(json_text(content), encoding="utf-8")
         os.replace(draft, self._path)  # a reader sees a whole board, old or new
         self._written = time.monotonic()
+
+    def _late(self) -> None:
+        with self._lock, suppress(OSError):  # the run, and with it its folder, may be gone
+            self._write()

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,11 @@ from parley.client.data.records import Records, records_from_columns
 from parley.client.data.schema import Schema
 
 __all__ = ["BUNDLED", "bundled_schema", "load_bundled"]
+
+Columns = dict[str, NDArray[Any]]
+
+_PIECE = 2**16
+"""Records drawn and read at a time."""
 
 _DIGITS = """
 scaling = "record"
@@ -76,7 +82,23 @@ def load_bundled(
     schema = bundled_schema(name, dimension=dimension)
     columns = BUNDLED[name](model_kind, records, dimension, seed)
     read = schema if scaled else schema.unscaled
+    if name == "synthetic":
+        return _read_in_place(columns, read, model_kind), schema
     return records_from_columns(columns, read, model_kind, source=name), schema
+
+
+def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records:
+    """The records of columns x and y, in the memory of x: any number of them is held once."""
+    x, labels = columns["x"], []
+    for begin in range(0, len(x), _PIECE):
+        rows = slice(begin, begin + _PIECE)
+        piece = {name: values[rows] for name, values in columns.items()}
+        read = records_from_columns(piece, schema, model_kind, source="synthetic")
+        x[rows] = read.features
+        labels.append(read.labels)
+    return Records(
+        features=x, labels=np.concatenate(labels), feature_names=read.feature_names, room=x.base
+    )
 
 
 def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
@@ -96,9 +118,6 @@ def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
         case _:
             raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
     return Schema.from_toml(text, source=name)
-
-
-Columns = dict[str, NDArray[np.generic]]
 
 
 def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
@@ -124,7 +143,11 @@ def _of_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
 def _synthetic(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
     """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
     rng = np.random.default_rng([0x5EED, seed])
-    x = np.clip(rng.standard_normal((records, dimension)) / math.sqrt(dimension), -1, 1)
+    # With a free column behind: `Records.room`.
+    x = np.empty((records, dimension + 1))[:, :dimension]
+    for begin in range(0, records, _PIECE):
+        piece = x[begin : begin + _PIECE]
+        piece[:] = np.clip(rng.standard_normal(piece.shape) / math.sqrt(dimension), -1, 1)
     outputs, labels = _LABELS.get(model_kind, (1, _signs))
     theta = rng.standard_normal((dimension, outputs))
     theta *= 8 / np.linalg.norm(theta, axis=0)

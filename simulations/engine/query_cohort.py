@@ -7,7 +7,6 @@ all records, never as `[B, d]`; the masked sum and shares of the noise need ever
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -87,14 +86,6 @@ class BlockQueries:
                 f"Expected >= {plan.min_survivors} survivors, got {len(result.survivors)}."
             )
         return self._outcome(result, private)
-
-    def keep_answers(self, secret: bytes) -> None:
-        """Gives each party a key by which its records keep the answers that they give."""
-        keys = [
-            blake2b(party.to_bytes(8, "big"), key=secret, person=b"parley/coins").digest()
-            for party in range(self.block.parties)
-        ]
-        self.block = replace(self.block, coins=tuple(keys))
 
     def close(self) -> None:
         """Nothing is open."""

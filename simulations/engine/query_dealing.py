@@ -57,11 +57,8 @@ class TableShard:
             block = block.part(self.first, self.last)
         check_digest(_digest(block), self.digest)
 
-        def answer(
-            asked: AskedQueries, lost: Sequence[int], coins: tuple[bytes, ...], drawn: Randomness
-        ) -> Ring:
-            own = replace(block, coins=coins)
-            return queries_summed(own, replace(asked, lost=lost), drawn, first=self.first)
+        def answer(asked: AskedQueries, lost: Sequence[int], drawn: Randomness) -> Ring:
+            return queries_summed(block, replace(asked, lost=lost), drawn, first=self.first)
 
         return answer
 
@@ -110,13 +107,11 @@ class DealtQueries:
 
     def __call__(self, block: TableBlock, asked: AskedQueries, randomness: Randomness) -> Ring:
         """The parties' sum."""
-        # Each worker has its own part of the records; keys of kept answers are the session's.
         common = self.workers.shared(replace(asked, lost=()))
         questions = []
         for shard in self.workers.shards:
             lost = [p - shard.first for p in asked.lost if shard.first <= p < shard.last]
-            coins = block.coins[shard.first : shard.last]
-            questions.append((common, lost, coins, randomness))
+            questions.append((common, lost, randomness))
         plan = asked.planned.plan
         total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
         for shard, own in zip(self.workers.shards, self.workers.ask(questions), strict=True):

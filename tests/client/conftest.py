@@ -103,7 +103,17 @@ class World:
                 *overrides,
             ]
         )
-        self.federation = Federation.of_sizes(np.array(self.sizes))
+        least = job.parties.min_records
+        self.federation = (
+            Federation.of_sizes(np.array(self.sizes))
+            if least == "auto"
+            else Federation(
+                parties=self.count,
+                min_records=least,
+                total_records=least * self.count,
+                max_records=least,
+            )
+        )
         self.network = job.algorithm.kind in NETWORKS
         if self.network:
             from parley.client.models.networks import Network
@@ -276,7 +286,7 @@ def ok(frame):
 def reason(frame):
     """Why an answer is not ok; that it says nothing else."""
     assert set(frame.head) == {"version", "status", "reason"}
-    assert frame.head["status"] in ("refused", "failed")
+    assert frame.head["status"] == "refused"
     assert frame.blobs == ()
     return frame.head["reason"]
 

@@ -14,6 +14,7 @@ from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import ConsentError, load_consent, parse_consent
+from parley.client.party.dataset import Facts
 from parley.client.party.policy import task_of
 from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals
@@ -165,9 +166,8 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
         task = describe_task(honest)
         task["training"]["per_example_method"] = way
         algorithm = task_of(consent, task)
-        check_computation(
-            consent, plan, algorithm, ALGORITHMS["fedavg"], features=30, classes=3, records=60
-        )
+        own = Facts(features=30, width=30, classes=3, records=60, schema="", map="", columns=None)
+        check_computation(consent, plan, algorithm, ALGORITHMS["fedavg"], own)
 
     examined("vmap")
     with pytest.raises(Declined, match=r"ghost: .*places, not records") as refused:

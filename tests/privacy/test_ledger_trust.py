@@ -21,7 +21,6 @@ from parley.privacy.ledger.ledger import (
     LedgerCorrupt,
     LedgerError,
 )
-from parley.privacy.ledger.prepared import Prepared
 from parley.privacy.ledger.store import Reader
 
 TENTH = Pure(epsilon=0.1)
@@ -55,8 +54,8 @@ def tamper(url: str, *edits: str) -> None:
 
 
 INSERTED = (
-    'INSERT INTO parley_ledger_records (position, kind, dataset, run_id, "index", reservation, '
-    "body, hash) SELECT {at}, kind, dataset, run_id, 11, {at}, body, hash "
+    'INSERT INTO parley_ledger_records (position, kind, dataset, unit, run_id, "index", '
+    "reservation, body, hash) SELECT {at}, kind, dataset, unit, run_id, 11, {at}, body, hash "
     "FROM parley_ledger_records WHERE position = 2"
 )
 DATASETS = "parley_ledger_accounts"
@@ -192,8 +191,6 @@ def test_a_release_costs_the_same_however_long_the_log_is(
             counted[0] += 1
 
         sa.event.listen(ledger._place._engine, "before_cursor_execute", count)
-        run = Prepared.run
-        monkeypatch.setattr(Prepared, "run", lambda *given: count() or run(*given))
         read: list[int] = []
         since = Reader.since
         monkeypatch.setattr(

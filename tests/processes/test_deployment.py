@@ -79,10 +79,22 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(
     assert parley.end() == [130, 130, 130, 130]
 
 
+@pytest.mark.parametrize("carrier", ["grpc"])
+def test_a_party_that_starts_before_its_server_waits_and_says_so(ground, parley, consortium):
+    """Some seconds: two processes, each from its start."""
+    party = parley.start("party", consortium / "parties" / "north")
+    wait_until(
+        lambda: "Waiting for as long as it takes" in parley.said(party), what="it", timeout_s=60
+    )
+    assert "Cannot reach the server at 127.0.0.1" in parley.said(party)
+    parley.start("server", consortium / "server")
+    wait_until(lambda: "Connected to" in parley.said(party), what="the server", timeout_s=60)
+    assert parley.end() == [130, 130]
+
+
 @pytest.mark.heavy
 def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium, carrier):
     north = consortium / "parties" / "north"
-    assert "Cannot reach the server at 127.0.0.1" in parley("party", north, expect=1)
     assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
     server = parley.start("server", consortium / "server")
     wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)

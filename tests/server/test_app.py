@@ -291,9 +291,8 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
 def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monkeypatch, tmp_path):
     for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
         monkeypatch.delenv(name, raising=False)
-    job = load_job(
-        overrides=["parties.count=3", "algorithm.rounds=2", f"run.out={tmp_path}", "run.seed=3"]
-    )
+    job = load_job(overrides=["parties.count=3", "algorithm.rounds=2", "run.seed=3"])
+    monkeypatch.chdir(tmp_path)
 
     def behave(node, message):
         made = parley.client.app.app(message, context(**{"partition-id": node - 70}))
@@ -301,7 +300,7 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
 
     nodes = [SimpleNamespace(node_id=70 + i, public_key=b"") for i in range(3)]
     serve(FakeGrid(nodes, behave), run_context(job))
-    (run,) = tmp_path.iterdir()
+    (run,) = (tmp_path / "runs").iterdir()
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["status"], summary["rounds_done"]) == ("complete", 2)
     theta = load_file(run / "model.safetensors")["theta"]
@@ -309,3 +308,33 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
     left = {path.name for path in run.rglob("*")}
     assert "ledger.sqlite" in left
     assert not left & {"identity.key", "state"}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["model.kind=own-loss", "model.loss=os:abort"],
+        ["data.partition=os:abort"],
+        ["data.source=/etc/passwd"],
+        ["run.out=/tmp/elsewhere"],
+    ],
+)
+def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overrides):
+    from parley.server.jobs.job import JobError
+
+    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobError, match=f"in {overrides[-1].split('=')[0]} of a submission"):
+        serve(FakeGrid([], echo), run_context(load_job(overrides=overrides)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_config_names_no_function_that_makes_the_parties(monkeypatch, tmp_path):
+    from parley.server.jobs.job import JobError
+
+    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobError, match="Unknown key prepare"):
+        serve(FakeGrid([], echo), run_context(load_job(), prepare="os:abort"))

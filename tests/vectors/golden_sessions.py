@@ -53,10 +53,6 @@ _CHOICES = (
     {**EVERY[5], "quantiles": [0.5], "law": "exponential"},
     {**EVERY[8], "law": "permute-and-flip"},
 )
-# Coins that records keep have no seed: at this price none of 406 is turned, but for 10⁻⁸.
-_KEPT = tuple(
-    {**EVERY[9], "memo": True, "name": name, "epsilon": 25.0} for name in ("one", "again")
-)
 
 SESSIONS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "statistics": ({}, EVERY[:7]),
@@ -74,7 +70,6 @@ SESSIONS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     "of-parties": ({"unit": "party", "records-per-party": 100}, EVERY[:4]),
     "by-party": ({}, tuple({**each, "by": "party"} for each in (EVERY[1], EVERY[4]))),
     "trusted": ({}, _CHOICES),
-    "memo": ({}, _KEPT),
 }
 """Settings of a session and what it is asked, by name."""
 _SETTINGS = {"data": "party-*.csv", "schema": "schema.toml", "epsilon": 30.0, "seed": 5}
@@ -102,7 +97,7 @@ def asked_in(folder: Path, name: str) -> Path:
     for place in range(_PARTIES):
         pl.DataFrame(_rows(place)).write_csv(folder / f"party-{place}.csv")
     paid = [
-        each if each.get("batch") and at else {"epsilon": 1.0, **each}
+        each if each.get("batch") and at else {**each, "epsilon": 1.0}
         for at, each in enumerate(queries)
     ]
     file = folder / "queries.toml"

@@ -80,6 +80,7 @@ MORE: dict[str, tuple[str, ...]] = {
 }
 """Overrides of the default job by name, beside those of `make_runs.JOBS`."""
 _WORDS = {"canaries": ("--audit", "canaries=20")}
+_TRUST = {"own-algorithm": ("--trust-code",), "own-loss": ("--trust-code",)}
 _CHANCE = {"gradients-clipped-faults", "too-few-survivors"}
 """Who drops out is drawn: what an unseeded run states differs from run to run."""
 
@@ -98,7 +99,7 @@ def job(name: str, folder: Path) -> Sections:
     keys = ("privacy.noise-point=server", *(JOBS | MORE)[name], "data.seed=3")
     run, own = folder / "run", folder / "unseeded" / "run"
     said = {
-        "plan": call("plan", *_sets(*keys)),
+        "plan": call("plan", *_sets(*keys), *_TRUST.get(name, ())),
         "terminal": call("run", *_sets(*keys, "run.seed=7"), *_WORDS.get(name, ()), "--out", run),
         "page": text_of(run / "report.html"),
         "statement of a seeded model": stated(run),

@@ -18,7 +18,7 @@ def job_app(job: Job, **own: str) -> dict[str, bytes]:
 
     >>> from parley.server.jobs.file import load_job
     >>> text = job_app(load_job(), run_folder="a")["pyproject.toml"].decode()
-    >>> print(text[text.index("[tool.flwr.app.config]") :].splitlines()[2])
+    >>> print(text[text.index("[tool.flwr.app.config]") :].splitlines()[1])
     run-folder = "a"
     """
     config = {**RUN_KEYS, **{key.replace("_", "-"): value for key, value in own.items()}}

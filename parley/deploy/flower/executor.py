@@ -42,6 +42,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from tenacity import Retrying, before_sleep_log, retry_if_exception_type, wait_fixed
 
 from parley.client.app import app, failed, frame_content, frame_of, read_call
+from parley.client.contract.printable import guard_streams
 from parley.deploy.flower.pace import Bell, quicken
 from parley.deploy.processes import ProcessError, end_with_parent, listens
 
@@ -194,6 +195,7 @@ def run_executor(
 
     `bell` rings when there may be a task; without it, it asks every half second.
     """
+    guard_streams()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from flwr.supernode.cli import flower_supernode
 
+from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import load_deployment
 from parley.deploy.flower.executor import run_executor
 from parley.deploy.flower.pace import Bell, quicken
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--secret", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     given, flower = parser.parse_known_args()
+    guard_streams()
 
     secret, bell = given.secret.read_bytes(), Bell()
     executor = os.fork()

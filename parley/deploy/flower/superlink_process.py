@@ -25,12 +25,14 @@ from flwr.supercore.constant import NodeStatus
 from flwr.supercore.state.schema.linkstate_models import Node
 from sqlalchemy import update
 
+from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import load_deployment
 from parley.deploy.flower.gate import Desk, Gate
 from parley.deploy.node_keys import node_key
 
 if TYPE_CHECKING:
-    from parley.client.contract.roster import Deployment
+    from parley.client.contract.printable import guard_streams
+from parley.client.contract.roster import Deployment
 
 __all__ = ["admit", "main"]
 
@@ -44,6 +46,7 @@ def main() -> None:
     parser.add_argument("--control-secret", type=Path, required=True)
     parser.add_argument("--listen")
     given, flower = parser.parse_known_args()
+    guard_streams()
 
     secret = given.control_secret.read_text(encoding="ascii").strip()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.deploy.folders import DeployError
@@ -76,12 +77,12 @@ def check_known(
                 f"The server at {address} gave this party no answer: {said}. Its certificate may "
                 "be of another deployment, or not valid by the server's clock."
             ) from error
-    return bytes(name).decode("ascii", errors="replace")[:63]
+    return one_line(bytes(name).decode("ascii", errors="replace")[:63])
 
 
 def explained(error: Any, *, address: str) -> CallError:
     """A failed call in words."""
-    code, details = error.code(), (error.details() or "")[:500]
+    code, details = error.code(), one_line((error.details() or "")[:500])
     if code is grpc.StatusCode.UNAVAILABLE:
         return CallError(_connection(details), lasting=False)
     if code is grpc.StatusCode.ABORTED and details.startswith("replaced"):

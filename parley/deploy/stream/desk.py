@@ -10,8 +10,10 @@ server's own folder.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import grpc
 from parley.client.contract.protocol import strict_json
 from parley.deploy.peers import NotAdmitted, admit_operator
 from parley.deploy.refusals import board_of
-from parley.deploy.stream.asking import request_of
+from parley.deploy.stream.asking import Requests
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
 from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION, Questions
@@ -84,7 +86,10 @@ class Desk:
     ) -> None:
         self._questions = questions
         self._queue, self._names, self._about, self._stop = queue, names, about, stop
+        # Texts of operators are read there, one after another: the parties' loop waits for none.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="desk")
         self.attendance: Attendance | None = None
+        self._requests = Requests()
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "status": self._status,
             "submit": self._submit,
@@ -107,14 +112,15 @@ class Desk:
 
     async def _ask(self, _requests: Any, context: Any) -> bytes:
         name = await self._admitted(context)
-        request = await request_of(context)
+        request = await self._requests.read(name, context)
         try:
-            asked = _plain(request, {each: _WORDS[each] for each in self._asks})
+            known = {each: _WORDS[each] for each in self._asks}
+            asked = await self._aside(_plain, request, known)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
         try:
-            answer = self._asks[asked["ask"]](asked, name)
+            answer = await self._aside(self._asks[asked["ask"]], asked, name)
         except Exception as error:
             if exit_status(error) is None:
                 # A bug of ours. gRPC would send its text; that belongs into the server's log.
@@ -124,10 +130,10 @@ class Desk:
         return json_text(answer).encode()
 
     async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
-        await self._admitted(context)
-        request = await request_of(context)
+        name = await self._admitted(context)
+        request = await self._requests.read(name, context)
         try:
-            asked = _plain(request, {"read": _WORDS["read"]})
+            asked = await self._aside(_plain, request, {"read": _WORDS["read"]})
             if asked["file"] not in FILES or asked["offset"] < 0:
                 raise ValueError("no such file")
             path = self._queue.folder(asked["run"]) / asked["file"]
@@ -137,6 +143,9 @@ class Desk:
                     yield part
         except (OSError, ValueError, RunFolderError):
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such file of a run.")
+
+    async def _aside(self, read: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, read, *given)
 
     async def _admitted(self, context: Any) -> str:
         try:
@@ -167,6 +176,7 @@ class Desk:
             "by": run.by,
             "board": board if run.state in OPEN else {},
             "refused": board.get("refused", {}),
+            "reason": run.reason,
         }
 
     def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 
 from parley.deploy.peers import NotAdmitted
-from parley.deploy.stream.asking import request_of
+from parley.deploy.stream.asking import Requests
 from parley.deploy.stream.settings import peer_certificate
 
 __all__ = ["CHECK", "MOST_WATCHES", "WATCH", "Health", "asked"]
@@ -58,6 +58,7 @@ class Health:
 
     def __init__(self, admit: Callable[[bytes], str]) -> None:
         self._admit = admit
+        self._requests = Requests()
         self._watching: Counter[str] = Counter()
         self._ended = asyncio.Event()
 
@@ -80,7 +81,7 @@ class Health:
         """Who calls, and the name that is asked for."""
         try:
             caller = self._admit(peer_certificate(context))
-            return caller, asked(await request_of(context))
+            return caller, asked(await self._requests.read(caller, context))
         except NotAdmitted as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             raise

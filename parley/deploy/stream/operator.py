@@ -6,6 +6,7 @@ up to date, so that whoever waits for the run reads the same files.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, Self
 
 import grpc
 
+from parley.client.contract.plain_names import NameRefused, plain_name
 from parley.client.contract.protocol import strict_json
 from parley.client.contract.roster import load_deployment
 from parley.deploy.folders import DeployError, check_server
@@ -30,6 +32,8 @@ from parley.server.records.plain_json import json_text
 __all__ = ["Operator", "OperatorHome", "operator_home"]
 
 _ANSWER_S = 30.0
+_COPY = "copy-of"
+"""In a copy of a run's folder: the digest of the authority of its server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,8 @@ class OperatorHome:
 def operator_home(folder: Path) -> OperatorHome:
     """The operator's folder, checked: the server's own, a deployment's, or one that was sent.
 
+    A deployment's whose server's folder has gone to the server has the operator's.
+
     Raises:
         DeployError, PkiError, RosterError: what is wrong with it.
     """
@@ -62,7 +68,8 @@ def operator_home(folder: Path) -> OperatorHome:
         host, _ = host_of(home.deployment.server_address)
         own = OperatorHome(folder=home.folder, address=where, host=host, runs=home.folder / "runs")
     else:
-        folder = folder.resolve()
+        inner = folder / "operator"
+        folder = (inner if inner.is_dir() else folder).resolve()
         if not (folder / "operator.pem").exists():
             raise DeployError(
                 f"{folder} is neither a server's folder (it has no server.toml) nor an operator's "
@@ -120,12 +127,66 @@ class Operator:
         except ValueError as error:
             raise ProcessError(f"The server at {self.home.address} said: {error}") from error
         if "error" in said:
-            raise _error(str(said["error"]), str(said["message"]))
+            # Of several lines: none of them begins as one of ours does.
+            raise _error(str(said["error"]), str(said.get("message")).replace("\n", "\n  "))
         return said
 
-    def folder(self, run: str, *, at: Path) -> Path:
-        """Where a run's folder is read: the server's own, or a copy at `at`."""
-        return at if self.home.runs is None else self.home.runs / run
+    def begin(self, what: str, **more: Any) -> Path:
+        """The folder of a run that the server made of a submission: its own, or a new copy's.
+
+        Raises:
+            ProcessError: there is no answer; or the server names a folder that it may not.
+            what the server refused it with.
+        """
+        said = self.ask(what, **more).get("run")
+        try:
+            return self._folder(plain_name(said), new=True)
+        except NameRefused as error:
+            raise self._lied(str(error)) from error
+        except FileExistsError as error:
+            raise self._lied(
+                f"Expected the name of a new run, got {said}, which is here"
+            ) from error
+
+    def resume(self, name: str) -> Path:
+        """The folder of a run that the server goes on with: its own, or the copy's.
+
+        Raises:
+            DeployError: it is no run's name, or the folder here is no copy of this server's run.
+            ProcessError: there is no answer; and what the server refused it with.
+        """
+        try:
+            folder = self._folder(plain_name(name), new=False)
+        except NameRefused as error:
+            raise DeployError(f"--resume: {error}") from error
+        except FileExistsError as error:
+            raise DeployError(
+                f"Expected {error.filename} to be a copy of this server's run, got a folder of "
+                "your own: move it away, or work in another folder."
+            ) from error
+        self.ask("resume", run=name)
+        return folder
+
+    def _folder(self, name: str, *, new: bool) -> Path:
+        """The server's own folder of a run, or the copy's, which is made where there is none.
+
+        Raises:
+            FileExistsError: something else has that name.
+        """
+        if self.home.runs is not None:
+            return self.home.runs / name
+        folder, mark = Path("runs") / name, Path("runs") / name / _COPY
+        authority = hashlib.sha256((self.home.folder / "ca.crt").read_bytes()).hexdigest()
+        if new or not mark.is_file() or mark.read_text(encoding="utf-8") != authority:
+            folder.mkdir(parents=True)
+            mark.write_text(authority, encoding="utf-8")
+        return folder
+
+    def _lied(self, said: str) -> ProcessError:
+        return ProcessError(
+            f"The server at {self.home.address} lied: {said.rstrip('.')}. Nothing was written; an "
+            "honest server never says so. Ask whoever runs it."
+        )
 
     def ended(self, run: str, folder: Path, seen: dict[str, list[int]]) -> str | None:
         """How a run ended, None while it goes on; a copy of its folder is brought up to date.

@@ -34,6 +34,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
 from parley.client.models.start_pages import let_go_of_start_pages
@@ -76,9 +77,10 @@ def party_answers(folder: Path) -> Answers:
                     before.close()
                 opened[:] = [(stamps, PartyService.open(folder))]
             return opened[0][1].handle(request)
-        except Exception:
-            # Whatever it is, of a library or of the owner's own file: to the party's own log, and
-            # no further. A dropout, not a failed computation; the next request may be answered.
+        except BaseException:
+            # Whatever it is, of a library or of the owner's own file, `SystemExit` too: to the
+            # party's own log, and no further. A dropout, not a failed computation; the next request
+            # may be answered.
             _log.exception("A request could not be answered.")
             return encode_frame(refusal(Reason.ERROR))
 
@@ -281,7 +283,7 @@ class Attending:
             # A file that its owner is changing, or a server that sends what is no chunk.
             reason = str(error)
         if self._attended or reason != self._said:
-            line = f"Not connected to {self._address}: {reason}. Trying again."
+            line = f"Not connected to {self._address}: {reason.rstrip('.')}. Trying again."
             self._say(Event("disconnected", line, server=self._address, reason=reason))
         self._said = reason
 
@@ -328,6 +330,7 @@ def main() -> None:
     parser.add_argument("--server")
     given = parser.parse_args()
     end_with_parent()
+    guard_streams()
     logging.basicConfig(level=logging.WARNING)
     address = given.server or load_deployment(given.folder / "deployment.toml").server_address
     attending = Attending(

@@ -27,7 +27,6 @@ from parley.client.contract.roster import Deployment
 from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
-from parley.deploy.stream.asking import request_of
 from parley.deploy.stream.attendance import Attendance, Dropped, Line
 from parley.deploy.stream.caller import parley_version
 from parley.deploy.stream.health import Health
@@ -161,9 +160,8 @@ class Port:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
     async def _hello(self, _requests: Any, context: Any) -> bytes:
-        """What a party asks that only wants to know whether it is known."""
+        """Whether a party is known, for one that asks; what else it says is not read."""
         index = await self._admitted(context)
-        await request_of(context)
         return self.deployment.parties[index].name.encode()
 
     async def _admitted(self, context: Any) -> int:

@@ -8,40 +8,45 @@ waited. One thread conducts; others submit, look, and stop.
 from __future__ import annotations
 
 import json
-import re
+import logging
 import secrets
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.plain_names import is_plain
 from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
 from parley.deploy.stream.questions import ASKED
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import JobError
+from parley.server.jobs.naming import check_from_elsewhere
+from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder, RunFolderError
 
-__all__ = ["OPEN", "Queue", "QueuedRun", "files_named"]
+__all__ = ["OPEN", "SET_ASIDE", "Queue", "QueuedRun"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_log = logging.getLogger("parley.server")
+
 _STATE = "state.json"
 _LARGEST_JOB = 1 << 20
 
-_NAMES_FILES = (
-    ("model", "kind"),
-    ("model", "pca-file"),
-    ("algorithm", "kind"),
-    ("privacy", "ledger"),
-    ("data", "test-source"),
-    ("data", "test-schema"),
-)
-
 OPEN = frozenset({"queued", "running"})
 """States of a run that has not ended."""
+
+SET_ASIDE = "set-aside"
+"""State of a run that got no further before the server's process ended."""
+
+_UNKNOWN = -1
+_KILLED = (
+    "the server's process ended while it ran this, before it got any further: what it runs ended "
+    "the process, memory ran out, or somebody killed it. The server's log and the system's may say "
+    "which. It waits until you go on with it: --resume {name}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,27 +55,20 @@ class QueuedRun:
 
     Attributes:
         name: of its folder.
-        state: `queued`, `running`, `complete`, `stopped`, `failed`, or how its summary says.
+        state: `queued`, `running`, `complete`, `stopped`, `failed`, `set-aside`, or how its
+            summary says.
         at: seconds since 1970, when it was submitted.
         by: the operator who did.
+        done: how far it was when it was last taken.
+        reason: why it was set aside; empty for others.
     """
 
     name: str
     state: str
     at: float
     by: str
-
-
-def files_named(job: Job) -> list[str]:
-    """Keys of a job that name files of the machine that it runs on."""
-    sections = job.model_dump(mode="json", by_alias=True)
-    named = []
-    for section, key in _NAMES_FILES:
-        value = str(sections.get(section, {}).get(key, ""))
-        # A kind is a file's only as `file.py:Name`.
-        if value and (key != "kind" or ":" in value):
-            named.append(f"{section}.{key}")
-    return named
+    done: int = _UNKNOWN
+    reason: str = ""
 
 
 class Queue:
@@ -95,11 +93,11 @@ class Queue:
         Args:
             text: the job file.
             by: whose it is.
-            own_files: it may name files of this machine.
+            own_files: it may name files and code of this machine.
             schema: the parties' schema file as the operator has it, to be kept with the model.
 
         Raises:
-            JobError: no job, or one that names files and may not.
+            JobError: no job, or one that names files or code and may not.
             SchemaError: no schema.
             RunFolderError: the folder cannot be made.
         """
@@ -111,12 +109,8 @@ class Queue:
             job = load_job(draft)
         finally:
             draft.unlink(missing_ok=True)
-        named = files_named(job)
-        if named and not own_files:
-            raise JobError(
-                f"Expected a job that names no files of the server, got {', '.join(named)}: submit "
-                "it on the server's machine, from the server's folder."
-            )
+        if not own_files:
+            check_from_elsewhere(job)
         job = job.model_copy(update={"run": job.run.model_copy(update={"out": str(self._runs)})})
         kept = Schema.from_toml(schema, source="the operator's schema") if schema else None
         folder = RunFolder.create(job)
@@ -159,7 +153,8 @@ class Queue:
                 raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
             if known is not None and known.state == "complete":
                 raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
-            if not (path / "run-id").exists() and not (path / ASKED).exists():
+            kept = any((path / name).exists() for name in ("run-id", ASKED))
+            if not kept and (known is None or known.state != SET_ASIDE):
                 raise RunFolderError(f"{name} was never begun: submit the job again.")
             for stale in STALE:
                 (path / stale).unlink(missing_ok=True)
@@ -167,22 +162,32 @@ class Queue:
             self._changed.notify_all()
 
     def take(self) -> QueuedRun:
-        """Waits for the run whose turn it is, and marks it as running."""
+        """Waits for the run whose turn it is, and marks it as running.
+
+        One that was running already is of a server that was killed: it goes on, unless it got no
+        further since it was taken. Then it may be what killed the server, and is set aside.
+        """
         with self._changed:
             while True:
                 waiting = [run for run in self.runs() if run.state in OPEN]
-                # One that runs is of a server that was killed: it comes first.
                 for run in sorted(waiting, key=lambda each: each.state != "running"):
-                    return self._as(run, "running")
+                    done = _done(self._runs / run.name)
+                    if run.state == "running" and done <= run.done:
+                        self._set_aside(run)
+                        continue
+                    return self._write(replace(run, state="running", done=done))
                 # In between, so that a signal is heard.
                 self._changed.wait(1.0)
 
     def ended(self, name: str, state: str) -> None:
-        """Notes how a run ended; one whose job is refused has no folder any more."""
+        """Notes how a run ended; one whose job is refused has no folder any more.
+
+        `queued`: it was interrupted with the server, and has its turn again at the next start.
+        """
         with self._changed:
             run = self._state(self._runs / name)
             if run is not None:
-                self._as(run, state)
+                self._write(replace(run, state=state))
 
     def withdraw(self, name: str) -> bool:
         """Stops a run that waits; whether it did."""
@@ -190,11 +195,8 @@ class Queue:
             run = self._state(self.folder(name))
             if run is None or run.state != "queued":
                 return False
-            self._as(run, "stopped")
-            (self._runs / name / "error.json").write_text(
-                json_text({"error": "builtins.KeyboardInterrupt", "message": "", "trace": ""}),
-                encoding="utf-8",
-            )
+            self._write(replace(run, state="stopped"))
+            write_error(self._runs / name, KeyboardInterrupt())
             return True
 
     def folder(self, name: str) -> Path:
@@ -204,21 +206,23 @@ class Queue:
             RunFolderError: there is none of that name.
         """
         # One name, so that no operator reaches beyond the server's own runs.
-        if not _NAME.fullmatch(name) or not (self._runs / name).is_dir():
+        if not is_plain(name) or not (self._runs / name).is_dir():
             raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")
         return self._runs / name
 
-    def _as(self, run: QueuedRun, state: str) -> QueuedRun:
-        changed = QueuedRun(name=run.name, state=state, at=run.at, by=run.by)
-        self._write(changed)
-        return changed
+    def _set_aside(self, run: QueuedRun) -> None:
+        reason = _KILLED.format(name=run.name)
+        _log.error("%s is set aside: %s", run.name, reason)
+        write_error(self._runs / run.name, RunFolderError(f"{run.name} was set aside: {reason}"))
+        self._write(replace(run, state=SET_ASIDE, reason=reason))
 
-    def _write(self, run: QueuedRun) -> None:
+    def _write(self, run: QueuedRun) -> QueuedRun:
         path = self._runs / run.name
         draft = path / f".{_STATE}.part"
-        said = {"state": run.state, "at": run.at, "by": run.by}
+        said = {key: value for key, value in asdict(run).items() if key != "name"}
         draft.write_text(json_text(said), encoding="utf-8")
         draft.replace(path / _STATE)
+        return run
 
     def _state(self, path: Path) -> QueuedRun | None:
         try:
@@ -228,6 +232,22 @@ class Queue:
                 state=str(said["state"]),
                 at=float(said["at"]),
                 by=str(said["by"]),
+                done=int(said.get("done", _UNKNOWN)),
+                reason=str(said.get("reason", "")),
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+
+def _done(run: Path) -> int:
+    """How far a run has come: begun, which it does once what it names has run, and its lines.
+
+    So a run that was killed in its first round goes on, and one that kills what takes it does not.
+    """
+    begun, lines = (
+        ("started.json", "session/session.json"),
+        ("rounds.jsonl", "session/answers.jsonl"),
+    )
+    return sum((run / name).exists() for name in begun) + sum(
+        (run / name).read_bytes().count(b"\n") for name in lines if (run / name).exists()
+    )

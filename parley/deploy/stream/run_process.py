@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import load_deployment
 from parley.deploy.processes import ProcessError, end_with_parent, wait_until
 from parley.deploy.stream.port import Port
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     given = parser.parse_args()
     end_with_parent()
+    guard_streams()
     # Either ends the run between two commits, like Ctrl-C.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
+from types import FrameType, TracebackType
+from typing import NoReturn, Self
 
 from parley.client.data.schema import Schema
 from parley.deploy.evaluating import evaluated, load_test_set
@@ -20,6 +22,7 @@ from parley.deploy.stream.questions import ASKED, Questions
 from parley.deploy.stream.queue import Queue, QueuedRun
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
+from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolder
 
 __all__ = ["Serving", "serve"]
@@ -42,11 +45,14 @@ class _Conducting:
         with self._lock:
             self._now, self._stopped = (name, transport), ""
 
-    def end(self) -> bool:
-        """Whether it was stopped."""
+    def end(self) -> None:
         with self._lock:
             self._now = None
-            return bool(self._stopped)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run was, that is conducted or was last."""
+        return bool(self._stopped)
 
     def stop(self, name: str) -> None:
         """Stops that run between two of its commits; nothing where another is conducted."""
@@ -64,6 +70,10 @@ class Serving:
         say: hears who comes and goes, and what begins and ends.
         away_s: how long a party that is away is waited for.
         questions: answers queries; None: there are none.
+
+    Attributes:
+        interrupted: set once this process is asked to end. A `KeyboardInterrupt` of any other
+            origin is the run's own, and ends the run alone.
     """
 
     def __init__(
@@ -74,6 +84,7 @@ class Serving:
         away_s: float = _AWAY_S,
         questions: Questions | None = None,
     ) -> None:
+        self.interrupted = threading.Event()
         self._home, self._say, self._away_s = home, say, away_s
         self._questions = questions
         self._queue, self._conducting = Queue(home.folder / "runs"), _Conducting()
@@ -120,10 +131,16 @@ class Serving:
             KeyboardInterrupt: this process was interrupted; the run is taken up at the next start.
         """
         run = self._queue.take()
-        self._say(Event("run-began", f"{run.name} begins.", run=run.name, by=run.by))
         transport = StreamTransport(self.port, away_s=self._away_s)
-        self._conducting.begin(run.name, transport)
-        state = self._conducted(run, transport)
+        try:
+            self._say(Event("run-began", f"{run.name} begins.", run=run.name, by=run.by))
+            self._conducting.begin(run.name, transport)
+            state = self._conducted(run, transport)
+        except KeyboardInterrupt:
+            self._queue.ended(run.name, "queued")
+            raise
+        finally:
+            self._conducting.end()
         self._queue.ended(run.name, state)
         self._say(Event("run-ended", f"{run.name}: {state}.", run=run.name, state=state))
         return replace(run, state=state)
@@ -132,10 +149,10 @@ class Serving:
         """How a run ended."""
         path = self._home.folder / "runs" / run.name
         try:
-            with telling(lambda: path if path.is_dir() else None):
+            with telling(lambda: path if path.is_dir() else None), self._contained():
                 if self._questions is not None and (path / ASKED).exists():
                     self._questions.answer(path, home=self._home.folder, transport=transport)
-                    return self._completed()
+                    return "complete"
                 folder, job = open_run(path)
                 test = load_test_set(job)
                 if test is not None:  # the model's file then says how its rows are read
@@ -152,19 +169,43 @@ class Serving:
                     tested = evaluated(folder.path, job, test)
                     folder.write_summary(summary.adding(public_test=tested))
         except KeyboardInterrupt:
-            if not self._conducting.end():
+            if self.interrupted.is_set():
                 raise
             return "stopped"
         except Exception as error:
             # Whatever ends a run must not end the server: its cause is in error.json and the log.
-            self._conducting.end()
             _log.error("%s failed: %s (more in its error.json)", run.name, error)
             return "failed"
-        return self._completed(summary.status)
+        return summary.status
 
-    def _completed(self, status: str = "complete") -> str:
-        self._conducting.end()
-        return status
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
+        """Whatever else is raised than an `Exception` was raised by what the run runs.
+
+        Raises:
+            JobError: instead, so that `SystemExit` and its like end the run alone.
+            KeyboardInterrupt: the run was stopped, or this process interrupted.
+        """
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException as error:
+            asked = self.interrupted.is_set() or self._conducting.stopped
+            if asked and isinstance(error, KeyboardInterrupt):
+                raise
+            raise JobError(
+                "Expected a run that ends or fails by itself, got one that would end the server: "
+                f"what it runs raised {type(error).__name__}: {error}."
+            ) from error
+
+    def interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
+        """A signal's handler: ends the run between two commits, and the server with it."""
+        del number, frame
+        # Sent twice by some; the second must not end what the first began.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.interrupted.set()
+        raise KeyboardInterrupt
 
 
 def _digest(folder: RunFolder) -> str:
@@ -190,6 +231,8 @@ def serve(
     """
     with ExitStack() as open_:
         serving = open_.enter_context(Serving(home, say=say, questions=questions))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, serving.interrupt)
         known = ", ".join(party.name for party in home.deployment.parties)
         say(
             Event(
@@ -206,5 +249,6 @@ def serve(
             pages = open_.enter_context(Pages(serving.monitor, port=monitor))
             where = f"http://127.0.0.1:{pages.port}"
             say(Event("monitored", f"Watch it at {where}/metrics and {where}/healthz.", at=where))
-        while True:
+        while not serving.interrupted.is_set():  # what a run runs may have caught it
             serving.next()
+        raise KeyboardInterrupt

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from parley.client.contract.printable import one_line
 from parley.client.data.schema import load_schema
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import farewell, follow
 from parley.deploy.processes import ProcessError
-from parley.deploy.refusals import counted, refusals
+from parley.deploy.refusals import board_from, counted, refusals
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
@@ -39,15 +41,12 @@ def submit_job(
     with Operator(operator_home(to)) as operator:
         if resume is None:
             own, schema = _with_schema(anchored(load_job(job, overrides=sets)))
-            name = str(operator.ask("submit", job=render_job(own), **schema)["run"])
+            folder = operator.begin("submit", job=render_job(own), **schema)
         else:
-            name = Path(resume).name
-            operator.ask("resume", run=name)
-        folder = operator.folder(name, at=Path("runs") / name)
+            folder = operator.resume(Path(resume).name)
+        name = folder.name
         seen: dict[str, list[int]] = {}
-        if operator.home.runs is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            operator.ended(name, folder, seen)
+        operator.ended(name, folder, seen)
         loaded = load_job(folder / "job.toml")
 
         def ended() -> str | None:
@@ -81,19 +80,25 @@ def look(folder: Path) -> Standing:
     """How the deployment stands."""
     with Operator(operator_home(folder)) as operator:
         said = operator.ask("status")
-    return Standing(
-        address=said["address"],
-        spoken=said["id"],
-        parties={party["name"]: party["online"] for party in said["parties"]},
-        runs=tuple(
-            RunStanding(
-                name=run["name"],
-                state=run["state"],
-                board=run["board"],
-                notes=counted(run["refused"]),
-            )
-            for run in said["runs"]
-        ),
+    try:
+        return Standing(
+            address=one_line(str(said["address"])),
+            spoken=one_line(str(said["id"])),
+            parties={one_line(str(each["name"])): bool(each["online"]) for each in said["parties"]},
+            runs=tuple(map(_standing, said["runs"])),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ProcessError("Expected how the deployment stands, the server said else.") from error
+
+
+def _standing(said: Any) -> RunStanding:
+    board = board_from(said["board"])
+    refused = board_from({"parties": [], "refused": said["refused"]})["refused"]
+    return RunStanding(
+        name=one_line(str(said["name"])),
+        state=one_line(str(said["state"])),
+        board=board,
+        notes=(*counted(refused), *filter(None, [one_line(str(said.get("reason") or ""))])),
     )
 
 
@@ -107,4 +112,4 @@ def stop_runs(folder: Path, run: str | None) -> list[str]:
         stopping = [str(name) for name in operator.ask("stop", run=run)["stopping"]]
     if run is not None and not stopping:
         raise DeployError(f"Expected a run that is going on, got {run}.")
-    return stopping
+    return list(map(one_line, stopping))

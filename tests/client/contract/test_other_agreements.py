@@ -7,12 +7,13 @@ from plans import with_primary
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.protocol import encode_frame
+from parley.client.contract.protocol import decode_frame, encode_frame
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import render_consent
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 
 
@@ -141,39 +142,67 @@ def summed(world, wired, *, session, serial=1, number=1, without=(), join=True, 
     return world.server.finish()
 
 
-def test_the_same_model_in_two_rounds_is_not_summed_with_two_lists(tmp_path, wired):
-    world = wired.World(tmp_path, sizes=FIVE)
+def spent(world, party=0):
+    """The rounds that a party has charged itself, by run."""
+    with Ledger.open(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
+        return [(each.entry.run_id, each.entry.index) for each in ledger.entries()]
+
+
+def kept(world):
+    """Every party's contribution to the last release that it answered."""
+    return [
+        decode_frame(max((folder / "state").glob("release-*"), key=_age).read_bytes()).blobs[-1]
+        for folder in world.folders
+    ]
+
+
+def _age(path):
+    return path.stat().st_mtime_ns
+
+
+OUTPUT = ("algorithm.kind=output-perturbation",)
+SHARED = ("privacy.noise-point=share",)
+
+
+@pytest.mark.parametrize("release", [(), SHARED, OUTPUT, (*OUTPUT, *SHARED)])
+@pytest.mark.parametrize("how", ["another attempt", "another session"])
+def test_one_release_is_not_summed_with_two_lists(tmp_path, wired, release, how):
+    world = wired.World(tmp_path, overrides=release, sizes=FIVE, reopen=False)
     first = summed(world, wired, session="0a" * 16)
     assert first.any()
-    # Round 2 from the same model, party 4 said to be silent: the difference would be its vector.
-    session = "0a" * 16
-    reasons = summed(world, wired, session=session, serial=2, number=2, without={4}, join=False)
-    assert reasons == ["other-survivors"] * 4
-    # The same list tells nothing new, and another model is another contribution.
-    np.testing.assert_array_equal(
-        summed(world, wired, session=session, serial=3, number=3, join=False), first
-    )
+    # The round again, party 4 said to be silent: the difference would be its vector.
+    again = {"session": "0a" * 16, "serial": 2, "join": False}
+    if how == "another session":
+        again = {"session": "0b" * 16}
+    assert summed(world, wired, without={4}, **again) == ["other-survivors"] * 4
+    said = (world.folders[0] / "party.log").read_text().splitlines()[-1]
+    assert "A new run of the job" in said
+    # The same list tells nothing new.
+    again = {**again, "serial": again.get("serial", 1) + 1, "join": False}
+    np.testing.assert_array_equal(summed(world, wired, **again), first)
+    assert spent(world) == [("r-1", 1)]
+    # Its own owner's leave, and the sum is opened.
+    world.consent({"insist-on-one-list": False})
+    world.services = [world.open(i) for i in range(world.count)]
+    assert summed(world, wired, session="0c" * 16, without={4}).any()
 
 
 @pytest.mark.parametrize("what", ["another round", "another run"])
-def test_a_share_is_opened_in_one_list_only(tmp_path, wired, what):
-    """The difference of two sums would have the noise of one party's share alone."""
-    shared = ("privacy.noise-point=share",)
-    world = wired.World(tmp_path, overrides=shared, sizes=FIVE, reopen=False)
+def test_another_release_is_charged_by_itself_with_shares_of_its_own(tmp_path, wired, what):
+    """Whatever it has in common with the one before; so it may be summed with another list."""
+    world = wired.World(tmp_path, overrides=SHARED, sizes=FIVE, reopen=False)
     assert world.plan.shared is not None
-    first = summed(world, wired, session="0a" * 16)
+    summed(world, wired, session="0a" * 16)
+    first = kept(world)
+    again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
     if what == "another run":
         world.run = "r-2"
-        world.propose(*shared)
+        world.propose(*SHARED)
         again = {"session": "0b" * 16}
-    else:
-        again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
-    assert summed(world, wired, without={4}, **again) == ["other-survivors"] * 4
-    # With the list of before it is its own release, under shares of its own.
-    again |= {"session": "0a" * 16, "serial": 3, "number": 3, "join": False}
-    if what == "another round":
-        other = summed(world, wired, **again)
-        assert not np.array_equal(other, first)
+    assert summed(world, wired, without={4}, **again).any()
+    assert spent(world) == [("r-1", 1), (world.run, again.get("number", 1))]
+    # Everybody who is in both sums has another share in the second: the gradient is the same.
+    assert all(one != other for one, other in zip(first, kept(world), strict=True))
 
 
 def test_a_repeated_attempt_gets_the_very_same_vector_with_its_share(tmp_path, wired):
@@ -183,52 +212,45 @@ def test_a_repeated_attempt_gets_the_very_same_vector_with_its_share(tmp_path, w
     np.testing.assert_array_equal(again, first)
 
 
-OUTPUT = ("algorithm.kind=output-perturbation",)
-
-
 @pytest.mark.parametrize(
     "again",
     [(), ("privacy.epsilon=2",), ("privacy.noise=laplace-l1",), ("parties.weights=size",)],
 )
-def test_one_job_run_twice_is_not_summed_with_two_lists_whatever_its_noise(tmp_path, wired, again):
+def test_one_job_run_twice_is_two_releases_whatever_their_noise(tmp_path, wired, again):
     world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
     summed(world, wired, session="0a" * 16)
     world.run = "r-2"
     world.propose(*OUTPUT, *again)
     # Output perturbation starts from nothing: another model is the same contribution, too.
     moved = world.state(np.full(5, 0.5))
-    reasons = summed(world, wired, session="0b" * 16, without={4}, state=moved)
-    assert reasons == ["other-survivors"] * 4
-    # Its own owner's leave, and the sum is opened.
-    world.consent({"insist-on-one-list": False})
-    world.services = [world.open(i) for i in range(world.count)]
-    world.run = "r-3"
-    world.propose(*OUTPUT, *again)
-    assert summed(world, wired, session="0c" * 16, without={4}).any()
+    assert summed(world, wired, session="0b" * 16, without={4}, state=moved).any()
+    assert spent(world) == [("r-1", 1), ("r-2", 1)]
 
 
-def test_two_sessions_at_once_cannot_race_one_contribution_into_two_sums(tmp_path, wired):
-    world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
-    cohorts = []
-    for session, run, without in (("0a" * 16, "r-1", ()), ("0b" * 16, "r-2", (4,))):
-        world.run = run
-        world.propose(*OUTPUT)
-        world.join(session=session)
-        for i, request in world.round_requests(1).items():
-            reply = wired.ok(world.raw(i, encode_frame(request)))
-            if i not in without:
-                world.server.on_vector(reply.blobs[0])
-        listed = world.server.close()
-        for i in world.server.survivors:  # both lists are checked before either is opened
-            reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
-            world.server.on_confirm(reply.blobs[0])
-        cohorts.append((session, world.server))
-    (first, one), (second, two) = cohorts
-    for i, message in one.confirmations().items():
-        wired.ok(world.ask(i, "confirmations", [message], session=first))
-    for i, message in two.confirmations().items():
-        reply = world.ask(i, "confirmations", [message], session=second)
-        assert wired.reason(reply) == "other-survivors"
+@pytest.mark.parametrize("point", ["share", "server"])
+def test_no_refusal_tells_whether_two_vectors_are_equal(tmp_path, wired, point):
+    """θ, then 2θ over another list: every slope is the same but that of the record looked for."""
+    heard = []
+    for there in (True, False):
+        root = tmp_path / str(there)
+        root.mkdir()
+        world = wired.World(
+            root, overrides=(f"privacy.noise-point={point}",), sizes=FIVE, reopen=False
+        )
+        for folder in world.folders:  # margins of ±1800: slopes of exactly 0 and 1
+            rows = np.zeros((40, 5))
+            rows[:, 0] = np.where(np.arange(40) % 3, 0.9, -0.9)
+            rows[0] = 0.0, 0.9, 0.0, 0.0, 0.0  # margin 0 at θ and at 2θ
+            if not there and folder == world.folders[0]:
+                rows[0, 0] = 1e-4
+            np.savez(folder / "rows.npz", features=rows, labels=np.ones(40))
+        theta = np.array([2000.0, 0.0, 0.0, 0.0, 0.0])
+        summed(world, wired, session="0a" * 16, state=world.state(theta))
+        again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
+        state = world.state(2 * theta)
+        given = summed(world, wired, without={4}, state=state, **again)
+        heard.append(given if isinstance(given, list) else "a sum")
+    assert heard == ["a sum", "a sum"]
 
 
 def test_noise_of_the_partys_own_covers_any_number_of_sums(tmp_path, wired):

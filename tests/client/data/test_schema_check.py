@@ -68,8 +68,16 @@ def test_columns_that_are_missing_or_unknown_stand_beside_the_cells(tmp_path):
 
 def test_a_wrong_separator_and_ragged_lines_are_told(tmp_path):
     path = _csv(tmp_path, [line.replace(",", ";") for line in GOOD], "id;age;dose;ward;sick")
-    first = check_file(path, Schema.from_toml(SCHEMA)).problems[0]
-    assert first == "file.separator is ',', the file looks written with ';'."
+    said = (
+        f"{path}: Expected fields separated by ',', as file.separator of the schema says, got ones "
+        "that look separated by ';' (separator = \";\" under [file] reads it)."
+    )
+    for file in ("", "[file]\nheader = false\n"):
+        schema = Schema.from_toml(file + SCHEMA)
+        assert check_file(path, schema).problems == (said,)
+        with pytest.raises(DataError) as refused:
+            read_records(path, schema, "logistic")
+        assert str(refused.value) == said
     path = _csv(tmp_path, [*GOOD, "1,2,3", "1,2,3,4,5,6"])
     problems = check_file(path, Schema.from_toml(SCHEMA)).problems
     assert problems == ("Expected 5 fields in every record, got others in lines 5, 6.",)

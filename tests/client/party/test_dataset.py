@@ -77,7 +77,7 @@ def reason(*args, **more):
 
 def test_prepared_rows_that_no_sensitivity_holds_for_are_refused(tmp_path):
     rows, labels = np.full((3, 4), 0.5), np.array([1.0, -1.0, 1.0])
-    assert prepared(tmp_path, rows, labels).records == 3
+    assert prepared(tmp_path, rows, labels).facts.records == 3
     assert reason(tmp_path, rows * (1 + 1e-13), labels) == "data-unreadable"
     for bad in (np.nan, np.inf, -np.inf):
         broken = rows.copy()
@@ -137,10 +137,7 @@ def test_no_label_makes_a_party_refuse_a_model_that_a_server_named(tmp_path, cap
     Task.model.check_labels(block.labels)
     one = prepared(tmp_path, rows[:1], np.array(ODD_LABELS[-1:]), classes=classes)
     assert one.block(Task()).labels[0] == block.labels[-1]  # each by itself
-    told = [record.message for record in caplog.records]
-    if isinstance(loss, Logistic):
-        assert told[0] == "8 labels are not among those of the model: the nearest is taken."
-    assert not any("308" in text for text in told)
+    assert not caplog.records  # nor does a line of the log tell of it
 
 
 def test_the_data_are_named_by_their_bytes(files):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from plans import with_primary
 
-from parley.client.contract.protocol import encode_frame
+from parley.client.algorithms.output_perturbation import OutputPerturbation
+from parley.client.contract.protocol import decode_frame, encode_frame
 from parley.client.data.block import PartyBlock
 from parley.client.party import charging
 from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.outlet import Released
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
@@ -210,18 +212,59 @@ def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(
     assert [index for index, _, _ in charged(world)] == [1]
 
 
-def test_a_computation_that_fails_is_charged_and_stays_failed(tmp_path, wired, monkeypatch):
-    world = wired.World(tmp_path, reopen=False)
+@pytest.mark.parametrize("point", ["share", "server"])
+@pytest.mark.parametrize("fault", ["raises", "is not certified"])
+def test_a_computation_that_fails_is_an_answer_like_any_other(
+    tmp_path, wired, monkeypatch, fault, point
+):
+    """Whether one fails may depend on a record: neither the server nor the log is told."""
+    overrides = ("algorithm.kind=output-perturbation", f"privacy.noise-point={point}")
+    world = wired.World(tmp_path, overrides=overrides, reopen=False)
     world.join()
-    monkeypatch.setattr(PartySession, "answer", lambda *_: 1 / 0)
-    answers = world.vectors(1)
-    assert [a.head["status"] for a in answers.values()] == ["failed"] * 3
-    assert [wired.reason(a) for a in answers.values()] == ["error"] * 3
-    monkeypatch.undo()
-    world.prepare(2)
-    answers = world.vectors(2, prepare=None)
-    assert [a.head["status"] for a in answers.values()] == ["failed"] * 3
-    assert charged(world)[0][2]["answered"] is False
+    heard = world.round_requests(1, prepare=None)
+    local = OutputPerturbation.local
+
+    def unlucky(self, state, block, plan, randomness):
+        given = local(self, state, block, plan, randomness)
+        if fault == "raises" and randomness.party == 0:
+            raise MemoryError("of the 40 records")
+        return replace(given, failed=(0,) if randomness.party == 0 else ())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OutputPerturbation, "local", unlucky)
+        answers = [wired.ok(world.raw(i, encode_frame(heard[i]))) for i in range(3)]
+    assert len({len(encode_frame(answer)) for answer in answers}) == 1
+    logs = [(folder / "party.log").read_text().splitlines() for folder in world.folders]
+    said = [[line.partition(f" site-{i}: ")[2] for line in log] for i, log in enumerate(logs)]
+    assert said[0] == said[1] == said[2]
+    assert charged(world, 0) == charged(world, 1)
+    files = [{n: len(b) for n, b in world.files(i).items() if "state" in n} for i in range(3)]
+    assert files[0] == files[1] == files[2]
+    vector = np.frombuffer(kept_vector(world, 0), world.plan.encoding.dtype)
+    assert vector.any() == (point == "share" or fault != "raises")  # zeros have their share
+    # Its owner is told, and a repeated round gets the very same.
+    (said,) = Keeper(folder=world.folders[0]).failures().values()
+    assert ("MemoryError at " in said) if fault == "raises" else (said == "not certified")
+    assert "40" not in said
+    assert Keeper(folder=world.folders[1]).failures() == {}
+    world.join(session="0b" * 16)
+    world.vectors(1)
+    assert kept_vector(world, 0) == vector.tobytes()
+    assert world.opened().any()
+
+
+def kept_vector(world, party):
+    (file,) = (world.folders[party] / "state").glob("release-*")
+    return decode_frame(file.read_bytes()).blobs[-1]
+
+
+def test_nothing_that_was_computed_leaves_without_a_receipt_of_the_ledgers():
+    with pytest.raises(TypeError):
+        charging.Receipt(release=bytes(32))
+    with pytest.raises(TypeError, match="another"):
+        charging.Receipt(release=bytes(32), mint=object())
+    with pytest.raises(TypeError):
+        Released(blobs=(b"",))
 
 
 def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired):

@@ -8,6 +8,7 @@ from plans import with_primary
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.protocol import Declined
 from parley.client.party.consent import Consent
+from parley.client.party.dataset import Facts
 from parley.client.party.verification import check_computation
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
@@ -37,7 +38,8 @@ def proposed(kind, relation):
 
 def asked(algorithm, plan):
     row = ALGORITHMS[algorithm.kind]
-    check_computation(CONSENT, plan, algorithm, row, features=6, classes=3, records=92)
+    own = Facts(features=6, width=6, classes=3, records=92, schema="", map="", columns=None)
+    check_computation(CONSENT, plan, algorithm, row, own)
 
 
 LESS = {

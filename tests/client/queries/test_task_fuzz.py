@@ -96,9 +96,8 @@ def tasks():
             if query.law and counting.private(relation):
                 continue
             yield describe_task(QueryRelease(batch=batch, neighbouring=relation, counting=counting))
-    for memo in (False, True):
-        alone = Batch(queries=(Response(column="ward", memo=memo, local=0.5),), weights=(1,))
-        yield describe_task(QueryRelease(batch=alone, neighbouring=Neighbouring.REPLACE_ONE))
+    alone = Batch(queries=(Response(column="ward", local=0.5),), weights=(1,))
+    yield describe_task(QueryRelease(batch=alone, neighbouring=Neighbouring.REPLACE_ONE))
 
 
 def places(value, path=()):

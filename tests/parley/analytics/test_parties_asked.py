@@ -53,6 +53,16 @@ def test_real_parties_answer_and_pay_from_their_own_ledgers(made, tmp_path):
         assert spent(home) == pytest.approx(0.875, abs=1e-6)
 
 
+@pytest.mark.parametrize("first", ["age > 100", "age > 50"])
+def test_two_counts_of_zero_around_a_dropout_are_answered_like_any_others(made, tmp_path, first):
+    """A refusal would tell that both are zero, which nothing was charged for."""
+    parties = made(parties=5)
+    with open_session(parties, tmp_path / "s") as s:
+        s.where(first).count(epsilon=0.25)
+        parties[0].offline.add(4)
+        assert s.where("age < 0").count(epsilon=0.25).survivors == 4
+
+
 def test_a_party_without_budget_declines_and_nothing_is_opened(made, tmp_path):
     parties = made(epsilon=0.3)
     with open_session(parties, tmp_path / "s") as s:

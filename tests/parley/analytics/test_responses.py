@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
-import parley
 from parley.client.algorithms.queries import QueryRelease, bound_to
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
 from parley.client.queries.batch import Batch
@@ -45,73 +46,28 @@ def test_records_of_real_parties_answer_for_themselves_and_each_party_pays(tmp_p
     assert charged(made, Unit.RECORD) == [21.0] * 3
 
 
-def test_asked_again_with_fresh_coins_is_another_charge_and_with_kept_ones_none(tmp_path):
+def test_asked_again_records_have_fresh_coins_and_it_is_another_charge(tmp_path):
     made = make_parties(tmp_path / "d")
-    with open_session(made, tmp_path / "s") as s:
-        first = s.response("sick", epsilon=0.25, memo=True)
-        again = s.response("sick", epsilon=0.25, memo=True)
-        assert again.table["value"].tolist() == first.table["value"].tolist()
-        assert s.remaining == 0.75
-        s.response("sick", epsilon=0.25)
-        assert s.remaining == 0.5
-    assert charged(made, Unit.RECORD) == [0.5] * 3
-    # Another session, which knows of none before: the parties' records say the very same.
-    with open_session(made, tmp_path / "t") as s:
-        other = s.response("sick", epsilon=0.25, memo=True)
-        assert other.table["value"].tolist() == first.table["value"].tolist()
-        assert charged(made, Unit.RECORD) == [0.5] * 3
-        s.where("age > 50").count(epsilon=0.5)  # all that is left
-        with pytest.raises(TooFewSurvivors):
-            s.response("sick", epsilon=0.125, memo=True)  # another ε has other coins
-    with open_session(made, tmp_path / "u") as s:
-        last = s.response("sick", epsilon=0.25, memo=True)
-        assert last.table["value"].tolist() == first.table["value"].tolist()
-    assert charged(made, Unit.RECORD) == [1.0] * 3
+    for run, charges in (("s", [0.25, 0.5]), ("t", [0.75])):  # another session knows of none before
+        with open_session(made, tmp_path / run) as s:
+            for spent in charges:
+                s.response("sick", epsilon=0.25)
+                assert charged(made, Unit.RECORD) == [spent] * 3
 
 
-def test_a_session_that_goes_on_has_its_kept_answers_and_those_after_them(tmp_path):
-    given = {"schema": Schema.from_toml(SCHEMA), "epsilon": 1.0, "out": tmp_path / "s"}
-    data = [rows_of(k) for k in range(3)]
-
-    def asked(s):
-        return [
-            s.response("sick", epsilon=0.25, memo=True),
-            s.response("sick", epsilon=0.25, memo=True),
-            s.histogram("sex", epsilon=0.25),
-            s.response("sick", epsilon=0.25, memo=True),
-        ]
-
-    with parley.Session(data, **given) as s:
-        before = asked(s)
-        assert s.remaining == 0.5
-    assert (tmp_path / "s" / "coins.key").stat().st_mode & 0o777 == 0o600
-    with parley.Session(data, resume=tmp_path / "s") as s:
-        for one, other in zip(before, asked(s), strict=True):
-            assert one.table["value"].tolist() == other.table["value"].tolist()
-        assert s.remaining == 0.5
-
-
-def test_kept_coins_differ_by_party_question_and_secret(tmp_path):
-    from parley.client.data.frames import frame_of
-    from parley.client.data.table_block import read_table_block
-
-    schema = Schema.from_toml(SCHEMA)
-    query = Response(column="sick", memo=True, local=0.5)
-
-    def said(coins, query=query):
-        block = read_table_block([frame_of(rows_of(0)), frame_of(rows_of(0))], schema)
-        found = query.said(replace(block, coins=coins), fresh=None)
-        codes = found.columns["sick"]
-        return codes[:200].tolist(), codes[200:].tolist()
-
-    one, other = said((b"a", b"b"))
-    assert one != other
-    assert said((b"a", b"b")) == (one, other)
-    assert said((b"c", b"b"))[1] == other
-    assert said((b"c", b"b"))[0] != one
-    assert said((b"a", b"b"), replace(query, local=0.25))[0] != one
-    with pytest.raises(ValueError, match="Expected keys of kept coins"):
-        said(())
+@pytest.mark.parametrize("memo", [True, False])
+def test_no_task_asks_for_coins_that_were_drawn_before(memo):
+    """Coins that were kept by column, texts and ε met other values where a schema's reading of
+    cells was edited in between: the two answers' difference told who had those cells."""
+    query = Response(column="sick", local=0.5)
+    relation = Neighbouring.REPLACE_ONE
+    task = describe_task(
+        QueryRelease(batch=Batch(queries=(query,), weights=(1,)), neighbouring=relation)
+    )
+    assert task_from(task).batch.queries == (query,)
+    task["batch"][0]["memo"] = memo
+    with pytest.raises(DecodingError):
+        task_from(task)
 
 
 def test_a_server_cannot_have_reports_with_less_noise_than_is_charged(tmp_path, monkeypatch):

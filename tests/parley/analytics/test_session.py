@@ -43,8 +43,14 @@ ALL = {name: np.concatenate([each[name] for each in PARTIES]) for name in PARTIE
 @pytest.fixture
 def session(tmp_path):
     def make(data=PARTIES, **settings):
-        given = {"epsilon": 1.0, "seed": 5, "out": tmp_path / f"s{len(opened)}", **settings}
-        opened.append(parley.Session(data, schema=SCHEMA, **given))
+        given = {
+            "schema": SCHEMA,
+            "epsilon": 1.0,
+            "seed": 5,
+            "out": tmp_path / f"s{len(opened)}",
+            **settings,
+        }
+        opened.append(parley.Session(data, **given))
         return opened[-1]
 
     opened = []
@@ -310,3 +316,46 @@ def test_one_table_is_split_among_parties_in_its_order(session):
     answer = s.where("age > 60").count(epsilon=1.0)
     assert (answer.parties, answer.records) == (7, len(ALL["age"]))
     assert answer.value == pytest.approx((ALL["age"] > 60).sum(), abs=40)
+
+
+def test_an_answer_of_one_cell_has_a_value_with_or_without_a_key(session):
+    s = session(epsilon=100.0)
+    median = s.median("age", epsilon=20.0)
+    assert median.value == median.frame["value"][0] == pytest.approx(50, abs=5)
+    assert median.interval == (median.frame["low"][0], median.frame["high"][0])
+    chosen = s.choose("sex", epsilon=20.0)
+    assert chosen.value == chosen.frame["value"][0]
+    with pytest.raises(QueryError, match="got 2 cells"):
+        _ = s.quantiles("age", [0.25, 0.75], epsilon=20.0).value
+
+
+def test_columns_that_are_named_like_parts_of_an_answer_lose_nothing_in_it(session):
+    names = ("value", "low", "table", "party", "lead")
+    lines = [f"{name} = {{ kind = 'categorical', categories = ['a', 'b'] }}" for name in names]
+    schema = Schema.from_toml(
+        "\n".join(
+            ["[columns]", *lines, "sick = { kind = 'label', positive = 'y', negative = 'n' }"]
+        )
+    )
+    rng = np.random.default_rng(1)
+    data = [
+        {name: rng.choice(["a", "b"], 90) for name in names} | {"sick": rng.choice(["y", "n"], 90)}
+        for _ in range(3)
+    ]
+    s = session(data, schema=schema, epsilon=1000.0)
+    asked = {
+        "counts": (s.group_by("value", "low").count, (), ["value (column)", "low (column)"]),
+        "histogram": (s.histogram, ("value",), ["value (column)"]),
+        "choose": (s.choose, ("lead",), ["lead (column)", "lead"]),
+        "marginals": (
+            s.marginals,
+            (["table", "party"],),
+            ["table", "table (column)", "party (column)"],
+        ),
+        "response": (s.response, ("value",), ["value (column)"]),
+    }
+    for name, (ask, given, keys) in asked.items():
+        frame = ask(*given, epsilon=5.0).frame
+        assert frame.columns == [*keys, "value", "low", "high"], name
+        own = frame[keys[-1] if name != "choose" else keys[0]].to_list()
+        assert set(own) <= {"a", "b", "(missing)"}, name

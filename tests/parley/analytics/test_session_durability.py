@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 
+import disk
 import numpy as np
 import pytest
 
 import parley
 from parley.client.data.schema import Schema
 from parley.privacy.ledger.ledger import Ledger, LedgerCorrupt
-from parley.server.queries import folder as session_folder
 from parley.server.rounds.cohort import PartyFailed
 
 SCHEMA = Schema.from_toml(
@@ -44,29 +44,28 @@ def asked(session, count):
     return [session.sum("age", epsilon=0.01).value for _ in range(count)]
 
 
-def test_answers_that_the_disk_lost_come_back_from_the_ledger(begin, tmp_path):
+def test_an_answer_that_was_committed_and_not_written_comes_back_from_the_ledger(begin, tmp_path):
     with begin() as session:
         before = asked(session, 5)
     path = tmp_path / "s" / "answers.jsonl"
     whole = path.read_bytes()
-    first = whole.index(b"\n") + 1
-    path.write_bytes(whole[: first + 20] + b"\0" * 300)
+    fourth = whole.rstrip().rindex(b"\n") + 1
+    for kept in (fourth, fourth + 20):  # a kill may leave a part of a line
+        path.write_bytes(whole[:kept])
+        with begin(resume=tmp_path / "s") as again:
+            assert path.read_bytes() == whole
+            assert asked(again, 5) == before
+            assert again.remaining == pytest.approx(9.95)
     with begin(resume=tmp_path / "s") as again:
-        assert path.read_bytes() == whole
         assert asked(again, 5) == before
-        assert again.remaining == pytest.approx(9.95)
         assert asked(again, 1) not in ([each] for each in before)
 
 
 def test_answers_that_neither_disk_nor_ledger_has_are_missed_and_nothing_is_written(
-    begin, tmp_path, monkeypatch
+    begin, tmp_path
 ):
-    monkeypatch.setattr(session_folder, "_MOST_UNSYNCED", 1000)
     with begin() as session:
-        asked(session, 14)
-        if not session._session.folder.unsynced:  # as long as numbers print: all of it was written
-            asked(session, 1)
-        assert 1 <= len(session._session.folder.unsynced) < 5
+        asked(session, 3)
     path = tmp_path / "s" / "answers.jsonl"
     cut = path.read_bytes()[: path.read_bytes().index(b"\n") + 1]
     path.write_bytes(cut)
@@ -75,58 +74,66 @@ def test_answers_that_neither_disk_nor_ledger_has_are_missed_and_nothing_is_writ
     assert path.read_bytes() == cut
 
 
-@pytest.mark.parametrize(("trusting", "level"), [(True, 1), (False, 2)])
-def test_a_charge_is_on_the_disk_before_real_parties_are_asked(begin, monkeypatch, trusting, level):
-    """SQLite's `synchronous` is 2 where a commit waits for the disk; a simulation's answer does."""
+@pytest.mark.parametrize("trusting", [True, False])
+def test_a_charge_is_on_the_disk_before_anyone_is_asked_and_an_answer_before_it_is_given(
+    begin, monkeypatch, trusting
+):
+    events = []
+    disk.note_commits(monkeypatch, events)
     session = begin()
-    own, levels = session._session, []
+    own, fsync = session._session, os.fsync
 
-    def synchronous(*given, ask=own.cohort.ask, **named):
-        with own.ledger._place._engine.connect() as connection:
-            levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+    def noted(*given, ask=own.cohort.ask, **named):
+        events.append("ask")
         return ask(*given, **named)
 
+    def synced(file):
+        events.append(os.readlink(f"/proc/self/fd/{file}").rsplit("/", 1)[1])
+        fsync(file)
+
     monkeypatch.setattr(own.cohort, "trusting", trusting)
-    monkeypatch.setattr(own.cohort, "ask", synchronous)
-    asked(session, 1)
-    own.ledger.head()
-    with own.ledger._place._engine.connect() as connection:
-        levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
-    assert levels == [level, 2]
+    monkeypatch.setattr(own.cohort, "ask", noted)
+    monkeypatch.setattr(os, "fsync", synced)
+    del events[:]
+    for _ in range(3):
+        asked(session, 1)
+        events.append("given")
+    assert events == ["durable", "ask", "durable", "answers.jsonl", "given"] * 3
 
 
 def test_the_charge_of_a_release_that_failed_is_on_the_disk_before_anyone_sees_it(
     begin, monkeypatch
 ):
-    session, synced = begin(), []
+    events = []
+    disk.note_commits(monkeypatch, events)
+    session = begin()
 
     def fail(*_, **__):
+        events.append("fail")
         raise PartyFailed("nothing it may release")
 
     monkeypatch.setattr(session._session.cohort, "ask", fail)
-    fsync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")) or fsync(file)
-    )
+    del events[:]
     with pytest.raises(PartyFailed):
         asked(session, 1)
-    assert [each.rsplit("/", 1)[1] for each in synced] == ["ledger.sqlite-wal"]
+    assert events == ["durable", "fail"]
     assert session.remaining == pytest.approx(9.99)
 
 
 CHILD = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[2:]
 from test_session_durability import PARTIES, SCHEMA, asked
 import parley
-with parley.Session(PARTIES, schema=SCHEMA, epsilon=10.0, out=sys.argv[2]) as session:
+with parley.Session(PARTIES, schema=SCHEMA, epsilon=10.0, out=sys.argv[1]) as session:
     while True:
         print(asked(session, 1)[0], flush=True)
 """
 
 
 def test_a_session_that_was_killed_goes_on_with_every_answer_it_gave(begin, tmp_path):
-    command = [sys.executable, "-c", CHILD, os.path.dirname(__file__), str(tmp_path / "s")]
+    places = [os.path.dirname(each) for each in (__file__, disk.__file__)]
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "s"), *places]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         shown = [float(child.stdout.readline()) for _ in range(9)]
         child.send_signal(signal.SIGKILL)

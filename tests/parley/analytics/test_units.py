@@ -20,6 +20,7 @@ from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.tradeoff import gaussian_power, power
 from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.jobs.job import JobError
 from parley.server.queries import party_queries
 from parley.simulations.engine.local_parties import party_folders
 
@@ -92,10 +93,14 @@ def test_a_party_counts_for_so_many_records_whatever_it_holds(tmp_path):
 )
 def test_a_party_answers_for_its_own_unit_alone_and_pays_for_no_other(tmp_path, data, settings):
     made = make_parties(tmp_path / "d", data=data)
-    with open_session(made, tmp_path / "s", **settings) as s:
-        with pytest.raises(TooFewSurvivors):
-            s.where("age > 50").count(epsilon=0.25)
-        assert s.remaining == 1.0
+    if data == PARTY and settings == {}:  # what a session of records begins with: the sizes
+        with pytest.raises(JobError, match="sizes-not-disclosed"):
+            open_session(made, tmp_path / "s", **settings)
+    else:
+        with open_session(made, tmp_path / "s", **settings) as s:
+            with pytest.raises(TooFewSurvivors):
+                s.where("age > 50").count(epsilon=0.25)
+            assert s.remaining == 1.0
     assert charged(made, Unit.RECORD) == [None] * 3
 
 

@@ -1,16 +1,19 @@
 """A certificate binds a run's model, job, ledger and ε; nothing of it can be changed unseen."""
 
+import contextlib
 import json
 import shutil
+import sqlite3
 import stat
 
 import pytest
 
-from parley.certificate.issuing import issued, signing_key
+from parley.certificate.issuing import composed, issued, signing_key
 from parley.certificate.statement import Certificate, CertificateError, parse_certificate, signed
 from parley.certificate.verifying import verified
 from parley.cli import app
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 
@@ -135,3 +138,27 @@ def test_the_commands_issue_and_verify(run, tmp_path, capsys):
     with pytest.raises(CertificateError, match="chmod 600"):
         signing_key(key)
     assert isinstance(parse_certificate(out.read_bytes(), out), Certificate)
+
+
+def test_an_index_that_leaves_entries_out_hides_none_of_them(run, tmp_path):
+    """The log is whole and verifies; by the file's own index the run made one release."""
+    result, certificate = run
+    folder = shutil.copytree(result.folder, tmp_path / "run")
+    with contextlib.closing(sqlite3.connect(folder / "ledger.sqlite")) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        index = "WHERE name = 'parley_ledger_releases'"
+        (kept,) = connection.execute(f"SELECT sql FROM sqlite_schema {index}").fetchone()
+        one = 'CREATE INDEX other ON parley_ledger_records (run_id, dataset, "index", position)'
+        connection.execute("DROP INDEX parley_ledger_releases")
+        connection.execute(one + " WHERE position < 4")
+        connection.execute(
+            "UPDATE sqlite_schema SET name = 'parley_ledger_releases', sql = ? "
+            "WHERE name = 'other'",
+            (kept,),
+        )
+        connection.commit()
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        assert not ledger.verify()
+        assert len(ledger.entries(certificate.statement.run_id)) < 3
+        (spent,) = composed(ledger, certificate.statement.run_id).values()
+    assert spent.releases == 3

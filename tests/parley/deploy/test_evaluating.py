@@ -135,7 +135,7 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
 def test_who_submits_from_elsewhere_names_no_test_set(ward, tmp_path):
     ward.serve()
     (tmp_path / "job.toml").write_text(render_job(job_of(tmp_path)))
-    with pytest.raises(JobError, match=r"got data.test-source, data.test-schema: submit"):
+    with pytest.raises(JobError, match=r"address in data\.test-source of"):
         submission.submit_job(
             tmp_path / "job.toml", to=ward.root / "operator", sets=[], resume=None, quiet=True
         )

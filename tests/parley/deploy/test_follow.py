@@ -80,7 +80,7 @@ def test_rounds_of_before_a_resume_are_not_told_again(told):
 def test_the_board_is_told_when_it_changes(told):
     observer, follower, folder = told
     for stage in ("inspect", "inspect", "vectors"):
-        (folder / "parties.json").write_text(json.dumps({"stage": stage}))
+        (folder / "parties.json").write_text(json.dumps({"stage": stage, "parties": []}))
         follower.look()
     assert observer.calls == [("parties", "inspect"), ("parties", "vectors")]
 

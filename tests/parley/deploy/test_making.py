@@ -181,3 +181,18 @@ def test_keys_that_do_not_go_together_are_found_before_anything_is_started(folde
     shutil.copy(other / "server" / "deployment.toml", north)
     with pytest.raises(DeployError, match="belongs to another deployment"):
         check_party(north)
+
+
+def test_a_deployment_changes_after_the_servers_folder_was_sent_away(folder, tmp_path):
+    shutil.move(folder / "server", tmp_path / "elsewhere")
+    shutil.move(folder / "operator", tmp_path / "operator")
+    grown = add_party(folder, "west")
+    assert [party.name for party in grown.parties] == [*NAMES, "west"]
+    assert load_deployment(folder / "authority" / "deployment.toml") == grown
+    assert check_party(folder / "parties" / "west").name == "west"
+    rotate_party(folder, "north")
+    assert len(remove_party(folder, "east").parties) == 3
+    assert "north" in renew_certificates(folder)
+    fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
+    names = fresh.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "fl.example.org" in names.get_values_for_type(x509.DNSName)

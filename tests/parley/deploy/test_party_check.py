@@ -15,6 +15,7 @@ import uvicorn
 from typer.testing import CliRunner
 
 from parley.cli import app
+from parley.client.contract.protocol import Frame, encode_frame
 from parley.client.contract.roster import load_deployment
 from parley.deploy.flower.gate import Gate
 from parley.deploy.flower.hello import check_known
@@ -139,8 +140,10 @@ def test_a_missing_server_hides_nothing_about_the_folder(north):
         "policy": 0,
         "data set breast-cancer": 2,
         "ledger": 0,
+        "contributions": 0,
         "server": 1,
     }
+    assert [what for what, item in found.items() if item.waits] == ["server"]
 
 
 def spoil_key(north):
@@ -177,6 +180,12 @@ def spoil_ledger(north):
         opened.execute("UPDATE parley_ledger_records SET body = replace(body, 'breast', 'least')")
 
 
+def lose_a_contribution(north):
+    (north / "state").mkdir(mode=0o700, exist_ok=True)
+    kept = Frame(kind="round", head={}, blobs=(b"MemoryError at steps.py:7 ".ljust(200), b""))
+    (north / "state" / "release-0a").write_bytes(encode_frame(kept))
+
+
 def no_data(north):
     (north / "party.toml").write_text("")
 
@@ -189,6 +198,7 @@ def no_data(north):
         (spoil_roster, {"roster", "server"}, "changed by hand"),
         (spoil_data, {"data set breast-cancer"}, "plain arrays"),
         (spoil_ledger, {"ledger"}, "was edited or damaged"),
+        (lose_a_contribution, {"contributions"}, "release-0a: MemoryError at steps.py:7"),
         (no_data, {"data"}, "every job is declined"),
     ],
 )
@@ -228,7 +238,7 @@ def test_the_command_prints_every_item_and_its_status_is_the_worst(north):
     )
     assert done.exit_code == 1
     lines = done.output.splitlines()
-    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 6 + ["NOT"]
+    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 7 + ["NOT"]
     assert "Cannot reach the server" in lines[-1]
     (north / "party.toml").unlink()
     done = CliRunner().invoke(

@@ -53,7 +53,9 @@ def drawn(what):
 
 def test_the_table_has_a_row_for_every_party_and_run():
     lines = drawn(NOW.table()).splitlines()
-    row = {name: next(line for line in lines if f" {name} " in line) for name in ("north", "south")}
+    row = {
+        name: next(line for line in lines if line.startswith(name)) for name in ("north", "south")
+    }
     assert ("online" in row["north"], "masked" in row["north"]) == (True, True)
     assert ("offline" in row["south"], "clock-skew" in row["south"]) == (True, True)
     assert any("second" in line and "3" in line and "vectors" in line for line in lines)
@@ -84,7 +86,7 @@ def test_watching_goes_on_where_the_server_is_away_and_ends_by_an_interrupt(
 
     monkeypatch.setattr(standing, "time", SimpleNamespace(sleep=sleep))
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
-    monkeypatch.setattr(standing, "Console", lambda **_: console)
+    monkeypatch.setattr(standing, "Screen", lambda **_: console)
     with pytest.raises(KeyboardInterrupt):
         watch(look, lost=ProcessError)
     shown = console.file.getvalue() if terminal else capsys.readouterr().out

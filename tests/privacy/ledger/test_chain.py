@@ -44,6 +44,7 @@ SWAP = [
         (["UPDATE parley_ledger_records SET run_id = 'x' WHERE position = 3"], "Record 3 doesn't"),
         (["UPDATE parley_ledger_records SET kind = 'void' WHERE position = 3"], "Record 3 doesn't"),
         (["UPDATE parley_ledger_records SET hash = 'f00' WHERE position = 3"], "Record 3 doesn't"),
+        (["UPDATE parley_ledger_records SET unit = '' WHERE position = 3"], "Record 3 makes no"),
         (["UPDATE parley_ledger_records SET body = 'no' WHERE position = 2"], "Record 2 makes no"),
         (["DELETE FROM parley_ledger_records WHERE position = 4"], "record 4 is missing"),
         (["DELETE FROM parley_ledger_records WHERE position IN (2, 3)"], "2 to 3 are missing"),

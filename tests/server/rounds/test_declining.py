@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from in_process import InProcessTransport
 from scenes import BASE, FEDAVG, Scene, counts
 
 from parley.client.party.consent_file import load_consent
@@ -24,19 +25,42 @@ def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
     assert not (scene.homes[1] / "ledger.sqlite").exists() or scene.party_entries(1) == ()
 
 
-def test_a_job_run_again_without_a_party_opens_nothing_and_says_why(tmp_path):
-    scene = Scene(tmp_path)
+def allow_ten(scene):
     name = served_name(scene.job)
     for party in range(5):
         own = load_consent(scene.homes[party] / "party.toml").data[name]
         scene.policy(party, data={name: own.model_copy(update={"epsilon": 10.0})})
+
+
+def test_a_job_run_again_without_a_party_is_charged_by_itself_and_completes(tmp_path):
+    scene = Scene(tmp_path)
+    allow_ten(scene)
     scene.run()
     scene.folder = RunFolder.create(scene.job, tmp_path / "another run")
     scene.lost = {("round", 4)}
-    summary = scene.run()
-    # Round 1 starts from the same model: the difference of both sums would be party 4's vector.
+    assert scene.run().status == "complete"
+    assert [entry.entry.index for entry in scene.party_entries(0)] == [1, 2, 3] * 2
+
+
+def test_a_release_that_was_opened_and_lost_is_not_opened_without_a_party_and_says_what_helps(
+    tmp_path,
+):
+    scene = Scene(tmp_path)
+    allow_ten(scene)
+
+    class NothingArrives(InProcessTransport):
+        def exchange(self, requests, **options):
+            for index, reply in super().exchange(requests, **options):
+                if self.exchanges[-1] != ("confirmations",):
+                    yield index, reply
+
+    assert scene.run(transport=NothingArrives(scene.homes)).status == "too-few-survivors"
+    scene.lost = {("round", 4)}
+    summary = scene.run(resume=True)
+    # It is the same release: the difference of both sums would be party 4's vector.
     assert summary.status == "too-few-survivors"
-    assert "asked for the same contribution before" in json.dumps(summary.to_json())
+    assert "start the job as a new run" in json.dumps(summary.to_json())
+    assert "A new run of the job" in (scene.homes[0] / "party.log").read_text()
     assert "epsilon" not in (scene.folder.path / "rounds.jsonl").read_text()
 
 
@@ -101,7 +125,7 @@ def test_different_columns_at_the_parties_are_named(tmp_path):
 
 
 def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
-    both = ("privacy.unit=both", "privacy.party-epsilon=8")
+    both = ("privacy.unit=both", "privacy.party-epsilon=8", "parties.min-records=20")
     scene = Scene(tmp_path, (*FEDAVG, *both))
     name = served_name(scene.job)
     own = load_consent(scene.homes[2] / "party.toml").data[name]
@@ -114,14 +138,23 @@ def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("unit", "epsilon", "delta"), [("both", None, None), ("record", 8.0, 1e-5)]
+    ("unit", "epsilon", "delta", "why"),
+    [("both", None, None, "unit"), ("record", 8.0, 1e-5, "sizes-not-disclosed")],
 )
-def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta):
-    more = ("privacy.party-epsilon=8",) if unit == "both" else ()
+def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta, why):
+    more = ("privacy.party-epsilon=8", "parties.min-records=20") if unit == "both" else ()
     scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}", *more))
     name = served_name(scene.job)
     own = load_consent(scene.homes[0] / "party.toml").data[name]
     changed = own.model_copy(update={"party_epsilon": epsilon, "party_delta": delta})
     scene.policy(0, data={name: changed})
     scene.run()
-    assert scene.lines()[0]["reasons"] == {"unit": 1}
+    assert scene.lines()[0]["reasons"] == {why: 1}
+
+
+@pytest.mark.parametrize("unit", ["party", "both"])
+def test_a_job_that_hides_parties_names_a_public_number_and_asks_nobody_for_theirs(tmp_path, unit):
+    scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}"))
+    with pytest.raises(JobError, match=r"parties.min-records, a public number"):
+        scene.run()
+    assert scene.transport.exchanges == []

@@ -20,11 +20,12 @@ from parley.simulations.engine.fast import simulate
     "overrides",
     [
         FEDAVG,
-        (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8"),
-        (*FEDAVG, "privacy.unit=both", "privacy.party-epsilon=8"),
+        (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8", "parties.min-records=20"),
+        (*FEDAVG, "privacy.unit=both", "privacy.party-epsilon=8", "parties.min-records=20"),
         (
             *FEDAVG,
             "privacy.unit=both",
+            "parties.min-records=20",
             "privacy.party-epsilon=8",
             "privacy.epsilon=9",
             "dp-sgd.noise-multiplier=0.6",

@@ -19,15 +19,8 @@ from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolderError
-from parley.server.rounds import showing
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.engine.fast import simulate
-
-
-@pytest.fixture(autouse=True)
-def rounds_that_wait_for_the_disk(monkeypatch):
-    """A run that is stopped has committed what it showed, and nothing behind it."""
-    monkeypatch.setattr(showing, "SHORT_S", 0.0)
 
 
 def test_a_changed_job_does_not_resume(tmp_path):

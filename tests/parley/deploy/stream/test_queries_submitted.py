@@ -197,7 +197,10 @@ GOOD = json.dumps(
         (text_of(session={"epsilon": 1.0}), "Expected dataset"),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "seed": 1}), "Expected no seed"),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "deployment": "/"}), "no deployment"),
-        (text_of(session={"dataset": "w", "epsilon": 1.0, "ledger": "/l"}), "Expected no ledger"),
+        (
+            text_of(session={"dataset": "w", "epsilon": 1.0, "ledger": "/l"}),
+            "Expected no file, folder or address in ledger",
+        ),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "out": "/o"}), "Expected settings"),
         (text_of(batches=[]), "Expected 1 to"),
         (GOOD.replace("0.1", "true"), "Expected epsilon"),
@@ -230,9 +233,11 @@ def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_
                 "parley.analytics.session.Session.report",
                 lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
             )
+            ward.serving.interrupted.set()
             with pytest.raises(KeyboardInterrupt):
                 ward.serving.next()
-        assert here.ask("look", run=name)["state"] == "running"
+            ward.serving.interrupted.clear()
+        assert here.ask("look", run=name)["state"] == "queued"
         paid = list(ward.spent())
         assert paid == pytest.approx([0.35] * 3)
         assert ward.serving.next().state == "complete"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import re
 import shutil
 import threading
 import time
@@ -15,9 +17,9 @@ from safetensors.numpy import load_file
 
 from parley.client.contract.protocol import decode_frame
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream import submission
+from parley.deploy.stream import desk, submission
 from parley.deploy.stream.attendance import Dropped
-from parley.deploy.stream.desk import _WORDS, FILES, _plain
+from parley.deploy.stream.desk import _WORDS, FILES, Desk, _plain
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
 from parley.deploy.stream.queue import Queue
@@ -119,6 +121,8 @@ def test_a_server_that_was_killed_goes_on_with_its_run_and_then_with_those_that_
     text = render_job(consortium.job)
     first, second, third = (queue.submit(text, by="operator", own_files=False) for _ in range(3))
     assert queue.take().name == first
+    rounds = consortium.root / "server" / "runs" / first / "rounds.jsonl"
+    rounds.write_text("{}\n")
     again = Queue(consortium.root / "server" / "runs")
     assert again.take().name == first
     again.ended(first, "complete")
@@ -169,15 +173,15 @@ def test_a_job_from_elsewhere_names_no_file_of_the_server(consortium):
     consortium.serve()
     for overrides in (
         ("algorithm.kind=fedavg", "model.kind=/tmp/evil.py:Model"),
-        ("algorithm.kind=/tmp/evil.py:Statistic", "model.kind=none"),
+        ("model.kind=none", "algorithm.kind=/tmp/evil.py:Statistic"),
         ("privacy.ledger=/tmp/other.sqlite",),
-        ("data.test-source=/etc/passwd", "data.test-fraction=0"),
+        ("data.test-fraction=0", "data.test-source=/etc/passwd"),
         ("algorithm.kind=fedavg", "model.kind=pca-mlp", "model.pca=public", "model.pca-file=/x"),
     ):
         text = render_job(load_job(overrides=[*JOB, *overrides]))
         with (
             Operator(operator_home(consortium.root / "operator")) as there,
-            pytest.raises(JobError, match="names no files of the server"),
+            pytest.raises(JobError, match=re.escape(overrides[-1].split("=")[0])),
         ):
             there.ask("submit", job=text)
     with Operator(operator_home(consortium.root / "operator")) as there:
@@ -222,3 +226,43 @@ def test_a_party_is_no_operator(consortium):
         pytest.raises(ProcessError, match="Expected an operator's certificate, got one for party"),
     ):
         party.ask("status")
+
+
+def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(tmp_path, monkeypatch):
+    """A text that takes its time keeps no party waiting, however long it takes."""
+    seen = {}
+
+    def note(what):
+        seen[what] = threading.get_ident()
+
+    class Questions:
+        def check(self, *_, **__):
+            note("query")
+
+    class Queued(Queue):
+        def submit(self, *_, **__):
+            note("submit")
+            return "run"
+
+        def submit_queries(self, *_, **__):
+            return "run"
+
+    class Context:
+        def __init__(self, request):
+            self.request = request
+
+        async def read(self):
+            return self.request
+
+        async def abort(self, code, details):
+            raise AssertionError(f"{code} {details}")
+
+    monkeypatch.setattr(desk, "admit_operator", lambda _pem: "operator")
+    monkeypatch.setattr(desk, "peer_certificate", lambda _context: b"")
+    read = desk.strict_json
+    monkeypatch.setattr(desk, "strict_json", lambda text: note("json") or read(text))
+    own = Desk(Queued(tmp_path), names={}, about={}, stop=print, questions=Questions())
+    for asked in ({"ask": "submit", "job": ""}, {"ask": "query", "queries": "{}"}):
+        asyncio.run(own._ask(None, Context(json.dumps(asked).encode())))
+    assert set(seen) == {"json", "submit", "query"}
+    assert threading.get_ident() not in seen.values()

@@ -1,0 +1,95 @@
+"""Files that may be a stranger's, read: a regular file, whole, and no longer than it may be.
+
+A run's folder, a job or a roster comes from elsewhere. What lies there under a file's name may be a
+pipe that nobody writes to, a device, or a hundred gigabytes; each is an `OSError` before anything
+of it is read, as a file that is missing is one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     text_of(Path(folder))
+    Traceback (most recent call last):
+    OSError: [Errno 22] expected a regular file: ...
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = [
+    "LARGEST_LOG",
+    "LARGEST_MODEL",
+    "LARGEST_TEXT",
+    "bytes_of",
+    "lines_of",
+    "opened",
+    "text_of",
+]
+
+LARGEST_TEXT = 1 << 24
+"""Bytes of a file that is read whole, and of a line."""
+LARGEST_LOG = 1 << 30
+"""Bytes of a file that is read line by line."""
+LARGEST_MODEL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a model: as many as this machine has memory for."""
+
+
+def opened(path: Path, *, largest: int = LARGEST_TEXT) -> io.BufferedReader:
+    """The file at `path`, open to read.
+
+    Raises:
+        OSError: it is not there, no regular file, or longer than `largest`.
+    """
+    # Without waiting for whoever writes into a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "expected a regular file", str(path))
+        if found.st_size > largest:
+            said = f"expected at most {largest} bytes, got {found.st_size}"
+            raise OSError(errno.EFBIG, said, str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def bytes_of(path: Path, *, largest: int = LARGEST_TEXT) -> bytes:
+    """What is in a file; see `opened`."""
+    with opened(path, largest=largest) as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:  # it grew, or its length is none (/proc)
+        raise OSError(errno.EFBIG, f"expected at most {largest} bytes, got more", str(path))
+    return content
+
+
+def text_of(path: Path, *, largest: int = LARGEST_TEXT) -> str:
+    """The same as text.
+
+    Raises:
+        OSError: see `opened`.
+        UnicodeDecodeError: no UTF-8.
+    """
+    # Line ends as in a file that is opened as text.
+    text = bytes_of(path, largest=largest).decode("utf-8")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a file of at most `LARGEST_LOG` bytes, without their ends.
+
+    Raises:
+        OSError: see `opened`; or a line is longer than `LARGEST_TEXT`.
+        UnicodeDecodeError: no UTF-8.
+    """
+    with opened(path, largest=LARGEST_LOG) as file:
+        while line := file.readline(LARGEST_TEXT + 1):
+            if len(line) > LARGEST_TEXT:
+                said = f"expected lines of at most {LARGEST_TEXT} bytes, got a longer one"
+                raise OSError(errno.EFBIG, said, str(path))
+            yield line.decode("utf-8").rstrip("\r\n")

@@ -1,0 +1,66 @@
+"""What somebody meant who typed a command or an option that there is none of.
+
+A job's keys are set by `--set`: an option that is called like one is told so. Other words are in
+two tables, and else only what is spelt nearly alike is suggested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+__all__ = ["suggest"]
+
+_NEAR = 0.65
+"""How alike two words are of which one may be the other, misspelt: rnu and run."""
+
+_COMMANDS = {
+    "client": "party",
+    "fit": "run",
+    "infer": "schema infer",
+    "init": "deploy init",
+    "join": "party",
+    "simulate": "run",
+    "start": "run",
+    "train": "run",
+    "validate": "schema check",
+    "verify": "ledger verify",
+}
+_KEYS = {
+    "clients": "parties.count",
+    "data": "data.source",
+    "eps": "privacy.epsilon",
+    "epsilon": "privacy.epsilon",
+    "lr": "algorithm.learning-rate",
+    "parties": "parties.count",
+}
+
+
+def suggest(error: click.UsageError) -> None:
+    """Puts what was meant, or nothing, in the place of click's own suggestions."""
+    command: Any = getattr(error.ctx, "command", None)
+    if isinstance(error, click.NoSuchOption):
+        options = [name for each in getattr(command, "params", ()) for name in each.opts]
+        word = error.option_name.lstrip("-")
+        keys = _keys(word) if "--set" in options else []
+        near = _near(word, [name[2:] for name in options if name.startswith("--")])
+        meant = keys or [f"--{name}" for name in near]
+    else:  # of versions of click that have an error for a command
+        word = str(getattr(error, "command_name", ""))
+        known = [_COMMANDS[word]] if word in _COMMANDS else []
+        meant = known or _near(word, getattr(command, "commands", ()))
+    vars(error).update(possibilities=meant)
+
+
+def _near(word: str, known: Iterable[str]) -> list[str]:
+    return get_close_matches(word, known, cutoff=_NEAR)
+
+
+def _keys(word: str) -> list[str]:
+    from parley.server.jobs.file import keys_called  # noqa: PLC0415 - start-up: for an error alone
+
+    keys = [_KEYS[word]] if word in _KEYS else keys_called(word)
+    return [f"--set {key}=…" for key in keys]

@@ -1,0 +1,19 @@
+"""What ended a run, left where whoever waits for it looks: `error.json` in its folder."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from parley.server.records.plain_json import json_text
+
+__all__ = ["write_error"]
+
+
+def write_error(folder: Path, error: BaseException) -> None:
+    """Writes the error's class, message and trace, whole or not at all."""
+    kind, trace = type(error), "".join(traceback.format_exception(error))
+    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+    draft = folder / ".error.json.part"
+    draft.write_text(json_text({**said, "trace": trace}), encoding="utf-8")
+    draft.replace(folder / "error.json")

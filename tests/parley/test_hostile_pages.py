@@ -1,0 +1,238 @@
+"""Pages of names that are markup: nothing of them is a tag, runs or asks for anything.
+
+Names of columns, categories, questions, groups, methods, folders and files, through Parley's own
+commands, into the page of a run, a session, a sweep, a comparison and an audit. A parser reads each
+page as a browser would, and, where there is one, a real browser does.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import subprocess
+import threading
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from pages import make_run
+from typer.testing import CliRunner
+
+import parley
+from parley.audit import page as audit_page
+from parley.cli import app
+from parley.client.data.schema import Schema
+from parley.report.page import write_report
+from parley.sweep.cells import cells_of
+from parley.sweep.figures import draw
+from parley.sweep.page import write_comparison, write_page
+from parley.sweep.results import summarised, write_results
+from parley.sweep.running import run_cells
+
+EVIL = (
+    "</title></style></text></svg></script>\"'><script src=http://{at}/1></script>"
+    "<img src=http://{at}/2 onerror=document.title=666><svg onload=document.title=666>"
+    "<style>@import 'http://{at}/3';</style><meta http-equiv=refresh content='0;url=http://{at}/4'>"
+    "<base href=http://{at}/5><iframe srcdoc='<script>parent.document.title=666</script>'></iframe>"
+    "<!--{{{{7*7}}}}]]>&lt;script&gt;`<b id=x>"
+)
+BROWSER = shutil.which("chromium")
+VOID = {"meta", "br", "img", "hr", "input", "link", "base"}
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "div",
+    "p", "h1", "h2", "h3", "h4", "span", "code", "sup", "sub", "pre", "details", "summary", "ul",
+    "ol", "li", "dl", "dt", "dd", "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td",
+    "figure", "figcaption", "svg", "g", "path", "text", "tspan", "rect", "line", "circle", "desc",
+    "defs", "clippath", "strong", "em", "br", "lineargradient", "stop", "small", "aside", "nav",
+}  # fmt: skip
+
+
+class Canary:
+    """An address of this machine that pages would ask; `asked` is what they did."""
+
+    def __init__(self) -> None:
+        asked = self.asked = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_error(404)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.at = f"127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def end(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def canary():
+    made = Canary()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def evil(canary):
+    return EVIL.format(at=canary.at)
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory, evil):
+    """Makes a page of a kind, once."""
+    root = tmp_path_factory.mktemp("hostile")
+    return functools.cache(lambda kind: KINDS[kind](root / kind, evil))
+
+
+def report(folder, evil):
+    named = folder / evil.replace("/", "∕")[:120]
+    return write_report(make_run(named, job=f"# {evil}\n", reason=evil))
+
+
+def comparison(folder, evil):
+    runs = [report(folder, evil).parent, make_run(folder / "other", rounds=5, parties=3)]
+    return write_comparison(runs, folder / "compare.html")
+
+
+def session(folder, evil):
+    quoted = evil.replace("\\", "").replace('"', '\\"')
+    schema = Schema.from_toml(
+        f"""
+[columns]
+"age{quoted}" = {{ kind = "numeric", range = [0, 100] }}
+"ward{quoted}" = {{ kind = "categorical", categories = ["A & E", "{quoted}"] }}
+sick = {{ kind = "label", positive = "yes{quoted}", negative = "no" }}
+"""
+    )
+    rng = np.random.default_rng(1)
+    age, ward, count = f"age{evil}", f"ward{evil}", 300
+    data = [
+        {
+            age: rng.uniform(0, 100, count),
+            ward: rng.choice(["A & E", evil], count),
+            "sick": rng.choice([f"yes{evil}", "no"], count),
+        }
+    ] * 3
+    with parley.Session(data, schema=schema, epsilon=50.0, delta=1e-6, out=folder) as s:
+        s.histogram(age, bins=5, epsilon=1)
+        s.group_by(ward).mean(age, epsilon=1)
+        s.histogram(ward, epsilon=1, by="party")
+        s.histogram("sick", epsilon=1)
+        s.partition(ward, epsilon=1)[0].mean(age, epsilon=0.4)
+        return s.report()
+
+
+def sweep(folder, evil):
+    table = {"seeds": 1, "methods": {evil: {"algorithm.rounds": 2}, "b": {}}}
+    table["grid"] = {"privacy.epsilon": [1, 2]}
+    base = {
+        "parties": {"count": 3},
+        "data": {"source": "synthetic", "records": 120},
+        "algorithm": {"rounds": 1},
+    }
+    cells = cells_of({**base, "sweep": table}, source="s.toml")
+    rows = run_cells(cells, folder, workers=1)
+    rows = [*rows, {**rows[0], "status": "failed", "error": evil}]
+    write_results(rows, cells.axes, folder)
+    return write_page(
+        rows, cells.axes, draw(summarised(rows, cells.axes), folder), folder, title=evil
+    )
+
+
+def audit(folder, evil):
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_page, "write_audit", lambda reports, at: kept.extend(reports) or at)
+        quick = ["--trials", "600", "--seed", "4", "--set", "algorithm.rounds=1"]
+        result = CliRunner().invoke(
+            app, ["audit", *quick, "--set", "privacy.noise-point=server", "--out", str(folder)]
+        )
+        assert result.exit_code == 0, result.output
+    changed = [replace(each, environment={**each.environment, "changed": [evil]}) for each in kept]
+    return audit_page.write_audit(changed, folder)
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.attributes, self.policies, self.open = set(), [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag == "meta" and ("http-equiv", "Content-Security-Policy") in attrs:
+            self.policies.append((list(self.open), dict(attrs)["content"]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+KINDS = {
+    "report": report,
+    "compare": comparison,
+    "session": session,
+    "sweep": sweep,
+    "audit": audit,
+}
+SLOW = {"sweep": pytest.mark.heavy, "audit": pytest.mark.heavy}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=SLOW.get(kind, ())) for kind in KINDS])
+def test_a_parser_finds_no_tag_of_a_name_and_a_policy_that_allows_nothing(page_of, kind):
+    text = page_of(kind).read_text(encoding="utf-8")
+    assert "&lt;script" in text  # it is there, as text
+    read = Tags(text)
+    assert not read.open
+    assert read.tags <= TAGS
+    names = {name for _, name, _ in read.attributes}
+    assert not {name for name in names if name.startswith("on")}
+    assert not names & {"src", "srcset", "href", "xlink:href", "action", "srcdoc"}
+    ((inside, policy),) = read.policies
+    assert inside == ["html", "head"]
+    rules = dict(rule.split(maxsplit=1) for rule in policy.split("; "))
+    assert rules.pop("default-src") == "'none'"
+    assert rules.items() <= {"style-src": "'unsafe-inline'", "img-src": "data:"}.items()
+    assert text.index("Content-Security-Policy") < text.index("<title>")
+
+
+def browsed(page, folder):
+    """The page as a browser has it once it is done with it."""
+    command = (
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--user-data-dir={folder}",
+        "--virtual-time-budget=3000", "--dump-dom", page.as_uri(),
+    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+def test_a_browser_runs_nothing_and_asks_nothing_of_any_page(page_of, canary, evil, tmp_path):
+    plain = tmp_path / "plain.html"
+    plain.write_text(f"<!doctype html><title>plain</title>{evil}", encoding="utf-8")
+    browsed(plain, tmp_path / "0")
+    assert canary.asked  # it would do harm
+    canary.asked.clear()
+    for kind in KINDS:
+        dom = browsed(page_of(kind), tmp_path / kind)
+        read = Tags(dom)
+        assert read.tags <= TAGS, kind
+        assert "<title>666" not in dom
+    assert canary.asked == []
