@@ -15,8 +15,6 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PEERS", "errors_of"]
-
 DIFFPRIVLIB = """
 import json, sys, warnings
 import diffprivlib

@@ -23,7 +23,7 @@ from torch import nn
 from parley.client.dp_sgd.clipping import ghost
 from parley.client.dp_sgd.noise import grid_scale
 from parley.client.models.networks import Network
-from parley.privacy.sampling.samplers import rounded_gaussian
+from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
 Step = Callable[[], None]

@@ -25,7 +25,8 @@ import scipy.stats
 
 from parley.client.data.block import PartyBlock
 from parley.client.features.scattering import Scattering
-from parley.client.models.linear import LinearModel, Softmax
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Softmax
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 

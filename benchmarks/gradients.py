@@ -19,7 +19,9 @@ from collections.abc import Callable
 import numpy as np
 
 from parley.client.data.block import PartyBlock
-from parley.client.models.linear import LinearModel, Logistic, prepare_rows
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Logistic
+from parley.client.models.rows import prepare_rows
 
 SLOW = 200  # variants slower than this, in ms, get a tenth of the repeats
 

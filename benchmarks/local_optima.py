@@ -23,7 +23,8 @@ from gradients import make_block
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import single_threaded_blas
-from parley.client.models.linear import LinearModel, Logistic
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Logistic
 from parley.client.solvers.certified import local_optima
 
 

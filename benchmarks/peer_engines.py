@@ -34,7 +34,8 @@ def round_times(marks: list[float]) -> list[float]:
 def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
     """The gradients of all parties, their mean and the step; no noise and no encoding either."""
     from parley.client.data.block import PartyBlock
-    from parley.client.models.linear import LinearModel, Logistic
+    from parley.client.models.linear import LinearModel
+    from parley.client.models.losses import Logistic
 
     if cohort:
         raise SystemExit("Expected everyone in a round of the arithmetic alone, got a cohort.")

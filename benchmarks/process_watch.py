@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Marks", "Watch"]
-
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
     "parley.deploy.stream.run_process": "server",

@@ -24,8 +24,6 @@ from parley.client.contract.carrier import CarrierError, check_names, join, part
 from parley.client.contract.decoding import as_came
 from parley.client.contract.protocol import Reason, encode_frame, refusal
 
-__all__ = ["Call", "app", "failed", "frame_content", "frame_of", "read_call"]
-
 _log = logging.getLogger("parley.party")
 
 _LONGEST_S = 7 * 24 * 3600.0

@@ -17,35 +17,22 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parley.version import __version__
+from parley.version import __version__ as __version__
 
 if not (Path(__file__).parent / "client").exists():
     # A checkout: the packages that an install puts below this one lie beside it.
     __path__.append(str(Path(__file__).parents[1]))
 
 if TYPE_CHECKING:
-    from parley import audit_bounds
-    from parley.analytics.session import Session
-    from parley.client.where.names import col
-    from parley.planning import plan
-    from parley.prediction.loading import load_model
-    from parley.running import run
-    from parley.server.jobs.file import load_job
-    from parley.server.jobs.job import Job
-    from parley.sweep.whole import run_sweep
-
-__all__ = [
-    "Job",
-    "Session",
-    "__version__",
-    "audit_bounds",
-    "col",
-    "load_job",
-    "load_model",
-    "plan",
-    "run",
-    "run_sweep",
-]
+    from parley import audit_bounds as audit_bounds
+    from parley.analytics.session import Session as Session
+    from parley.client.where.names import col as col
+    from parley.planning import plan as plan
+    from parley.prediction.loading import load_model as load_model
+    from parley.running import run as run
+    from parley.server.jobs.file import load_job as load_job
+    from parley.server.jobs.job import Job as Job
+    from parley.sweep.whole import run_sweep as run_sweep
 
 _HOMES = {
     "Session": "parley.analytics.session",

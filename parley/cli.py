@@ -33,8 +33,6 @@ from parley.sweep.commands import add_sweep_commands
 from parley.twin import add_twin_command
 from parley.version import __version__
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="parley",
     no_args_is_help=True,
@@ -135,7 +133,7 @@ def run(
     [bold]--engine processes --parties 3[/bold] three real processes do so, and talk over TLS.
     """
     from parley.server.jobs.file import load_job, render_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.jobs.job import JobError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
 
     overrides = list(sets or [])
     if seed is not None:

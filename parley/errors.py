@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KNOWN_ERRORS", "exit_status"]
-
 # By name, so that a command that never touches a module does not import it for its error class.
 _STATUS = {
     "parley.server.jobs.section.JobError": 2,

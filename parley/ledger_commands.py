@@ -10,8 +10,6 @@ from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.records.plain_json import json_text
 
-__all__ = ["ledger_app"]
-
 ledger_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
 
-__all__ = ["NotebookDisplay", "notebook_display"]
-
 
 def notebook_display() -> NotebookDisplay | None:
     """A display where a notebook runs this; None in a terminal, IPython's too, and in a script."""

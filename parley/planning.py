@@ -16,25 +16,19 @@ from parley.planning_synthetic import sums_ahead, tables_ahead
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.calibration.calibration import (
-    GAUSSIAN_CALIBRATIONS,
-    CalibrationError,
-    stated_delta,
-)
-from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
+from parley.privacy.calibration.calibration import stated_delta
+from parley.privacy.calibration.gaussian import GAUSSIAN_CALIBRATIONS, CalibrationError
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
 from parley.server.jobs.naming import code_named_by
 from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import check_delta
-from parley.server.planning.release import (
-    Federation,
-    account,
-    algorithm_for,
-    averaged,
-    mechanism_for,
-    model_for,
-)
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import account, algorithm_for, averaged, model_for
+from parley.server.planning.scaled_noise import mechanism_for
 from parley.server.planning.stages import (
     EVALUATION,
     Stage,
@@ -59,8 +53,6 @@ from parley.server.records.outlook import (
     Outlook,
 )
 from parley.simulations.data.outlook import public_shape
-
-__all__ = ["plan"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,6 @@ from parley.server.planning.federation import Federation
 from parley.server.records.outlook import SimulationOutlook
 from parley.simulations.data.keeping import memory_mib
 
-__all__ = ["simulation_ahead"]
-
 _MIB = 1 << 20
 _PROCESS = {"linear": 150, "nothing": 150, "network": 350}
 """MiB of the interpreter and libraries, by what is learned: torch is a large one."""

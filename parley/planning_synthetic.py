@@ -13,8 +13,6 @@ from parley.server.planning.federation import Federation
 from parley.server.records.guarantees import noise_of
 from parley.server.records.outlook import SyntheticOutlook
 
-__all__ = ["sums_ahead", "tables_ahead"]
-
 
 def tables_ahead(
     job: Job, tables: Any, release: ReleasePlan, federation: Federation

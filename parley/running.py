@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from parley.client.data.schema import Schema
 from parley.notebook import notebook_display
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.observer import Observer
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from parley.client.contract.plan import ReleasePlan
     from parley.server.records.round_line import RoundLine
     from parley.tracking.tracking import Tracked
-
-__all__ = ["run"]
 
 
 def run(

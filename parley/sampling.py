@@ -11,8 +11,6 @@ import typer
 from parley.client.contract.model_names import public_name
 from parley.client.contract.printable import one_line
 
-__all__ = ["add_sampling_command", "sample_table"]
-
 _MOST = 10**9
 
 

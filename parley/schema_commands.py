@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["schema_app"]
-
 schema_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,

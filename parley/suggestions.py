@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 
-__all__ = ["suggest"]
-
 _NEAR = 0.65
 """How alike two words are of which one may be the other, misspelt: rnu and run."""
 

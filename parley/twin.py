@@ -22,8 +22,6 @@ import typer
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-__all__ = ["TWINS", "Twin", "add_twin_command", "twin"]
-
 TWINS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
         "centralised": lambda experiment: experiment.optimum(),
@@ -68,7 +66,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         OSError: the file can't be written.
     """
     from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.jobs.job import JobError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError, model_bytes  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.statement import model_description  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.data.experiment import load_experiment  # noqa: PLC0415 - start-up: for this command alone

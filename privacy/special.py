@@ -11,8 +11,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-__all__ = ["erfcx", "gammainc", "ndtr", "ndtri"]
-
 
 def erfcx(x: Any) -> Any:
     """e^(x²)·erfc(x)."""

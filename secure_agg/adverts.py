@@ -20,8 +20,6 @@ from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
 from parley.secure_agg.statements import advertised
 
-__all__ = ["Adverts"]
-
 
 @dataclass(kw_only=True, repr=False)
 class Adverts:

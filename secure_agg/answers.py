@@ -19,8 +19,6 @@ from parley.secure_agg.primitives import unseal
 from parley.secure_agg.state import MaskingState, OpenRound
 from parley.secure_agg.statements import bound, confirmed
 
-__all__ = ["accept_survivors", "check_confirmations", "make_reveal", "true_signers"]
-
 _NO_SHARE = bytes(SECRET_BYTES)
 
 

@@ -29,9 +29,6 @@ from collections.abc import Mapping
 from parley.secure_agg.graph import GRINDING_BITS
 from parley.secure_agg.primitives import derive, digest
 
-__all__ = ["MOST_SETUPS", "NONCE_BYTES", "NO_BEACON", "beacon_of", "commitment"]
-__all__ += ["commitments_digest", "next_nonce", "roster_digest"]
-
 NONCE_BYTES = 32
 NO_BEACON = bytes(32)
 """Of a run whose graph is complete, or whose set-up is not done."""

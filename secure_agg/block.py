@@ -18,8 +18,6 @@ from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import Entropy
 
-__all__ = ["SHARED_BYTES", "Block"]
-
 SHARED_BYTES = 1 << 27
 """Above this many bytes of vectors a block masks party by party: twice the keystream, but memory
 for one vector instead of B."""

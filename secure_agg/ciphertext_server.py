@@ -14,8 +14,6 @@ from parley.secure_agg.messages import AnyMessage, Bytes, Complaint, Encapsulate
 from parley.secure_agg.open_sum import ServerPhase
 from parley.secure_agg.parameters import RunParameters
 
-__all__ = ["CiphertextServer"]
-
 
 class CiphertextServer:
     """Ciphertexts and disputes of one run; `Server` adds rounds."""

@@ -50,9 +50,6 @@ from parley.secure_agg.outcome import (
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEM_SEED_BYTES
 
-__all__ = ["LAYOUTS", "Layout", "decode", "encode", "header", "kem_items", "kind_of"]
-__all__ += ["nonces_by_party", "sender_of"]
-
 _HEADER = struct.Struct(">BB8sII")
 _VERSION = 3
 

@@ -8,8 +8,6 @@ from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import Shares
 from parley.secure_agg.outcome import ENVELOPE_BYTES
 
-__all__ = ["Dealt"]
-
 
 @dataclass(kw_only=True, repr=False)
 class Dealt:

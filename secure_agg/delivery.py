@@ -36,8 +36,6 @@ from parley.secure_agg.messages import (
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, decapsulate, kem_public
 
-__all__ = ["Delivery"]
-
 
 @dataclass(kw_only=True, repr=False)
 class Delivery:

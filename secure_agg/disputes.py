@@ -26,8 +26,6 @@ from parley.secure_agg.messages import Bytes, Confirmations, RoundStart, Survivo
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.statements import plan_digest
 
-__all__ = ["check_certificate", "signers_near", "signers_needed"]
-
 
 def signers_needed(run: RunParameters) -> int:
     """How many of each neighbour's k neighbours must have signed a list of the run."""

@@ -35,8 +35,6 @@ from parley.secure_agg.primitives import (
     verifies,
 )
 
-__all__ = ["EdgeKeys", "EdgeWork", "SharedEdgeWork", "mask_key", "next_chain"]
-
 EdgeKeys = tuple[bytes, bytes, bytes]
 """(next chain, base, envelope key) of one pair and round."""
 

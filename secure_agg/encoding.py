@@ -28,8 +28,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EncodingError", "FixedPoint", "Ring", "RingTooSmall", "ring_dtype"]
-
 Ring = NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.uint64]
 """An array of ring elements; b is its item size in bits."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.outcome import mask_bytes
 
-__all__ = ["pack_mask", "unpack_mask"]
-
 
 def pack_mask(flags: NDArray[np.bool_]) -> bytes:
     """A bit mask over parties."""

@@ -35,17 +35,6 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.primitives import expand_seed
 
-__all__ = [
-    "COMPLETE_UP_TO",
-    "GRINDING_BITS",
-    "LARGEST_DEGREE",
-    "SECURITY_BITS",
-    "arc_failure",
-    "choose_degree",
-    "neighbour_table",
-    "security_failure",
-]
-
 COMPLETE_UP_TO = 100
 SECURITY_BITS = 40
 GRINDING_BITS = 16

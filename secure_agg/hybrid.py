@@ -24,9 +24,6 @@ from typing import NamedTuple
 from parley.secure_agg.outcome import TAG_BYTES
 from parley.secure_agg.primitives import derive, digest, extract, same
 
-__all__ = ["Direction", "confirmation", "confirms", "direction", "pair_base", "pair_chain"]
-__all__ += ["place", "transcript", "under_pad"]
-
 
 class Direction(NamedTuple):
     """What one party's encapsulation to another gives, 32 bytes each.

@@ -32,9 +32,6 @@ from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.rows import MadeRows
 
-__all__ = ["IdealSum", "check_vectors", "simulated_nonces", "simulated_parameters"]
-__all__ += ["with_simulated_beacon"]
-
 
 def simulated_parameters(
     *,

@@ -14,18 +14,6 @@ from typing import Literal, Protocol
 
 from parley.secure_agg.encoding import Ring
 
-__all__ = [
-    "DropStage",
-    "DropoutPolicy",
-    "KeyExchange",
-    "LocalProtocolError",
-    "ProtocolError",
-    "RemoteProtocolError",
-    "SecureSum",
-    "SumResult",
-    "TooFewSurvivors",
-]
-
 
 class DropoutPolicy(StrEnum):
     """How a round treats a dropout. Either way only the survivors' sum is ever revealed."""

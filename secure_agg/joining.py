@@ -21,8 +21,6 @@ from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key
 from parley.secure_agg.state import MaskingState
 from parley.secure_agg.statements import advertised
 
-__all__ = ["Joined", "accept_roster", "check_company", "own_keys"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Joined:

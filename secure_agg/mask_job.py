@@ -8,8 +8,6 @@ from parley.secure_agg.encoding import Ring
 from parley.secure_agg.masks import add_masks, aligned
 from parley.secure_agg.outcome import HEADER_BYTES
 
-__all__ = ["MaskJob", "VectorBuffer"]
-
 
 class VectorBuffer:
     """A Vector message whose payload is filled in place: one copy of a vector, not three."""

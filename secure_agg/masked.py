@@ -36,8 +36,6 @@ from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
 from parley.secure_agg.rows import MadeRows
 
-__all__ = ["MaskedSum"]
-
 
 class MaskedSum:
     """A `SecureSum` that runs the protocol in full, in one process.

@@ -23,8 +23,6 @@ from parley.secure_agg.preparing import ratchet
 from parley.secure_agg.state import MaskingState, OpenRound, Phase
 from parley.secure_agg.statements import plan_digest
 
-__all__ = ["open_round"]
-
 
 def open_round(
     state: MaskingState, data: Bytes, vector: Ring, context: bytes, policy: Policy, work: EdgeWork

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.primitives import keystream
 
-__all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks", "aligned"]
-
 PIECE_BYTES = 1 << 18
 _ZEROS = memoryview(bytes(PIECE_BYTES))
 _TAG = 16

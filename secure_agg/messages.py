@@ -32,10 +32,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, TypeVar
 
-__all__ = ["SERVER", "Advertise", "AnyMessage", "Bytes", "Ciphertexts", "Complaint", "Confirm"]
-__all__ += ["Confirmations", "Encapsulated", "Evidence", "Message", "Nonces", "Reveal", "Roster"]
-__all__ += ["RoundStart", "Shares", "Survivors", "Vector"]
-
 SERVER = 2**32 - 1
 """The sender of what comes from the server."""
 

@@ -34,8 +34,6 @@ from parley.secure_agg.primitives import verifies
 from parley.secure_agg.recovery import Recovery
 from parley.secure_agg.statements import confirmed, plan_digest
 
-__all__ = ["OpenSum", "ServerPhase"]
-
 
 class ServerPhase(IntEnum):
     """Where the server stands."""

@@ -28,23 +28,6 @@ from parley.secure_agg.interface import (
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEM_CIPHERTEXT_BYTES
 
-__all__ = [
-    "COMMITMENT_BYTES",
-    "ENVELOPE_BYTES",
-    "HEADER_BYTES",
-    "KEM_ITEM_BYTES",
-    "PLAN_FIXED_BYTES",
-    "SECRET_BYTES",
-    "SHARE_DIGEST_BYTES",
-    "SIGNATURE_BYTES",
-    "TAG_BYTES",
-    "eligible",
-    "mask_bytes",
-    "optimistic_outcome",
-    "participants_of",
-    "robust_outcome",
-]
-
 HEADER_BYTES = 18
 SECRET_BYTES = 32
 TAG_BYTES = 16

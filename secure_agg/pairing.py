@@ -30,8 +30,6 @@ from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import Entropy
 from parley.secure_agg.state import MaskingState, Pairing
 
-__all__ = ["complete_pairs", "encapsulate_to_all", "first_table", "outgoing"]
-
 
 def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pairing, bytes]:
     """What a party keeps, and the items of its Encapsulated.

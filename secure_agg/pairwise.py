@@ -56,8 +56,6 @@ from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 
-__all__ = ["Wire", "join", "run_secure_sum"]
-
 
 class Wire:
     """Counts the bytes that would travel: up, down, and by the kind of message."""

@@ -60,8 +60,6 @@ from parley.secure_agg.statements import (
     confirmed,
 )
 
-__all__ = ["Party"]
-
 
 class Party:
     """One party of one run.

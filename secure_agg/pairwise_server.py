@@ -40,8 +40,6 @@ from parley.secure_agg.outcome import participants_of
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.recovery import BadDealer
 
-__all__ = ["Server"]
-
 
 class Server(CiphertextServer):
     """The server of one run. Holds nothing that is secret from it, and no party's vector."""

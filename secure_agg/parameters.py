@@ -21,9 +21,6 @@ from parley.secure_agg.graph import choose_degree, neighbour_table
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange, RemoteProtocolError
 from parley.secure_agg.primitives import KEM_PUBLIC_BYTES, KEY_BYTES, digest
 
-__all__ = ["MOST_PARTIES", "Derived", "Policy", "RunParameters", "assumed_corrupt", "derive"]
-__all__ += ["SIGNATURE"]
-
 _LAYOUT = struct.Struct(">B16s32s32sIIIIIBBBB")
 _VERSION = 3
 _DROPOUTS = {DropoutPolicy.ROBUST: 0, DropoutPolicy.OPTIMISTIC: 1}

@@ -18,8 +18,6 @@ from parley.secure_agg.shamir import split
 from parley.secure_agg.state import MaskingState, Phase, Prepared
 from parley.secure_agg.statements import bound, commitment, table_key
 
-__all__ = ["prepare_round", "ratchet"]
-
 
 def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Entropy) -> bytes:
     """The Shares of a round; what it needs later is in the state. See `Party.prepare`."""

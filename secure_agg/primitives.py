@@ -24,12 +24,6 @@ try:
 except ImportError:  # older than the version that pyproject.toml asks for
     mlkem = None  # type: ignore[assignment]
 
-__all__ = ["KEY_BYTES", "Entropy", "agree", "derive", "digest", "expand_seed", "keystream"]
-__all__ += ["is_weak", "public_key", "seal", "share_digest", "sign", "signing_public"]
-__all__ += ["same", "unseal", "verifies"]
-__all__ += ["KEM_CIPHERTEXT_BYTES", "KEM_PUBLIC_BYTES", "KEM_SEED_BYTES", "AlgorithmMissing"]
-__all__ += ["decapsulate", "encapsulate", "extract", "is_kem_public", "kem_public"]
-
 Entropy = Callable[[int], bytes]
 """n to n fresh bytes: `os.urandom`, or `expand_seed` in a simulation."""
 KEY_BYTES = 32

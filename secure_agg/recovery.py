@@ -24,8 +24,6 @@ from parley.secure_agg.primitives import share_digest, unseal
 from parley.secure_agg.shamir import combine
 from parley.secure_agg.statements import bound, commitment, table_key
 
-__all__ = ["BadDealer", "Recovery"]
-
 
 class BadDealer(TooFewSurvivors):
     """A secret that is needed cannot be rebuilt, and it is its dealer's doing.

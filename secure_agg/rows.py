@@ -16,8 +16,6 @@ import numpy as np
 
 from parley.secure_agg.encoding import Ring
 
-__all__ = ["MadeRows"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MadeRows(Mapping[int, Ring]):

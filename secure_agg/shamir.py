@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.primitives import Entropy
 
-__all__ = ["combine", "split"]
-
 _Bytes = NDArray[np.uint8]
 
 

@@ -18,8 +18,6 @@ from enum import IntEnum
 from parley.secure_agg.interface import LocalProtocolError
 from parley.secure_agg.parameters import RunParameters
 
-__all__ = ["MaskingState", "OpenRound", "Pairing", "Phase", "Prepared"]
-
 _VERSION = 3
 
 

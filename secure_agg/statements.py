@@ -12,8 +12,6 @@ from parley.secure_agg.messages import RoundStart
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import derive, digest
 
-__all__ = ["advertised", "bound", "commitment", "confirmed", "plan_digest", "table_key"]
-
 
 @lru_cache(maxsize=4096)  # public, and asked for once by each neighbour
 def advertised(fingerprint: bytes, roster: bytes, index: int, key: bytes, nonce: bytes) -> bytes:

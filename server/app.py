@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.run_folder import RunFolder
 
-__all__ = ["GridTransport", "app", "serve"]
-
 _log = logging.getLogger("parley.server")
 
 # A message outlives its exchange by this much, so that the transport's deadline is the one that

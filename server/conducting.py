@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from parley.server.rounds.observer import Observer
     from parley.server.rounds.transport import Transport
 
-__all__ = ["conduct", "open_run", "telling"]
-
 
 def conduct(
     folder: RunFolder,

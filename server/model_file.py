@@ -25,15 +25,6 @@ from parley.client.contract.file_reading import LARGEST_MODEL
 from parley.client.contract.file_reading import opened as opened_to_read
 from parley.client.contract.protocol import strict_json
 
-__all__ = [
-    "MODEL_VERSION",
-    "ModelFile",
-    "ModelFileError",
-    "model_bytes",
-    "open_model",
-    "tensors_of",
-]
-
 MODEL_VERSION = 2
 """Of the description in a model file; raised when an older reader would read it wrongly. Files of
 version 1 had no digest."""

@@ -29,15 +29,13 @@ from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
-from parley.simulations.audit.audited import AuditError
 from parley.simulations.audit.measure import CONFIRMED, Effort, environment_without, rates_of
 from parley.simulations.audit.results import AuditReport, AuditResult, Claim
+from parley.simulations.audit.smaller import AuditError
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.keeping import peak_mib
 from parley.simulations.engine.faults import parse_faults
 from parley.simulations.engine.query_cohort import BlockQueries
-
-__all__ = ["CHOICES", "Choice", "audit_choice", "trials_of_choices"]
 
 EPSILON = 1.0
 

@@ -37,8 +37,6 @@ from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["COURSE", "SearchLog", "synthetic_log"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchLog:

@@ -33,8 +33,6 @@ from parley.client.dp_sgd.batches import poisson_batches
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["EVERYONE", "Attendance"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Attendance:

@@ -35,18 +35,6 @@ from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.sampling.randomness import Randomness
 
-__all__ = [
-    "AsReleased",
-    "Asked",
-    "Claim",
-    "Contribution",
-    "FederatedAlgorithm",
-    "PublicFacts",
-    "State",
-    "SummedAtOnce",
-    "Sums",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PublicFacts:

@@ -38,8 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.optimisers import stepped
@@ -50,8 +51,6 @@ from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["DistributedDPSGD"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,9 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
@@ -45,8 +46,6 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["FederatedAveraging", "ServerStep"]
 
 _VALUES_AT_ONCE = 1 << 21
 """Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""

@@ -17,8 +17,9 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.models.linear import SUMMED, LinearModel
@@ -26,8 +27,6 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights, gradient_sensitivity
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = ["MOST_RECORDS", "GradientPerturbation"]
 
 MOST_RECORDS: Final = 1 << 28
 """Of a party whose number of records is private: rounding is covered for so many."""

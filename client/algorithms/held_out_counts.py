@@ -21,19 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import (
-    Claim,
-    Contribution,
-    FederatedAlgorithm,
-    PublicFacts,
-    State,
-)
+from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = ["HeldOutCounts", "accuracy_interval", "learner_of"]
 
 _SCALE_BITS = 20
 """Of the grid that counts are summed on, in a ring of 64 bits: they are whole numbers."""

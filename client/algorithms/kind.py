@@ -8,12 +8,9 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from parley.client.algorithms.base import State
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.plan import ReleasePlan
-from parley.client.models.described import LARGEST_MODEL
-
-__all__ = ["LARGEST_MODEL", "Kind", "Party", "plain_size"]
+from parley.client.contract.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.algorithms.base import State
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.state import State
 from parley.client.models.described import described, linear_model_from
-
-__all__ = ["LARGEST_TOLERANCE", "LinearTask"]
 
 LARGEST_TOLERANCE = 1.0
 """κ: beyond, θ = 0 is a certified optimum of many a party."""

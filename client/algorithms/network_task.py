@@ -11,18 +11,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from parley.client.algorithms.attendance import Attendance
-from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
+from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.models.described import LARGEST_MODEL
 from parley.privacy.accounting.guarantee import Unit
 
 if TYPE_CHECKING:
     from parley.client.models.networks import Network
-
-__all__ = ["NETWORKS", "NetworkTask", "averaging", "distributed", "network_of"]
 
 LEAST_STEP, LARGEST_STEP = 2.0**-30, 2.0**30
 """How far one training step may move a model, at the least and the most: rate times clip norm."""

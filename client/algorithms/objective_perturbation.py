@@ -15,18 +15,17 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.solvers.certified import local_optima
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
+from parley.privacy.sampling.gaussian import rounded_l2_laplace, rounded_l2_laplace_vectors
 from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.samplers import rounded_l2_laplace, rounded_l2_laplace_vectors
-
-__all__ = ["ObjectivePerturbationOfParties", "output_share"]
 
 _UNITS: Final = 2.0**28
 """Of the grid that b is drawn on, in b's scale."""

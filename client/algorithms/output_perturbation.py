@@ -14,8 +14,9 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.models.linear import LinearModel
@@ -23,8 +24,6 @@ from parley.client.solvers.certified import local_optima
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights, output_sensitivity
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = ["SMALLEST_CERTIFICATE", "SMALLEST_LAMBDA", "SMALLEST_WIDTH", "OutputPerturbation"]
 
 SMALLEST_LAMBDA: Final = 1e-8
 SMALLEST_WIDTH: Final = 0.01

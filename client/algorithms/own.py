@@ -19,20 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import AsReleased
-from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
+from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
+from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.own_code import OwnCodeError, code_named
-
-__all__ = [
-    "AnyRows",
-    "OwnAlgorithmError",
-    "Statistic",
-    "build_own",
-    "is_own",
-    "own_kind",
-    "own_task",
-]
 
 _FROM_DATA = {"features", "classes"}
 

@@ -16,26 +16,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.own import AnyRows
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = [
-    "MOST_CELLS",
-    "PairTables",
-    "cells_of",
-    "codes_of",
-    "named_pairs",
-    "of_task",
-    "size",
-    "to_task",
-]
 
 MOST_CELLS = 1 << 22
 """Of all tables together."""

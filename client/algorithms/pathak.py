@@ -13,8 +13,6 @@ from typing import ClassVar
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 
-__all__ = ["PathakAveraging"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PathakAveraging(OutputPerturbation):

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
 from parley.client.contract.decoding import DecodingError, as_came, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.state import State
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch, batch_from
@@ -29,9 +30,6 @@ from parley.client.where import WhereError
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = ["LARGEST_SUM", "QueryRelease", "RawColumns", "bound_to", "of_task", "reports_of"]
-__all__ += ["size", "to_task"]
 
 LARGEST_SUM = 2**53
 """Of a party's integers: sums of whole doubles are exact below."""

@@ -17,10 +17,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, PublicFacts, State
+from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-
-__all__ = ["RajkumarAgarwal"]
+from parley.client.contract.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

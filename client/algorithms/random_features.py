@@ -29,27 +29,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.own import AnyRows
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.client.features.random_fourier import normal_draws
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = [
-    "MOST_COORDINATES",
-    "RandomFeatures",
-    "check_waves",
-    "of_task",
-    "size",
-    "to_task",
-    "waves_digest",
-]
 
 MOST_COORDINATES = 1 << 22
 """Of a sum."""

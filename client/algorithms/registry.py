@@ -24,7 +24,7 @@ from typing import Any, cast
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.held_out_counts import HeldOutCounts
-from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
+from parley.client.algorithms.kind import Kind, Party
 from parley.client.algorithms.linear import LinearTask
 from parley.client.algorithms.network_task import NetworkTask, averaging, distributed
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
@@ -34,16 +34,6 @@ from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.contract.model_names import public_name
-
-__all__ = [
-    "ALGORITHMS",
-    "LARGEST_MODEL",
-    "describe_task",
-    "kind_of",
-    "takes_sum",
-    "task_from",
-    "title_of",
-]
 
 
 def _marginals() -> ModuleType:

@@ -21,26 +21,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
-from parley.client.algorithms.kind import LARGEST_MODEL, Party
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
+from parley.client.algorithms.kind import Party
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
+from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.own_margins import TILE, own_margins
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = [
-    "LARGEST_COMPONENT",
-    "SCALE_BITS",
-    "SecondMoments",
-    "Triangle",
-    "check_components",
-    "of_task",
-    "projected",
-    "size",
-    "to_task",
-]
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""

@@ -29,8 +29,6 @@ from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
 
-__all__ = ["MOST_ATTEMPTS", "MOST_ROUNDS", "Agreement", "plan_from", "session_of"]
-
 MOST_ROUNDS = 1_000_000
 """Most releases of one run."""
 MOST_ATTEMPTS = 8

@@ -25,8 +25,6 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-__all__ = ["canonical"]
-
 
 def canonical(value: Any) -> bytes:
     """The bytes of `value`, an injective function of it (lists and tuples are the same).

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["LARGEST_FRAME", "CarrierError", "check_names", "join", "part_name", "split"]
-
 LARGEST_FRAME = 1 << 30
 """Bytes of the largest frame: 128 million 64-bit masked coordinates."""
 

@@ -31,8 +31,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as schemas
 
-__all__ = ["LONGEST_TEXT", "DecodingError", "as_came", "facts_from", "value_from"]
-
 LONGEST_TEXT = 512
 """Most characters of any text value."""
 _LONGEST_LIST = 64

@@ -21,8 +21,6 @@ from typing import Any, Final
 from parley.client.contract.decoding import LONGEST_TEXT
 from parley.client.contract.protocol import Declined, Reason
 
-__all__ = ["features_from", "features_statement"]
-
 _MOST_SETTINGS: Final = 1 << 14
 """Characters of a map's settings."""
 

@@ -20,16 +20,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = [
-    "LARGEST_LOG",
-    "LARGEST_MODEL",
-    "LARGEST_TEXT",
-    "bytes_of",
-    "lines_of",
-    "opened",
-    "text_of",
-]
-
 LARGEST_TEXT = 1 << 24
 """Bytes of a file that is read whole, and of a line."""
 LARGEST_LOG = 1 << 30

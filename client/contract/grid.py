@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.privacy.mechanisms.table import Mechanism
-
-__all__ = ["LARGEST_INFLATION", "TAIL_PROBABILITY", "check_grid", "noise_tail"]
+from parley.privacy.mechanisms.base import Mechanism
 
 LARGEST_INFLATION = 0.1
 """Most that rounding may add to the sensitivity, as a fraction of it, for a party."""

@@ -16,15 +16,14 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NoisePoint, noise_point
+from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
-
-__all__ = ["Guarantee", "mechanism_from_json", "mechanism_to_json"]
+from parley.privacy.mechanisms.table import MECHANISMS
 
 _LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,

@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-__all__ = ["beside", "own_file_digest", "public_name"]
-
 
 def public_name(kind: str) -> str:
     """The name under which server and parties speak of a model: of a file without its folder."""

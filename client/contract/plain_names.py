@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NameRefused", "is_plain", "plain_name"]
-
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 

@@ -20,12 +20,9 @@ from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.mechanisms.base import SampledNoise
-from parley.privacy.mechanisms.table import Mechanism
+from parley.privacy.mechanisms.base import Mechanism, SampledNoise
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint
-
-__all__ = ["ACCOUNTANT_VERSION", "ReleasePlan"]
 
 ACCOUNTANT_VERSION = "1"
 """Raised when the same events would be charged differently."""

@@ -19,8 +19,6 @@ import sys
 import unicodedata
 from typing import Any, TextIO
 
-__all__ = ["escaped", "guard_streams", "one_line", "printable"]
-
 
 def printable(text: str) -> str:
     """Without what would move, hide or turn around what stands on a screen; lines stay lines."""

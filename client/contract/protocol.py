@@ -37,21 +37,6 @@ from typing import Any
 
 from parley.client.contract.decoding import as_came, facts_from
 
-__all__ = [
-    "REQUESTS",
-    "WIRE_VERSION",
-    "Declined",
-    "Frame",
-    "Reason",
-    "Status",
-    "WireError",
-    "answer",
-    "decode_frame",
-    "encode_frame",
-    "refusal",
-    "strict_json",
-]
-
 WIRE_VERSION = 6
 REQUESTS = frozenset(
     {

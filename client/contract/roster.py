@@ -22,9 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from parley.client.contract.toml_reading import load_toml
 from parley.secure_agg.primitives import digest
 
-__all__ = ["Deployment", "RosterError", "RosterParty", "load_deployment", "new_deployment"]
-__all__ += ["render_deployment", "with_names"]
-
 # Matched whole, and before anything is written: no name or comment can hold a line's end.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NODE = re.compile(r"ecdsa-sha2-nistp384 [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9][A-Za-z0-9._-]{0,62})?")

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-__all__ = ["State", "load_state", "save_state"]
-
 State = dict[str, NDArray[np.float64]]
 """Named float64 arrays. `theta` is the model, `[d]`."""
 

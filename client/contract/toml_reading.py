@@ -24,8 +24,6 @@ from typing import Any
 
 from parley.client.contract.file_reading import text_of
 
-__all__ = ["LARGEST_TOML", "load_toml", "parse_toml"]
-
 LARGEST_TOML = 1 << 23
 """Characters of a text, and bytes of a file."""
 _DEEPEST, _LONGEST_INTEGER = 20, 1 << 256

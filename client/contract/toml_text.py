@@ -19,8 +19,6 @@ import tomli_w
 
 from parley.client.contract.printable import escaped
 
-__all__ = ["comment", "key", "literal"]
-
 
 def key(name: str) -> str:
     """A key, quoted where TOML needs it."""

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PartyBlock"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartyBlock:

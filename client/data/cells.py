@@ -25,19 +25,6 @@ from parley.client.data.table import DataError, Table
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "LABEL_READERS",
-    "category_codes",
-    "category_places",
-    "count_outside",
-    "group_texts",
-    "labelled",
-    "missing_labels",
-    "numbers",
-    "plain_texts",
-    "with_points",
-]
-
 
 def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
     """`[N, …]` finite numbers."""

@@ -27,16 +27,6 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from parley.client.data.block import PartyBlock
 
-__all__ = [
-    "CHUNK_BYTES",
-    "PIECE_BYTES",
-    "block_ranges",
-    "chunk_ranges",
-    "for_each_chunk",
-    "row_ranges",
-    "single_threaded_blas",
-]
-
 _T = TypeVar("_T")
 
 CHUNK_BYTES = 2 << 20

@@ -35,17 +35,6 @@ from parley.client.data.columns import (
 )
 from parley.client.data.schema import Schema, SchemaError
 
-__all__ = [
-    "MOST_VALUES",
-    "REST",
-    "CodedColumn",
-    "array_of",
-    "class_codes",
-    "class_names",
-    "coded_columns",
-    "edges_of",
-]
-
 MOST_VALUES = 65_536
 """Of one column."""
 

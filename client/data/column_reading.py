@@ -27,8 +27,6 @@ from parley.client.data.columns import MISSING_TEXTS
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Cells", "decimal_of", "read_cells"]
-
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""
 

@@ -25,24 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-__all__ = [
-    "MISSING_TEXTS",
-    "OTHER",
-    "READINGS",
-    "TRUTH",
-    "WHOLE_NUMBER",
-    "ArrayColumn",
-    "CategoricalColumn",
-    "Column",
-    "IgnoreColumn",
-    "LabelColumn",
-    "NumericColumn",
-    "SchemaPart",
-    "Value",
-    "canonical_text",
-]
-
-
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 READINGS = {
     "logistic": "positive",

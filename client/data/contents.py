@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from parley.client.data.schema import Schema
 
-__all__ = ["Contents", "of_rows", "of_table", "sum_of"]
-
 _CHUNK = 4096
 """Rows put side by side at a time."""
 

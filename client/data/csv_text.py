@@ -24,8 +24,6 @@ from parley.client.data.table import DataError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["CsvBatch", "csv_batches", "csv_tables", "open_plain", "text_pieces"]
-
 _PIECE = 2**22
 """Bytes read at a time."""
 

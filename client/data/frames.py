@@ -30,8 +30,6 @@ from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import Schema
 from parley.client.data.table import DataError
 
-__all__ = ["Frame", "columns_of", "columns_of_array", "frame_of"]
-
 _WHERE = "in memory"
 _NOT_THERE = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
 """What objects that stand for a missing value are called, whichever library they are of."""

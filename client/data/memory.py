@@ -24,8 +24,6 @@ from pathlib import Path
 
 from parley.client.data.table import DataError
 
-__all__ = ["GIB", "Room", "room_for"]
-
 GIB = 2**30
 _SHARE = 0.75
 """Of what is left: the rest is for the libraries' own use while they read."""

@@ -25,8 +25,6 @@ from parley.client.data.columns import MISSING_TEXTS, IgnoreColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
 
-__all__ = ["Persons", "check_column", "kept", "owners_of"]
-
 _LONGEST_KEY = 64
 
 

@@ -30,15 +30,6 @@ from parley.client.data.table import DataError, Table
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "MissingColumns",
-    "file_format",
-    "parquet_frames",
-    "read_arrays",
-    "read_tables",
-    "table_of",
-]
-
 _SUFFIXES = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".gz"), "csv"),
     ".parquet": "parquet",

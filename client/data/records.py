@@ -45,19 +45,6 @@ from parley.client.data.readers import read_tables, table_of
 from parley.client.data.schema import FeatureColumn, Schema, SchemaError
 from parley.client.data.table import DataError, Table
 
-__all__ = [
-    "LABEL_READERS",
-    "DataError",
-    "Records",
-    "as_classes",
-    "check_label",
-    "column_faults",
-    "encoded",
-    "find_party_files",
-    "read_records",
-    "records_from_columns",
-]
-
 _CHUNK = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
 

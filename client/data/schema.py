@@ -59,13 +59,14 @@ from parley.client.data.columns import (
     SchemaPart,
 )
 
-__all__ = ["COLUMN_KINDS", "FileFormat", "Scaling", "Schema", "SchemaError", "load_schema"]
-
 Scaling = Literal["record", "schema", "unit"]
 FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
 
 _SHRINK = 1 - 1e-12
 """Keeps ‖x‖₂ ≤ 1 after the rounding of the division, for up to ~4000 features."""
+
+_SHORTEST = 1e-150
+"""Norm from which on `unit` divides a row by it."""
 
 _UNSCALED: str = "none"
 """Not to be had from a file: no row that is learned from is longer than 1."""
@@ -228,7 +229,8 @@ class Schema(SchemaPart):
             rows *= self.row_scale * _SHRINK
             return rows
         norms = np.sqrt(np.einsum("np,np->n", rows, rows))
-        least = 1.0 if self.scaling == "record" else np.finfo(np.float64).tiny
+        # Squares of shorter rows lose digits (subnormal numbers), and with them the bound of 1.
+        least = 1.0 if self.scaling == "record" else _SHORTEST
         long = norms >= least
         rows[long] *= (_SHRINK / norms[long])[:, None]
         return rows

@@ -31,8 +31,6 @@ from parley.client.data.schema import Schema
 from parley.client.data.sniffing import other_separator
 from parley.client.data.table import DataError, Table
 
-__all__ = ["CheckedFile", "check_file"]
-
 _MOST_VALUES = 20
 """Different values that are listed of one column."""
 

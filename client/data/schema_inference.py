@@ -41,8 +41,6 @@ from parley.client.data.table import DataError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ColumnReading", "InferredSchema", "infer_schema"]
-
 _HEAD = """\
 # A first schema, written by `parley schema infer` from {name} ({rows} records).
 #

@@ -21,8 +21,6 @@ from parley.client.data.table import DataError, frame_size
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Source", "csv_source", "frame_source", "npz_source", "parquet_source"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Source:

@@ -22,8 +22,6 @@ from parley.client.data.csv_text import open_plain, text_pieces
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError
 
-__all__ = ["SEPARATORS", "encoding_of", "other_separator", "separator_of", "sniffed_separator"]
-
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RECORDS = 200
 _PIECE = 2**22

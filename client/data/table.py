@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["DataError", "Table", "frame_size"]
-
 _SHOWN = 10
 """Rows that an error names."""
 

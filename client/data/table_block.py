@@ -50,17 +50,6 @@ from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
 
-__all__ = [
-    "MISSING",
-    "Range",
-    "TableBlock",
-    "Texts",
-    "field_of",
-    "fields_of",
-    "of_persons",
-    "read_table_block",
-]
-
 MISSING = "(missing)"
 
 

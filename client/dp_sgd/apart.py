@@ -40,8 +40,6 @@ from parley.client.dp_sgd.layout import PERIODS, Layout, record_classes
 from parley.client.models.layers import BUILT_IN
 from parley.client.models.networks import Network
 
-__all__ = ["Chosen", "chunks_of", "dense_layout", "layout_of", "period_of"]
-
 _PERMUTATIONS: Final = 8
 
 Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from parley.client.dp_sgd.layout import Layout
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["PaddedBatches", "padded_batches", "party_batches", "poisson_batch", "poisson_batches"]
-
 
 def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
     """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""

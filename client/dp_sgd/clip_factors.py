@@ -26,8 +26,6 @@ from torch import Tensor
 
 from parley.client.dp_sgd.settings import MARGIN
 
-__all__ = ["clip_factors", "clip_signs", "counted", "drop_broken", "shrink"]
-
 
 def shrink(clip: float) -> float:
     """The norm that gradients are clipped to: C(1 − MARGIN)."""

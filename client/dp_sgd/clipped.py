@@ -19,8 +19,6 @@ from torch import Tensor
 
 from parley.client.dp_sgd.clip_factors import clip_factors, counted
 
-__all__ = ["Clipped", "Part", "Places", "Rows", "Written", "clipped"]
-
 _WRITTEN_AT_ONCE: Final = 1 << 25
 """Values of written-out gradients of one layer that are held at once; more are computed twice."""
 

@@ -56,9 +56,6 @@ from parley.client.dp_sgd.ghost import ghost_pass
 from parley.client.dp_sgd.gradients import clip_slack, plain_sum, trainable
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
-__all__ = ["PASSES", "WAYS", "Pass", "Way"]
-
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -28,8 +28,6 @@ from parley.client.dp_sgd.gradients import clip_slack
 from parley.client.models.layers import Scale
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
 
-__all__ = ["Dense", "activated", "loss_gradient", "sloped", "squared_norms"]
-
 Array: TypeAlias = NDArray[Any]
 
 

@@ -19,8 +19,6 @@ from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clipped
 from parley.client.dp_sgd.gradients import clip_slack
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of
 
-__all__ = ["check_apart", "ghost_layers", "ghost_pass", "layer_parts"]
-
 
 def ghost_layers(network: nn.Module) -> list[nn.Module] | None:
     """The layers that hold all trainable parameters, if ghost clipping knows every one of them."""

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from parley.client.dp_sgd.settings import MARGIN
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
-__all__ = ["clip_slack", "plain_sum", "trainable"]
-
 
 def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that θ is made of, by name: those that are not frozen."""

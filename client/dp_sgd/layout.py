@@ -16,8 +16,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_RECORDS", "PERIODS", "Layout", "check_records", "record_classes", "widths_for"]
-
 MOST_RECORDS: Final = 10**6
 """Of one sum: up to here what float64 rounds is proved to stay within the margin."""
 

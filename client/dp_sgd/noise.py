@@ -12,10 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.sampling.samplers import add_rounded_gaussian
+from parley.privacy.sampling.gaussian import add_rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["COUNT_SCALE", "add_noise", "grid_scale"]
 
 COUNT_SCALE = 2.0**12
 """Grid units per record of a count."""

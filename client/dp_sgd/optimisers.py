@@ -16,8 +16,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from parley.client.dp_sgd.settings import LocalTraining
 
-__all__ = ["InPlace", "Optimiser", "stepped"]
-
 
 class InPlace:
     """The same of many parties' parameters `[B, d]`, in numpy and without new memory.

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Parties", "PartyData"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartyData:

@@ -32,8 +32,6 @@ from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 
-__all__ = ["small", "together", "train_plainly"]
-
 Array: TypeAlias = NDArray[Any]
 
 _LARGEST_NETWORK = 1 << 18

@@ -12,8 +12,6 @@ from parley.privacy.accounting.clipped_count import (
     gradient_multiplier,
 )
 
-__all__ = ["LARGEST_CLIP", "MARGIN", "LocalTraining"]
-
 MARGIN: Final = 2.0**-10
 """Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding."""
 

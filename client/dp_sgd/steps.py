@@ -29,8 +29,6 @@ from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["padded_width", "party_sum", "union_sums", "union_total"]
-
 _QUICK_A_PARTY = 1 << 14
 """Values of written-out gradients, for a party, up to which a product for it takes longer."""
 

@@ -45,16 +45,6 @@ from parley.privacy.sampling.stream import NoiseStream
 
 Array: TypeAlias = NDArray[Any]
 
-__all__ = [
-    "Among",
-    "Trained",
-    "largest_noise",
-    "party_chunks",
-    "poisson_batch",
-    "train_parties",
-    "train_party",
-]
-
 _PARTIES_TOGETHER = 50_000
 """Parameters up to which parties are trained together: beyond, one party fills the cores."""
 

@@ -38,8 +38,6 @@ from parley.client.dp_sgd.ghost import ghost_layers
 from parley.client.dp_sgd.gradients import plain_sum, trainable
 from parley.client.models.networks import Network
 
-__all__ = ["WayError", "check_way", "choose_way"]
-
 _BATCHES: Final = (1, 2, 3, 5)
 _TOLERANCES: Final = {torch.float64: 1e-6, torch.float32: 2e-2}
 """Of the sum of clipped norms; in float32 a record near a kink may be on its other side."""

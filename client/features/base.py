@@ -27,8 +27,6 @@ from parley.client.data.chunks import for_each_chunk
 from parley.client.data.schema import Schema
 from parley.client.models.bounded import drop_broken_rows
 
-__all__ = ["MOST_FEATURES", "FeatureError", "FeatureMap", "Features"]
-
 MOST_FEATURES: Final = 1 << 17
 """Widest output of a map."""
 

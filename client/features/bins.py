@@ -19,8 +19,6 @@ from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericCo
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError, FeatureMap, Features
 
-__all__ = ["Bins"]
-
 _MOST_BINS = 1000
 
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-__all__ = ["cached", "feature_key"]
-
 _KEPT: Final = 4
 """Files in a folder; the longest unused goes first."""
 

@@ -16,8 +16,6 @@ from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.bins import Bins
 
-__all__ = ["Codes"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Codes(FeatureMap):

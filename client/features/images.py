@@ -18,8 +18,6 @@ from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.scattering import Scattering
 
-__all__ = ["ScatteringFeatures"]
-
 _VARIANCE = 1e-5
 """Added to a group's variance, as torch.nn.GroupNorm does."""
 

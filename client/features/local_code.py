@@ -11,8 +11,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["local_code"]
-
 _INSTALLED = ("site-packages", "dist-packages")
 
 

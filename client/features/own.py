@@ -30,8 +30,6 @@ from parley.client.features.local_code import local_code
 from parley.client.models.layers import NetworkError, check_layers, check_still
 from parley.client.models.networks import own_function
 
-__all__ = ["OwnFeatures"]
-
 _BATCH: Final = 16
 _CLOSE = 1e-4
 """Relative difference between a record alone and among others that rounding alone may make."""

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureMap, Features
 from parley.client.features.cache import cached, feature_key
-from parley.client.models.linear import prepare_rows
-
-__all__ = ["mapped", "prepared_rows"]
+from parley.client.models.rows import prepare_rows
 
 _PIECE = 4096
 """Rows prepared at a time, so that they stay in cache."""

@@ -19,8 +19,6 @@ from parley.client.data.schema import Schema
 from parley.client.features.base import MOST_FEATURES, FeatureError, FeatureMap, Features
 from parley.privacy.special import ndtri
 
-__all__ = ["RandomFourier", "normal_draws"]
-
 _MOST_ENTRIES = 1 << 24
 """Of W: a server that names the settings takes at most 128 MiB twice over."""
 

@@ -25,8 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scattering"]
-
 Real = NDArray[np.float32]
 
 BATCH = 16

@@ -27,8 +27,6 @@ from parley.client.features.codes import Codes
 from parley.client.features.images import ScatteringFeatures
 from parley.client.features.random_fourier import RandomFourier
 
-__all__ = ["FEATURES", "build_map"]
-
 FEATURES: dict[str, type[FeatureMap]] = {
     "scattering": ScatteringFeatures,
     "random-fourier": RandomFourier,

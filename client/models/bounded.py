@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from parley.client.data.chunks import row_ranges
 
-__all__ = ["clamp", "clip_rows", "drop_broken_rows"]
-
 
 def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
     """Every entry into ±limit in place; NaN becomes 0."""

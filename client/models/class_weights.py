@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from parley.client.models.loss import Array, Loss
 
-__all__ = ["LARGEST_WEIGHT", "ClassWeighted", "check_weights", "weighted"]
-
 LARGEST_WEIGHT = 1e6
 """Weights lie between this and its inverse."""
 

@@ -12,8 +12,6 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Loss
 from parley.client.models.losses import LOSSES
 
-__all__ = ["LARGEST_MODEL", "described", "linear_model_from"]
-
 LARGEST_MODEL: Final = 10**8
 """Most features or units of a layer that a task may ask for."""
 

@@ -9,8 +9,6 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-__all__ = ["BUILT_IN", "NetworkError", "Scale", "check_layers", "check_still"]
-
 
 class NetworkError(ValueError):
     """A model that cannot be loaded, or whose records cannot be kept apart."""

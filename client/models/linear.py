@@ -28,22 +28,8 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
 from parley.client.models.bounded import drop_broken_rows
 from parley.client.models.loss import Array, Loss
-from parley.client.models.losses import LOSSES, HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.own_margins import TILE, own_margins
 from parley.client.models.quick_pass import quick_pass
-from parley.client.models.rows import prepare_rows
-
-__all__ = [
-    "LOSSES",
-    "SUMMED",
-    "HuberSVM",
-    "LinearModel",
-    "Logistic",
-    "Loss",
-    "Softmax",
-    "SquaredLoss",
-    "prepare_rows",
-]
 
 SUMMED = 1024
 """Records that `LinearModel.gradient_sums` adds up at a time."""

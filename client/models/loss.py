@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from parley.client.contract.decoding import facts_from
 
-__all__ = ["Array", "Loss"]
-
 Array = NDArray[np.floating[Any]]
 
 

@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from parley.client.models.loss import Array, Loss
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 
-__all__ = ["LOSSES", "HuberSVM", "Logistic", "Softmax", "SquaredLoss", "softmax"]
-
 LEAST_LABEL = 2.0**-20
 """Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
 

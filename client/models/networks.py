@@ -37,8 +37,6 @@ from parley.client.models.own_code import OwnCodeError, function_named
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of, own_losses
 from parley.client.models.start_pages import let_go_of_start_pages
 
-__all__ = ["Network", "own_function"]
-
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 _begin = functools.cache(let_go_of_start_pages)  # once: torch has started

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OwnCodeError", "code_named", "function_named"]
-
 
 class OwnCodeError(ValueError):
     """Your own code that is not there, or is no function."""

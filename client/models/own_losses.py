@@ -37,8 +37,6 @@ from numpy.typing import NDArray
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.models.loss import Array, Loss
 
-__all__ = ["NODES", "REACH", "OwnLoss", "OwnResidualLoss", "tabled"]
-
 NODES: Final = 513
 REACH: Final = 16.0
 _STEP: Final = 2 * REACH / (NODES - 1)

@@ -19,8 +19,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TILE", "own_margins"]
-
 Real = NDArray[np.float64]
 
 TILE: Final = 64

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from parley.client.models.loss import Array, Loss
 
-__all__ = ["quick_pass"]
-
 
 def quick_pass(
     loss: Loss, theta: Array, rows: Array, labels: NDArray[Any], out: Array

@@ -26,8 +26,6 @@ from torch import Tensor, nn
 
 from parley.client.models.class_weights import check_weights
 
-__all__ = ["CROSS_ENTROPY", "MOST_DRAWS", "RecordLosses", "cross_entropy", "draws_of", "own_losses"]
-
 MOST_DRAWS = 1 << 20
 """Numbers of one record."""
 

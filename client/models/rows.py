@@ -6,8 +6,6 @@ import numpy as np
 
 from parley.client.models.loss import Array
 
-__all__ = ["prepare_rows"]
-
 
 def prepare_rows(features: Array, intercept: bool) -> Array:
     """Scale every record by itself so that its L2 norm is at most 1; no other record is read.

@@ -15,8 +15,6 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["let_go_of_start_pages"]
-
 _SMAPS = Path("/proc/self/smaps")
 _DONTNEED = 4
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.state import State
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
 from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
 from parley.client.party.query_policy import check_queries
 from parley.client.party.session import components_from, state_from
 from parley.client.party.verification import check_computation
-
-__all__ = ["Accepted", "accept"]
 
 
 @dataclass(frozen=True, kw_only=True)

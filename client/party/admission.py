@@ -14,8 +14,6 @@ from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.beacon import MOST_SETUPS, next_nonce, roster_digest
 
-__all__ = ["check_budget", "make_room", "nonce"]
-
 
 def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:
     """Whether the owner's limits and what is left of the budget hold the whole run.

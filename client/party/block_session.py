@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State, SummedAtOnce
+from parley.client.algorithms.base import FederatedAlgorithm, SummedAtOnce
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-
-__all__ = ["Answer", "PartyPolicy", "PartySession"]
 
 _MOST = 2**40
 """Releases: more than any run makes."""

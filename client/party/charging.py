@@ -21,16 +21,9 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    EntryState,
-    Ledger,
-    LedgerConflict,
-    RecordedEntry,
-)
-
-__all__ = ["Charge", "Receipt", "check_job", "check_room", "register", "reserve", "settle"]
-__all__ += ["spent_before"]
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState, RecordedEntry
 
 _MINT: Final = object()
 
@@ -134,12 +127,10 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
         entries = plan.entries(name, party=party)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
     ahead = range(plan.round_number, plan.round_number + rounds)
-    claims = {
-        entry.key: ((entry.event, sum((entry.key, index) not in charged for index in ahead)),)
-        for entry in entries
-    }
+    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
+    paid = Counter(key for key, index in charged if index in ahead)
+    claims = {entry.key: ((entry.event, rounds - paid[entry.key]),) for entry in entries}
     try:
         ledger.check_room(plan.run_id, claims)
     except BudgetExceeded as error:

@@ -39,8 +39,6 @@ from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import MECHANISMS
 
-__all__ = ["Consent"]
-
 if TYPE_CHECKING:
     LawName = str
     PointName = str

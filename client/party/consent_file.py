@@ -23,8 +23,6 @@ from parley.client.data.schema import toml_value
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet, Part
 
-__all__ = ["ConsentError", "load_consent", "parse_consent", "render_consent"]
-
 
 class ConsentError(ValueError):
     """A `party.toml` that cannot be used: the key, what was expected, what came."""

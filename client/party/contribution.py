@@ -33,8 +33,6 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import Ring
 
-__all__ = ["Contribution", "contribution"]
-
 _NOTE = 200
 """Bytes of what went wrong, or of nothing."""
 

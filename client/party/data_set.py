@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from parley.client.algorithms.gradient_perturbation import MOST_RECORDS
 from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.ledger import DatasetBudget
-
-__all__ = ["DataSet", "Name", "Part", "Positive"]
+from parley.privacy.ledger.budget import DatasetBudget
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -21,12 +21,14 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
+from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows
 from parley.client.data.memory import room_for
 from parley.client.data.persons import Persons
 from parley.client.data.readers import read_arrays
-from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
+from parley.client.data.records import as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.table import DataError
 from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
@@ -34,8 +36,6 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
-
-__all__ = ["RAW_COLUMNS", "Facts", "Holding", "file_fingerprint", "load_holding"]
 
 RAW_COLUMNS = "columns"
 """The reading of no label: raw columns, for queries."""
@@ -180,7 +180,7 @@ def load_holding(
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
-        secret: of the party, by which it chooses among a person's records.
+        secret: of the party, by which it chooses among a person's records and names files.
 
     Raises:
         Declined: data-unreadable; model, where the label has no such reading or the map takes no
@@ -213,7 +213,15 @@ def load_holding(
     if features is not None:
         cells = records.features
         raw = _features_of(
-            cells, features, schema, path, fingerprint, folder=folder, slowest=slowest_ms, most=most
+            cells,
+            features,
+            schema,
+            path,
+            folder=folder,
+            slowest=slowest_ms,
+            most=most,
+            # Files of features are named by it: no name of a file is a digest of records alone.
+            fingerprint=hashlib.blake2b(fingerprint.encode(), key=secret).hexdigest(),
         )
     return Holding(
         rows=prepared_rows(raw, intercept=intercept),
@@ -265,11 +273,11 @@ def _features_of(
     features: FeatureMap,
     schema: Schema,
     path: Path,
-    fingerprint: str,
     *,
     folder: Path,
     slowest: float,
     most: int,
+    fingerprint: str,
 ) -> NDArray[np.float32]:
     """`[N, q]` of `[N, p]` cells, N ≤ `most` as is publicly known; raises as `load_holding`."""
     room = room_for(schema.file.max_gib)

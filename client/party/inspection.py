@@ -10,8 +10,6 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
 
-__all__ = ["public_facts"]
-
 
 def public_facts(
     asked: Mapping[str, Any],

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from parley.privacy.ledger.ledger import Ledger
 
-__all__ = ["KeptLedger"]
-
 
 class KeptLedger:
     """The ledger at a path. Not for two threads at once: a service handles one request at a time.

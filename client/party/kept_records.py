@@ -15,8 +15,6 @@ from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.policy import map_of
 
-__all__ = ["KeptRecords"]
-
 
 class KeptRecords:
     """The data set that was asked for last, and how it was read."""

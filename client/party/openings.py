@@ -38,8 +38,6 @@ import numpy as np
 from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, digest
 
-__all__ = ["OpenedOtherwise", "Openings", "listed_parties"]
-
 _RECORD = 2 * KEY_BYTES
 
 

@@ -33,8 +33,6 @@ from parley.client.contract.roster import with_names
 from parley.client.party.charging import Receipt
 from parley.client.party.storage import Keeper
 
-__all__ = ["Outlet", "Public", "Released"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Public:

@@ -27,8 +27,6 @@ from parley.client.party.data_set import DataSet
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
-__all__ = ["accepted_kind", "check_components", "check_plan", "check_run", "map_of", "task_of"]
-
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
     """The policy that the protocol's state machine is to hold, if the run's parameters satisfy it.

@@ -12,8 +12,6 @@ from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
 
-__all__ = ["check_queries"]
-
 
 def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgorithm) -> None:
     """Holds a batch of queries against the policy; anything else passes.

@@ -20,8 +20,6 @@ from parley.client.contract.protocol import (
     decode_frame,
 )
 
-__all__ = ["LARGEST_REQUEST", "request_from"]
-
 LARGEST_REQUEST = 1 << 30
 """Bytes of a request: a larger one is refused unread."""
 

@@ -46,15 +46,13 @@ from parley.client.party.policy import check_run
 from parley.client.party.requests import request_from
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
-from parley.privacy.ledger.ledger import LedgerError
+from parley.privacy.ledger.errors import LedgerError
 from parley.secure_agg.beacon import commitment
 from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, signing_public
-
-__all__ = ["PartyService"]
 
 
 class PartyService:

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
+from parley.client.contract.state import State
 from parley.secure_agg.codec import decode
 from parley.secure_agg.messages import Roster, RoundStart
 from parley.secure_agg.state import MaskingState
-
-__all__ = ["Joined", "components_from", "state_from"]
 
 _HEADER = 1 << 16
 

@@ -42,8 +42,6 @@ from parley.client.contract.protocol import (
 )
 from parley.client.party.openings import Openings
 
-__all__ = ["Keeper", "PartyFolderError", "end_sessions"]
-
 _POLL_S = 0.02
 _IDLE_S = 7 * 24 * 3600.0
 """How long a session outlives its last message: a run whose server never came back has ended."""

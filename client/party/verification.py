@@ -39,8 +39,6 @@ from parley.client.party.dataset import Facts
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.secure_agg.encoding import RingTooSmall
 
-__all__ = ["check_computation"]
-
 _EXACT = 1 - 1e-12
 
 

@@ -27,8 +27,6 @@ from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import where_from
 
-__all__ = ["QUERIES", "query_from"]
-
 QUERIES: dict[str, type[Query]] = {
     each.kind: each
     for each in (

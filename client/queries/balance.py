@@ -40,8 +40,6 @@ from parley.client.queries.base import (
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
 
-__all__ = ["FINEST", "Balance"]
-
 FINEST = 10**6
 """d at most: six digits of q."""
 

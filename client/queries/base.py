@@ -25,27 +25,6 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import Range, TableBlock, Texts, field_of
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = [
-    "LARGEST_WEIGHT",
-    "ColumnQuery",
-    "Facts",
-    "Filter",
-    "Groups",
-    "Integers",
-    "Noise",
-    "Norms",
-    "Query",
-    "QueryError",
-    "Shown",
-    "State",
-    "Table",
-    "groups_of",
-    "key_of",
-    "numeric",
-    "selected",
-    "texts_of",
-]
-
 Integers = NDArray[np.int64]
 State = Mapping[str, NDArray[np.float64]]
 Table = dict[str, Sequence[Any] | NDArray[Any]]

@@ -22,8 +22,6 @@ from parley.client.queries.base import LARGEST_WEIGHT, Integers, Norms, Query, Q
 from parley.client.queries.histogram import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["MOST_QUERIES", "Batch", "batch_from", "check_cells"]
-
 MOST_QUERIES = 64
 _LARGEST_PRIVATE = 2**31
 """Of an entry, where nothing says how many records a party has: fewer than 2³² add up to less

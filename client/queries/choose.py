@@ -33,8 +33,6 @@ from parley.client.queries.base import (
 from parley.client.queries.count import cell_norms
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["Choose"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(ColumnQuery):

@@ -34,8 +34,6 @@ from parley.client.queries.choosing import Choosable
 from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["ChooseBest"]
-
 _MOST = 1024
 
 

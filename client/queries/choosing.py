@@ -12,8 +12,6 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Integers, Shown, Table
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["Choosable"]
-
 
 class Choosable(Shown):
     """Of a query: its candidates' scores, and what the winner says."""

@@ -30,8 +30,6 @@ from parley.client.queries.base import (
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.sampling import counted_deviation
 
-__all__ = ["Count", "cell_norms", "cell_table"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Query):

@@ -37,8 +37,6 @@ from parley.client.queries.batch import Batch
 from parley.client.queries.histogram import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
-__all__ = ["MOST_RECORDS", "Clip", "Counting", "counting_from"]
-
 Clip = Literal["", "l1", "l2"]
 
 MOST_RECORDS = 2**31

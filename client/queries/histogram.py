@@ -34,8 +34,6 @@ from parley.client.queries.base import (
 from parley.client.queries.count import cell_norms, cell_table
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["MOST_CELLS", "Histogram"]
-
 MOST_CELLS = 10**7
 """Of any query: a vector of them has 80 MB."""
 

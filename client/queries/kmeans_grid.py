@@ -36,8 +36,6 @@ from parley.client.queries.points import centre_table, check_points, nearest, po
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.simplex import simplex
 
-__all__ = ["KMeansGrid", "weighted_kmeans"]
-
 _MOST_COLUMNS = 3
 _STARTS = 10
 _STEPS = 100

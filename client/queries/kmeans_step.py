@@ -40,8 +40,6 @@ from parley.client.queries.points import check_points, clusters_of, points_of
 from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["MOST_COORDINATES", "KMeansStep"]
-
 MOST_COORDINATES = 64
 """Of all centres together."""
 

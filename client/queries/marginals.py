@@ -38,8 +38,6 @@ from parley.privacy.estimation.marginals import agree
 from parley.privacy.estimation.sampling import counted_deviation
 from parley.privacy.estimation.simplex import simplex
 
-__all__ = ["MOST_TABLES", "Marginals"]
-
 MOST_TABLES = 4096
 """Of one query; 90 columns in pairs."""
 

@@ -25,8 +25,6 @@ from parley.client.queries.base import Facts, Integers, Noise, Norms, Table, gro
 from parley.client.queries.moments import UNIT_BALANCE, Moments, Numbers, public_size
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["Mean"]
-
 _GAUSSIAN_BALANCE = round(UNIT_BALANCE / math.sqrt(3))
 
 

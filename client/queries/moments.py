@@ -35,8 +35,6 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import ratio_interval
 from parley.privacy.estimation.sampling import mean_deviation
 
-__all__ = ["UNIT_BALANCE", "Moments", "Numbers", "public_size"]
-
 UNIT_BALANCE = 4096
 """Of `balance`: w = 1."""
 

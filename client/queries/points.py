@@ -11,8 +11,6 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import QueryError, Table, key_of, numeric
 
-__all__ = ["MOST_CLUSTERS", "centre_table", "check_points", "clusters_of", "nearest", "points_of"]
-
 MOST_CLUSTERS = 64
 
 _PIECE = 8192

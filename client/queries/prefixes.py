@@ -40,8 +40,6 @@ from parley.client.queries.base import (
 from parley.client.queries.count import cell_norms, cell_table
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["LARGEST", "MOST_PREFIXES", "Prefixes", "codes_of", "text_of"]
-
 LARGEST = 2**53
 """Values are below it: whole numbers are exact doubles."""
 MOST_PREFIXES = 64

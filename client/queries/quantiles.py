@@ -43,8 +43,6 @@ from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.sampling import rank_deviation
 from parley.privacy.estimation.trees import Tree, monotone
 
-__all__ = ["MOST_VALUES", "Quantiles", "grid_codes", "grid_values"]
-
 MOST_VALUES = 1 << 20
 """K of a grid."""
 _FLAT = 128

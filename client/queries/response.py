@@ -37,8 +37,6 @@ from parley.privacy.estimation.intervals import normal_quantile
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse, Reports
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Response"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Response(ColumnQuery, Shown):

@@ -39,8 +39,6 @@ from parley.client.queries.base import (
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.sampling import summed_deviation
 
-__all__ = ["Total", "summed"]
-
 _DIGITS = 2**20
 """Of entries up to 2⁴⁰: either half of so many as memory holds adds up to less than 2⁵³."""
 

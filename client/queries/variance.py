@@ -28,8 +28,6 @@ from parley.client.queries.base import Facts, Integers, Noise, Norms, Table, gro
 from parley.client.queries.moments import UNIT_BALANCE, Moments, Numbers, public_size
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["Variance", "replaced_norms"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Variance(Moments):

@@ -31,8 +31,6 @@ from parley.client.models.loss import Array
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
 from parley.client.solvers.ridge_ball import constrained_ridge
 
-__all__ = ["LocalOptima", "Optimum", "local_optima", "optimum", "party_weights"]
-
 _MOST_STEPS = 3000
 _CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
 _LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win

@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Array
 
-__all__ = ["ConjugateGradients", "Dual", "Primal", "System", "minimise"]
-
 _SLACK = 0.1  # φ′ at the step taken, as a share of φ′(0)
 _ROWS = 4096  # rows of a Hessian added up at once
 _STALLED = 400  # steps without a smaller gradient after which a problem is given up

@@ -12,8 +12,6 @@ import numpy as np
 
 from parley.client.models.loss import Array
 
-__all__ = ["constrained_ridge"]
-
 _MOST_STEPS = 100
 
 

@@ -20,8 +20,6 @@ from parley.client.where.expressions import (
     limited,
 )
 
-__all__ = ["where_from"]
-
 
 def where_from(value: object) -> Expression:
     """The condition in plain JSON values, whose keys and types are exactly those of `to_json`.

@@ -18,27 +18,6 @@ from parley.client.data.columns import canonical_text
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import MISSING, Range, TableBlock, Texts, field_of
 
-__all__ = [
-    "DEEPEST",
-    "MOST_NODES",
-    "SIGNS",
-    "WORDS",
-    "Among",
-    "Comparison",
-    "Constant",
-    "Expression",
-    "Joined",
-    "Missing",
-    "Not",
-    "WhereError",
-    "among",
-    "constant_of",
-    "joined",
-    "limited",
-    "shown_constant",
-    "shown_name",
-]
-
 Constant: TypeAlias = str | int | float | bool
 Mask: TypeAlias = NDArray[np.bool_]
 

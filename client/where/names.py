@@ -17,8 +17,6 @@ from parley.client.where.expressions import (
     shown_name,
 )
 
-__all__ = ["ColumnName", "col"]
-
 
 class ColumnName:
     """A column: `col.age`, `col["length of stay"]`; compared with a constant it is a condition."""

@@ -22,8 +22,6 @@ from parley.client.where.expressions import (
     shown_name,
 )
 
-__all__ = ["parse_where"]
-
 _LONGEST: Final = 4096
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _SIGNS: Final = ("<", "<=", ">", ">=", "==", "!=", "=", "<>")

@@ -19,20 +19,6 @@ from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import Curve, curve_of, spent_power
 from parley.privacy.ledger.budget import DatasetBudget
 
-__all__ = [
-    "AGAINST",
-    "BEYOND",
-    "GROUP",
-    "Answer",
-    "Asked",
-    "Charge",
-    "several",
-    "shown_cell",
-    "shown_number",
-    "title",
-    "usual_width",
-]
-
 AGAINST = {
     Adversary.READERS: "whoever sees the answers",
     Adversary.COLLUDERS: "the server and those who collude with it",

@@ -16,8 +16,6 @@ from parley.report.parts import NOTHING, Figure, Key, Table
 from parley.report.plots import Curve as Line
 from parley.report.plots import Palette, curves
 
-__all__ = ["answer_figure", "budget_figure", "numbers_table"]
-
 _MOST_ROWS = 24
 _MOST_STEPS = 400
 _MOST_CELLS = 200

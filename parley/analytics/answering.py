@@ -16,8 +16,6 @@ from parley.server.planning.queries import INSTEAD
 from parley.server.planning.query_terms import Terms
 from parley.server.queries.session import Released
 
-__all__ = ["answers_of"]
-
 
 def answers_of(
     released: Released,

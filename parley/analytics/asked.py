@@ -23,8 +23,6 @@ from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
 
-__all__ = ["Submission", "submission_from"]
-
 _KEYS = {"version", "schema", "session", "plan", "batches"}
 _OF_QUERY = {"name", "query", "epsilon", "share", "law", "by_party"}
 _SIMULATED = {"seed", "faults", "masked", "parties", "deployment", "id"}

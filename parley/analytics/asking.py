@@ -21,8 +21,6 @@ from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import Expression, parse_where
 
-__all__ = ["Asking", "by_party", "condition_of"]
-
 
 class Asking(ABC):
     """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch.

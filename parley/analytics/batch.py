@@ -14,8 +14,6 @@ from parley.privacy.accounting.rounding import as_written
 from parley.server.planning.queries import PlannedBatch
 from parley.server.planning.query_terms import Terms
 
-__all__ = ["Batch", "Part", "plan_text"]
-
 
 class _Whole(Protocol):
     """What a batch needs of its session."""

@@ -17,9 +17,6 @@ from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, exact
 
-__all__ = ["NOISES", "lloyd", "start_of"]
-
-
 NOISES: Mapping[str, Callable[[int], float]] = {
     "balanced": lambda columns: 1.0,
     "as-printed": lambda columns: 1 / columns,

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from parley.analytics.query_file import QueryFile
     from parley.analytics.session import Session
 
-__all__ = ["add_query_commands"]
-
-
 Asked = Annotated[
     str | None,
     typer.Argument(

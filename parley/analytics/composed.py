@@ -17,11 +17,9 @@ from parley.client.contract.canonical import canonical
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, texts_of
 from parley.client.where import Expression
-from parley.privacy.ledger.ledger import DatasetBudget
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.query_terms import Terms
 from parley.server.queries.session import QuerySession
-
-__all__ = ["Composed"]
 
 
 class Composed(Asking):

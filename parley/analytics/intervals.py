@@ -12,8 +12,6 @@ import numpy as np
 from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
 from parley.privacy.estimation.reach import Reach
 
-__all__ = ["CUT", "ByParty", "Intervals", "Made"]
-
 PARTY_COLUMN = "party"
 """Of an answer by party: whose row it is."""
 CUT = (

@@ -23,8 +23,6 @@ from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.where import Expression
 
-__all__ = ["Log", "synthetic_log"]
-
 _MOST_ROWS = 10**7
 
 

@@ -20,15 +20,14 @@ from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.client.queries.base import QueryError
-from parley.privacy.ledger.ledger import DatasetBudget, Ledger
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.planning.query_terms import Terms
 from parley.server.queries.folder import SessionFolder
 from parley.server.queries.session import QuerySession
 from parley.server.rounds.transport import Transport
 from parley.simulations.engine.query_dealing import table_shards
-
-__all__ = ["open_session", "persons_of", "read_parties"]
 
 _SIMULATED = b"a simulation's"
 """Key by which a person's records are chosen, where nobody places any."""

@@ -22,8 +22,6 @@ from parley.report.parts import Card, Table, write_page
 from parley.server.records.numerals import number
 from parley.server.records.run_folder import RunFolderError
 
-__all__ = ["write_session_page"]
-
 _BEYOND = {
     Unit.RECORD: "A person with several records has the protection of a group.",
     Unit.PERSON: "A person's records are hidden together in one party; who is known to several "

@@ -34,8 +34,6 @@ from parley.simulations.engine.query_sums import QueryAdding, queries_summed
 if TYPE_CHECKING:
     from parley.analytics.settings import Settings
 
-__all__ = ["Asked", "real_parties", "simulated_parties"]
-
 _COME_S = 120.0
 """So long a session waits for parties before it goes on with enough of them."""
 

@@ -34,9 +34,7 @@ from parley.client.queries.counting import Counting
 from parley.client.where import Expression, col
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact, round_up
-from parley.privacy.ledger.ledger import DatasetBudget
-
-__all__ = ["Cell", "budgets_of", "price"]
+from parley.privacy.ledger.budget import DatasetBudget
 
 
 def price(

@@ -23,8 +23,6 @@ from parley.client.queries.prefixes import MOST_PREFIXES, Prefixes, text_of
 from parley.client.where import Expression
 from parley.privacy.accounting.rounding import as_written, exact
 
-__all__ = ["Tree", "prefix_tree"]
-
 _CELLS = 1024
 """Below a prefix, where nobody says how many rounds there are."""
 

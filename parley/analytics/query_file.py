@@ -33,8 +33,6 @@ from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import parse_where
 
-__all__ = ["AskedQuery", "QueryFile", "example_file", "load_queries", "load_session"]
-
 _PRICE = {"name": str, "epsilon": float, "batch": str, "share": float, "law": str}
 _DERIVED = {"balance", "counted", "local"}
 """Fields that a law decides."""

@@ -37,8 +37,6 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, exact, shown_down
 from parley.privacy.estimation.reach import Reach
 
-__all__ = ["MOST_COUNTS", "Found", "find_quantile"]
-
 MOST_COUNTS = 30
 _FREEDOM = 11.0
 """By which the variance of a bridge, u(1 − u), is divided: ±15 % of the records halfway."""

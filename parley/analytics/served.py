@@ -16,8 +16,6 @@ from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION
 from parley.server.records.plain_json import json_text
 from parley.server.rounds.transport import Transport
 
-__all__ = ["ServedQueries"]
-
 
 class ServedQueries:
     """What `parley.deploy.stream.questions.Questions` asks for."""

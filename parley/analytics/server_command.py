@@ -19,8 +19,6 @@ from parley.client.data.schema import load_schema
 from parley.client.queries.base import QueryError
 from parley.server.records.plain_json import json_text
 
-__all__ = ["ask_server"]
-
 
 def ask_server(
     to: Path,

@@ -33,8 +33,6 @@ from parley.server.planning.query_terms import Terms
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Session"]
-
 
 class Session(Composed):
     """Queries to several parties.

@@ -13,8 +13,6 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.server.jobs.naming import FilePath, Text
 
-__all__ = ["Settings", "counting_of", "settings_from"]
-
 if TYPE_CHECKING:
     PointName = str
 else:  # a noise on the sum, whole or in parts

@@ -28,8 +28,6 @@ from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import Expression, col
 
-__all__ = ["Statement", "frame_of_answers", "parse_sql"]
-
 _LONGEST = 4096
 _OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column"
 

@@ -15,8 +15,6 @@ from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.questions import ANSWERS, PAGE
 
-__all__ = ["submit_queries"]
-
 _POLL_S = 0.1
 
 

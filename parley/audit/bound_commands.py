@@ -13,8 +13,6 @@ from parley.server.records.plain_json import json_text
 if TYPE_CHECKING:
     from parley.privacy.audit.counts import LowerBound
 
-__all__ = ["bound_app"]
-
 bound_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,

@@ -23,8 +23,6 @@ from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.matrix import matrix, trials_of, trials_of_queries
 from parley.simulations.audit.measure import views, views_of
 
-__all__ = ["Claims", "claims_of_everything", "claims_of_job", "claims_of_queries", "is_of_queries"]
-
 Claims = Iterator[tuple[Audited, int]]
 """Each claim, and in how many worlds it is audited by itself."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from parley.simulations.audit.measure import Effort
     from parley.simulations.audit.results import AuditReport
 
-__all__ = ["audit_app"]
-
 REFUTED = 4
 """Exit status where a claim was refuted, and confirmed to be."""
 

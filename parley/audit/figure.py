@@ -13,8 +13,6 @@ import vl_convert
 
 from parley.simulations.audit.results import AuditReport
 
-__all__ = ["figure_svg"]
-
 alt: Any = altair
 
 _CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"

@@ -18,8 +18,6 @@ from parley.report.parts import write_page
 from parley.server.records.plain_json import json_text
 from parley.simulations.audit.results import AuditReport, combined
 
-__all__ = ["write_audit"]
-
 
 def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     """Write both files into a folder, which is made, and return the page's path.

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.simulations.audit.results import AuditReport, AuditResult
 
-__all__ = ["bound_text", "claim_text", "lines_of", "verdict_text"]
-
 _ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 
 

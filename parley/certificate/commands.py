@@ -11,8 +11,6 @@ from typer.core import TyperGroup
 
 from parley.client.contract.printable import one_line
 
-__all__ = ["certificate_app"]
-
 NamedLedger = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where the run's ledger is, if its job names a URL."),

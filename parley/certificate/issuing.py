@@ -19,14 +19,14 @@ from parley.client.contract.file_reading import LARGEST_MODEL, opened
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.ledger.ledger import EntryState, Head, Ledger
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder, ledger_of
 from parley.server.records.summary import LedgerHead, RunSummary
 from parley.version import __version__
-
-__all__ = ["composed", "digest_of", "issued", "signing_key"]
 
 
 def signing_key(path: Path) -> bytes:

@@ -21,15 +21,6 @@ from parley.server.records.guarantee_summary import AdversaryAccount
 from parley.server.records.plain_json import json_text
 from parley.server.records.summary import LedgerHead
 
-__all__ = [
-    "Certificate",
-    "CertificateError",
-    "CertifiedGuarantee",
-    "Statement",
-    "parse_certificate",
-    "signed",
-]
-
 _TAG = b"parley-certificate-1\x00"
 _LARGEST = 1 << 22
 

@@ -21,11 +21,10 @@ from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.ledger import Head, Ledger
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.records import words
 from parley.server.records.run_folder import RunFolder, ledger_of
-
-__all__ = ["Verdict", "verified"]
 
 _EQUAL = 1e-9
 """Relative: by which accountants of two machines may differ."""

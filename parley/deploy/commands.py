@@ -16,8 +16,6 @@ from parley.server.records.plain_json import json_text
 if TYPE_CHECKING:
     from parley.deploy.stream.questions import Questions
 
-__all__ = ["add_deploy_commands"]
-
 deploy_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,

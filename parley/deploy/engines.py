@@ -17,13 +17,12 @@ from parley.deploy.places import Place
 from parley.deploy.processes import Supervisor
 from parley.deploy.stream.engine import run_stream
 from parley.errors import exit_status
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
-
-__all__ = ["CARRIERS", "ENGINES", "run_flower", "run_processes"]
 
 Launch = Callable[[Path, Supervisor], Callable[[Place, Job, Observer | None], RunSummary]]
 """A run's folder → what starts its processes and follows it to its end, once its data are there."""

@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["own_environment"]
-
 
 def own_environment() -> dict[str, str]:
     """This process's environment, for one that imports the same Parley."""

@@ -21,12 +21,11 @@ from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table import DataError
 from parley.prediction.loading import load_model
 from parley.prediction.model import Model
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.records.summary import PublicTest
 from parley.simulations.data.world import Predictions
 from parley.simulations.figures.judging import judged
-
-__all__ = ["TestSet", "evaluated", "load_test_set"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,6 @@ from typing import Self
 
 from parley.server.records.plain_json import json_text
 
-__all__ = ["Event", "Fact", "Say", "json_line", "teller"]
-
 Fact = str | int | float | None
 Say = Callable[[str], None]
 """Takes a line, which may be an `Event`."""

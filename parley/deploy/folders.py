@@ -29,19 +29,6 @@ from parley.deploy.pki import check_client_pair, check_server_certificate
 from parley.deploy.private_files import PkiError, check_private
 from parley.secure_agg.primitives import signing_public
 
-__all__ = [
-    "DEFAULT_PORT",
-    "DeployError",
-    "PartyHome",
-    "ServerHome",
-    "carried_by_flower",
-    "check_party",
-    "check_server",
-    "first_of",
-    "own_entry",
-    "private_keys",
-]
-
 DEFAULT_PORT = 9092
 
 

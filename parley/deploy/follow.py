@@ -27,8 +27,6 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
-__all__ = ["STALE", "Follower", "RunStopped", "farewell", "follow", "raise_remote"]
-
 STALE = ("started.json", "error.json", "summary.json", "parties.json")
 """What an earlier attempt left in a run folder, to be removed before the next."""
 

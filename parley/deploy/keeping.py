@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from parley.deploy.processes import Process, ProcessError, Supervisor
 
-__all__ = ["Keeping"]
-
 _FIRST_S, _LONGEST_S, _STEADY_S = 1.0, 60.0, 300.0
 
 

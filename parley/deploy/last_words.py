@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["last_words"]
-
 _WATCH = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
 
 

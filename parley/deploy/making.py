@@ -38,18 +38,6 @@ from parley.deploy.pki import (
 )
 from parley.deploy.private_files import PkiError
 
-__all__ = [
-    "Acceptance",
-    "accept",
-    "add_party",
-    "make_deployment",
-    "make_own_keys",
-    "propose_keys",
-    "remove_party",
-    "renew_certificates",
-    "rotate_party",
-]
-
 _LARGEST_ENTRY = 1 << 14
 _EXAMPLE = """
 # A data set that you serve, under the name that jobs ask for (data.source or privacy.dataset).

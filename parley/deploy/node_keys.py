@@ -10,15 +10,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from parley.deploy.private_files import PkiError, write_private
 
-__all__ = [
-    "check_node_key",
-    "make_node_key",
-    "node_key",
-    "node_line",
-    "signed_by_node",
-    "signs_as_node",
-]
-
 
 def make_node_key(path: Path, *, comment: str) -> str:
     """Makes a SuperNode's key, `path` and `path.pub`, and returns the public line."""

@@ -36,8 +36,6 @@ from parley.deploy.processes import (
     name_process,
 )
 
-__all__ = ["Nursery", "main"]
-
 _LARGEST = 1 << 16
 _ANSWER_S = 120.0
 

@@ -28,9 +28,8 @@ from parley.deploy.stream.caller import check_known
 from parley.errors import exit_status
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.ledger.ledger import Ledger, LedgerError
-
-__all__ = ["Item", "check_items"]
+from parley.privacy.ledger.errors import LedgerError
+from parley.privacy.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,19 +15,6 @@ from parley.deploy.pki import certify, client_request, common_subject
 from parley.deploy.private_files import PkiError
 from parley.secure_agg.primitives import digest
 
-__all__ = [
-    "OPERATOR",
-    "PARTY",
-    "NotAdmitted",
-    "admit_anyone",
-    "admit_operator",
-    "admit_party",
-    "certify_operator",
-    "certify_party",
-    "fingerprint",
-    "make_operator",
-]
-
 PARTY, OPERATOR = "party", "operator"
 _TAG = b"parley/identity-fingerprint"
 

@@ -28,19 +28,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parley.deploy.private_files import PkiError, check_private, write_private
 
-__all__ = [
-    "certificate_days",
-    "certify",
-    "check_client_pair",
-    "check_server_certificate",
-    "client_request",
-    "common_subject",
-    "make_authority",
-    "make_identity",
-    "make_server_certificate",
-    "names_in",
-]
-
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.
 _BACKDATED = timedelta(minutes=5)

@@ -23,8 +23,6 @@ from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.local_parties import prepare_parties
 from parley.simulations.figures.local_summary import local_summary
 
-__all__ = ["Place", "run_authority"]
-
 # Of a run that is over: identities, sessions, what the server knew the party by.
 _SECRETS = (
     "identity.key",

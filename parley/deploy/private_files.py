@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["PkiError", "check_private", "write_private"]
-
 
 class PkiError(Exception):
     """A key or certificate that cannot be used, and what to do about it."""

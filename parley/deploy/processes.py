@@ -21,18 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-__all__ = [
-    "Process",
-    "ProcessError",
-    "Supervisor",
-    "check_port",
-    "end_with_parent",
-    "free_ports",
-    "listens",
-    "name_process",
-    "wait_until",
-]
-
 _POLITE_S = 4.0
 _LINES_SHOWN = 6
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15

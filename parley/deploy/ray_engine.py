@@ -26,14 +26,13 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixe
 from parley.deploy.last_words import last_words
 from parley.deploy.processes import ProcessError
 from parley.deploy.shard_worker import ShardWorker, packed
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.simulations.data.keeping import keep_data
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.engine.dealing import Dealt, Shard, row_shards
 from parley.simulations.engine.summing import Adding
 from parley.version import __version__
-
-__all__ = ["RayWorkers", "ray_parties", "ray_workers"]
 
 _REACH_S = 5.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])

@@ -12,8 +12,6 @@ from pathlib import Path
 from parley.deploy.private_files import PkiError
 from parley.deploy.processes import ProcessError
 
-__all__ = ["check_reachable"]
-
 
 def check_reachable(
     address: str, ca: Path, *, timeout_s: float = 5.0, host: str | None = None

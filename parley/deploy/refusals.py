@@ -18,8 +18,6 @@ from parley.privacy.accounting.rounding import as_written
 from parley.server.jobs.job import Job
 from parley.server.rounds.inspection import served_name
 
-__all__ = ["MEANINGS", "asked", "board_from", "board_of", "counted", "refusals"]
-
 MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
     "data-unreadable": "its data file or schema cannot be read",

@@ -18,8 +18,6 @@ from typing import Any
 from parley.deploy.processes import ProcessError
 from parley.version import __version__
 
-__all__ = ["ShardWorker", "packed", "this_parley"]
-
 
 @cache
 def this_parley() -> str:

@@ -10,8 +10,6 @@ import typer
 from parley.client.contract.printable import one_line
 from parley.server.records.plain_json import json_text
 
-__all__ = ["add_prediction_commands"]
-
 ModelPath = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
 ]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 from parley.prediction.model import Model
 
-__all__ = ["Estimator"]
-
 
 class Estimator(Model):
     """A model with what scikit-learn asks of an estimator, beside `predict`.

@@ -15,8 +15,6 @@ from parley.client.data.table import DataError, Table
 from parley.prediction.model import Model
 from parley.server.model_file import ModelFileError
 
-__all__ = ["predict_file"]
-
 
 def predict_file(
     model: Model, source: Path, out: Path, *, keep: str | None = None

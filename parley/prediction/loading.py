@@ -22,8 +22,6 @@ from parley.prediction.estimator import Estimator
 from parley.prediction.model import Model
 from parley.server.model_file import ModelFileError, open_model
 
-__all__ = ["load_model"]
-
 
 def load_model(
     path: str | Path,

@@ -25,14 +25,12 @@ from parley.client.data.chunks import for_each_chunk
 from parley.client.data.columns import READINGS
 from parley.client.data.frames import columns_of, columns_of_array
 from parley.client.data.readers import MissingColumns, table_of
-from parley.client.data.records import DataError, column_faults, encoded
+from parley.client.data.records import column_faults, encoded
 from parley.client.data.schema import Schema
-from parley.client.data.table import Table
+from parley.client.data.table import DataError, Table
 from parley.client.features.base import FeatureMap
 from parley.client.features.preparation import prepared_rows
 from parley.server.model_file import ModelFileError
-
-__all__ = ["Model"]
 
 _PIECE = 4096
 """Rows that are read, scaled and scored at a time."""

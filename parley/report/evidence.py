@@ -27,7 +27,7 @@ from parley.prediction.loading import load_model
 from parley.prediction.model import Model
 from parley.report.parts import Table
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError
 from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
@@ -35,15 +35,6 @@ from parley.server.records.numerals import number
 from parley.server.records.points import account_of_server, point_words
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.party_status import PartyStatus
-
-__all__ = [
-    "coefficients",
-    "parties_named",
-    "public_ranges",
-    "reach_of_momentum",
-    "reach_of_steps",
-    "who_learns_what",
-]
 
 _MOST = 30
 """Columns and coefficients that are listed."""

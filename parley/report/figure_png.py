@@ -15,8 +15,6 @@ from parley.report.parts import Figure, Key
 from parley.report.plots import Palette
 from parley.server.records.reading import read_run
 
-__all__ = ["figure_pngs"]
-
 _WIDTH, _EDGE, _LINE = 424, 20, 18
 _LETTERS = 62
 """Letters of a line in a plot's width, at 13 px."""

@@ -19,8 +19,6 @@ from parley.server.records.reading import RunContent
 from parley.server.records.round_line import Account, RoundLine
 from parley.server.records.summary import RunSummary
 
-__all__ = ["figures"]
-
 T = TypeVar("T")
 
 _MOST_BARS = 60

@@ -9,8 +9,6 @@ from markupsafe import Markup
 
 from parley.report.plots import Palette, chart_of, drawn_svg, unchecked
 
-__all__ = ["interval_rows", "interval_steps"]
-
 
 @unchecked
 def interval_rows(

@@ -8,8 +8,6 @@ from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import number
 from parley.server.records.summary import RunSummary
 
-__all__ = ["judgement_tables"]
-
 _MOST_LABELS = 12
 """Labels up to which a confusion matrix can be read."""
 

@@ -40,8 +40,6 @@ from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import DpSgd, RunSummary
 from parley.server.records.words import Fact
 
-__all__ = ["write_report"]
-
 _SHOWN = 50
 
 

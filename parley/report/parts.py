@@ -21,19 +21,6 @@ from markupsafe import Markup, escape
 
 from parley.report.plots import Bars, Curve, Level, Palette
 
-__all__ = [
-    "Card",
-    "Figure",
-    "Key",
-    "Table",
-    "environment",
-    "keys_of",
-    "prose",
-    "text",
-    "write_page",
-]
-
-
 NOTHING = Markup("")
 """No plot: words and a table are enough."""
 

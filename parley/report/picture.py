@@ -10,8 +10,6 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-__all__ = ["grid", "grid_picture", "png"]
-
 
 def png(grey: NDArray[np.uint8]) -> bytes:
     """`[h, w]` as a PNG of 8-bit grey.

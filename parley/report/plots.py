@@ -19,21 +19,6 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
-__all__ = [
-    "Bars",
-    "Curve",
-    "Level",
-    "Palette",
-    "bars",
-    "chart_of",
-    "curves",
-    "drawn_svg",
-    "heat",
-    "ranges",
-    "ranking",
-    "unchecked",
-]
-
 _WIDTH, _HEIGHT = 424, 232
 _MOST_POINTS = 300
 Point = tuple[float, float]

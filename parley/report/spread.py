@@ -11,8 +11,6 @@ from parley.report.plots import Bars, Palette, bars, heat, ranges
 from parley.server.records.numerals import number
 from parley.server.records.summary import Partition, RunSummary
 
-__all__ = ["label_figure"]
-
 _STACK = (Palette.ACCENT, Palette.QUIET, Palette.LIMIT)
 _TITLE = "Labels by party"
 _MOST_NAMED = 12

@@ -29,8 +29,6 @@ from parley.server.records.synthetic_words import (
 )
 from parley.server.synthetic.mixture import Mixture, Tables
 
-__all__ = ["synthetic_section"]
-
 _WORST = 10
 
 

@@ -16,16 +16,6 @@ from parley.server.records.numerals import cost, number
 from parley.server.records.points import point_words, private_alone
 from parley.server.records.summary import RunSummary
 
-__all__ = [
-    "algorithm_name",
-    "assumptions",
-    "dp_sgd_words",
-    "headline",
-    "noise_words",
-    "promise",
-    "secure_sum_words",
-]
-
 _MODELS = {
     "logistic": "logistic regression",
     "softmax": "softmax regression",

@@ -40,10 +40,9 @@ from typing import Any
 from parley.client.contract.toml_reading import load_toml
 from parley.privacy.ledger.chain import canonical_json
 from parley.server.jobs.file import checked_key, load_job, parse_override, render_job
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.twin import TWINS
-
-__all__ = ["METHOD", "MOST_CELLS", "Cell", "Sweep", "cells_of", "load_sweep"]
 
 MOST_CELLS = 10_000
 """Of a sweep that nobody said --yes to."""

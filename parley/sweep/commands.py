@@ -12,8 +12,6 @@ from parley.client.contract.printable import one_line
 if TYPE_CHECKING:
     from parley.sweep.running import Progress
 
-__all__ = ["add_sweep_commands"]
-
 
 def sweep(
     file: Annotated[

@@ -14,8 +14,6 @@ from parley.server.records.reading import read_run
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import RunSummary
 
-__all__ = ["compared"]
-
 _NOT_COMPARED = {"run.out"}
 
 

@@ -17,8 +17,6 @@ import vl_convert
 from parley.sweep.cells import METHOD
 from parley.sweep.results import Summarised, as_number
 
-__all__ = ["Figure", "draw", "main_axis"]
-
 _TITLES = {
     "excess_loss": "excess training loss",
     "accuracy": "accuracy, held-out records",

@@ -17,8 +17,6 @@ from parley.sweep.comparison import compared
 from parley.sweep.figures import Figure
 from parley.sweep.results import FIGURES, Mean, charged_together, summarised
 
-__all__ = ["cost_text", "write_comparison", "write_page"]
-
 _MOST_ERRORS = 20
 
 

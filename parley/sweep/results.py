@@ -20,8 +20,6 @@ from scipy.stats import t
 
 from parley.privacy.accounting.composition import Composition
 
-__all__ = ["FIGURES", "Mean", "Summarised", "charged_together", "summarised", "write_results"]
-
 FIGURES = (
     "excess_loss",
     "loss",

@@ -20,15 +20,14 @@ from typing import Any
 
 from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.simulations.data.experiment import prepared_data
 from parley.simulations.data.keeping import check_same, keep_at, shared_place
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared import data_key
 from parley.sweep.cells import Cell, Sweep
 from parley.sweep.worker import Task, begin_process, read_row, run_cell
-
-__all__ = ["Progress", "SweepStopped", "run_cells"]
 
 Row = dict[str, Any]
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")

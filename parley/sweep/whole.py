@@ -16,8 +16,6 @@ from parley.sweep.page import cost_text, write_page
 from parley.sweep.results import summarised, write_results
 from parley.sweep.running import Progress, run_cells
 
-__all__ = ["SweepResult", "run_sweep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:

@@ -28,8 +28,6 @@ from parley.simulations.data.world import Experiment
 from parley.simulations.engine.fast import simulate
 from parley.version import __version__
 
-__all__ = ["Task", "begin_process", "read_row", "run_cell"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Task:

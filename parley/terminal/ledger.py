@@ -16,7 +16,9 @@ from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
-from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerCorrupt, LedgerError
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt, LedgerError
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
@@ -25,15 +27,6 @@ from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError, ledger_of
 from parley.terminal.screen import Screen
 from parley.terminal.tables import plain_table
-
-__all__ = [
-    "LedgerContent",
-    "free_ledger",
-    "print_ledger",
-    "raise_budget",
-    "read_ledger",
-    "verify_ledger",
-]
 
 _LAST_ENTRIES = 200
 

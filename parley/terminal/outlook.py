@@ -26,8 +26,6 @@ if TYPE_CHECKING:
         Outlook,
     )
 
-__all__ = ["print_outlook"]
-
 
 def print_outlook(outlook: Outlook) -> None:
     """A plan, as tables."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
 
-__all__ = ["RunDisplay"]
-
 _FEW = 5
 _LOST = {"declined", "dropped"}
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from parley.server.records.run import Run
     from parley.server.records.summary import RunSummary
 
-__all__ = ["print_result"]
-
 
 def print_result(result: Run) -> None:
     """The closing table."""

@@ -16,8 +16,6 @@ from parley.client.data.sniffing import SEPARATORS
 from parley.terminal.screen import Screen
 from parley.terminal.tables import plain_table
 
-__all__ = ["print_reading"]
-
 
 def print_reading(inferred: InferredSchema) -> None:
     """To stderr: how the file is written, then a line or more for each column."""

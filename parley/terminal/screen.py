@@ -16,8 +16,6 @@ from rich.segment import Segment
 
 from parley.client.contract.printable import guard_streams, printable
 
-__all__ = ["Screen", "guard_redirected"]
-
 
 class Screen(Console):
     """A console for text that came from elsewhere.

@@ -14,8 +14,6 @@ from rich.text import Text
 from parley.terminal.screen import Screen, guard_redirected
 from parley.terminal.tables import plain_table
 
-__all__ = ["RunStanding", "Standing", "watch"]
-
 _EVERY_S = 1.0
 _RUNS_SHOWN = 8
 

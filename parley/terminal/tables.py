@@ -9,8 +9,6 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["plain_table"]
-
 
 def plain_table(
     *headings: str | Text, left: int | None = None, title: str | None = None, header: bool = True

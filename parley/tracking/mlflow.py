@@ -14,8 +14,6 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 os.environ.setdefault("MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "30")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
-__all__ = ["MlflowTracker"]
-
 _EXPERIMENT = "parley"
 _LONGEST = 6000
 _MOST = 100

@@ -10,8 +10,6 @@ from typing import Any
 from tensorboardX import SummaryWriter
 from tensorboardX.proto.summary_pb2 import Summary
 
-__all__ = ["TensorboardTracker"]
-
 
 class TensorboardTracker:
     """A folder for each run within `folder`: scalars by round, the job's keys as a text,

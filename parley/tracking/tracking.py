@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parley.client.contract.plan import ReleasePlan
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run import Run
-
-__all__ = ["ARTEFACTS", "Tracked", "Tracker", "tracked"]
 
 ARTEFACTS = ("report.html", "summary.json", "job.toml", "model.safetensors", "schema.toml")
 """Files of a run's folder that a tracker may keep."""

@@ -26,8 +26,6 @@ from fractions import Fraction
 
 from parley.privacy.accounting.rounding import check_positive, exact, root_up
 
-__all__ = ["check_share", "count_deviation", "gradient_multiplier"]
-
 
 def check_share(share: float) -> None:
     """Raise ValueError unless 0 ≤ s < 1."""

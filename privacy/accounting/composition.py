@@ -26,8 +26,6 @@ from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu, total_r
 from parley.privacy.accounting.events import Event, Step, parse_event
 from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
 
-__all__ = ["Composition", "lowest"]
-
 _ZERO = Fraction(0)
 
 

@@ -38,8 +38,6 @@ from scipy import fft
 from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian, Step
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["added_rdp", "composed_loss", "epsilon_of_rdp"]
-
 Orders = tuple[float, ...]
 
 

@@ -35,20 +35,6 @@ from typing import Any, ClassVar
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import check_positive, exact
 
-__all__ = [
-    "EVENTS",
-    "Approximate",
-    "BehindCoin",
-    "Event",
-    "Gaussian",
-    "PoissonSampledGaussian",
-    "Pure",
-    "Repeated",
-    "Step",
-    "Zcdp",
-    "parse_event",
-]
-
 
 def _check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -23,8 +23,6 @@ from parley.privacy.accounting.rounding import (
 )
 from parley.privacy.special import erfcx, ndtri
 
-__all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_mu"]
-
 _LN_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_HALF_PI = math.sqrt(math.pi / 2)

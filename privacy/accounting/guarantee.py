@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Adversary", "Neighbouring", "Unit"]
-
 
 class Unit(StrEnum):
     """Whose presence the guarantee hides."""

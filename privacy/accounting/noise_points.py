@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from parley.privacy.accounting.guarantee import Adversary
 
-__all__ = ["INSIDE", "NOISE_POINTS", "NoisePoint", "noise_point"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoisePoint:

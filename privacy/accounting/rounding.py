@@ -21,24 +21,6 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
-__all__ = [
-    "as_written",
-    "check_delta",
-    "check_epsilon",
-    "check_non_negative",
-    "check_positive",
-    "exact",
-    "largest",
-    "quotient_up",
-    "read_fraction",
-    "root_up",
-    "round_up",
-    "shown_down",
-    "shown_up",
-    "sum_up",
-]
-
-
 _DUST = Decimal("1e-12")
 _SMALL = Decimal("1e-4")
 

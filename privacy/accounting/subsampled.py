@@ -46,17 +46,6 @@ from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian,
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, check_positive, shown_down, shown_up
 
-__all__ = [
-    "ORDERS",
-    "PLD_INTERVAL",
-    "CountedSteps",
-    "calibrate_steps",
-    "epsilons",
-    "in_order",
-    "pld_epsilon",
-    "rdp_epsilon",
-]
-
 ORDERS: tuple[float, ...] = (
     *(1 + k / 10 for k in range(1, 100)),
     *(float(k) for k in range(11, 64)),

@@ -23,17 +23,6 @@ from parley.privacy.accounting.rounding import (
 )
 from parley.privacy.special import ndtr, ndtri
 
-__all__ = [
-    "Curve",
-    "curve_of",
-    "curve_power",
-    "gaussian_power",
-    "group_approximate",
-    "group_epsilon",
-    "power",
-    "spent_power",
-]
-
 
 def power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
     """The most that an attacker finds who has false alarms at a rate `alpha`, under (ε, δ).

@@ -20,23 +20,12 @@ from __future__ import annotations
 
 import math
 
-from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon, gaussian_mu
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
     check_non_negative,
     largest,
 )
-
-__all__ = [
-    "cks20_epsilon",
-    "cks20_rho",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_mu",
-    "zcdp_epsilon",
-    "zcdp_rho",
-]
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:

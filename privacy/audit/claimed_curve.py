@@ -25,9 +25,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.audit.counts import Hits, check_alpha
 from parley.privacy.audit.events import Event, Scores, candidate_events, rate_limits
 
-__all__ = ["ClaimedCurve", "profile_event", "profile_ratio"]
-
-
 _EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 
 _RUNG, _HIGHEST = 1.005, 840

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from scipy.special import betaincinv
 
-__all__ = ["Hits", "LowerBound", "check_alpha", "check_confidence"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hits:

@@ -19,8 +19,6 @@ from scipy.special import betainc, betaincinv
 from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.counts import Hits, LowerBound, check_alpha, check_confidence
 
-__all__ = ["credible_bound", "credible_epsilon"]
-
 _NODES = 20_000
 
 

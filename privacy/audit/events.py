@@ -22,17 +22,6 @@ from scipy.special import betaincinv
 
 from parley.privacy.audit.counts import Hits
 
-__all__ = [
-    "LEAST_PILOT",
-    "Event",
-    "Scores",
-    "best_event",
-    "candidate_events",
-    "middle_threshold",
-    "pilot_size",
-    "rate_limits",
-]
-
 LEAST_PILOT = 2_000
 _CANDIDATES = 500
 Scores = NDArray[np.float64]

@@ -29,8 +29,6 @@ from parley.privacy.accounting.rounding import check_delta, check_positive
 from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 
-__all__ = ["FACTOR_LAWS", "FactorLaw", "Residuals", "factor_bound", "shape_p"]
-
 FactorLaw = Literal["gaussian", "l2-laplace", "laplace-l1"]
 Values = NDArray[np.float64]
 

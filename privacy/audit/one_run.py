@@ -23,15 +23,6 @@ from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 
-__all__ = [
-    "estimated_mu",
-    "one_run_bound",
-    "one_run_epsilon",
-    "one_run_fdp_bound",
-    "one_run_mu",
-    "one_run_p",
-]
-
 _LARGEST_EPSILON = 200.0
 _LARGEST_MU = 30.0
 

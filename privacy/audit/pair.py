@@ -21,16 +21,6 @@ from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.counts import Hits, LowerBound, check_alpha, check_confidence
 
-__all__ = [
-    "gaussian_epsilon_lower",
-    "mu_bound",
-    "mu_ceiling",
-    "mu_lower",
-    "pair_bound",
-    "pair_ceiling",
-    "pair_epsilon",
-]
-
 
 def pair_epsilon(
     hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float, copies: int = 1

@@ -24,8 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 
-__all__ = ["Repetition", "repeated_lag"]
-
 ALPHA = 1e-6
 _LEAST_PAIRS = 64
 """Fewer coins than this cannot reach the threshold of any lag."""

@@ -26,35 +26,14 @@ from parley.privacy.accounting.rounding import as_written, exact, shown_up
 from parley.privacy.calibration.gaussian import (
     GAUSSIAN_CALIBRATIONS,
     CalibrationError,
-    as_printed_limit,
     check_budget,
     gaussian_sigma,
 )
-from parley.privacy.calibration.sensitivity import (
-    Sensitivity,
-    gradient_sensitivity,
-    output_sensitivity,
-    step_certificate,
-)
+from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.laplace import LaplaceLaw
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
-from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
-
-__all__ = [
-    "GAUSSIAN_CALIBRATIONS",
-    "LAWS",
-    "SAMPLER_DELTA",
-    "CalibrationError",
-    "Sensitivity",
-    "as_printed_limit",
-    "calibrate",
-    "gaussian_sigma",
-    "gradient_sensitivity",
-    "output_sensitivity",
-    "stated_delta",
-    "step_certificate",
-]
+from parley.privacy.mechanisms.table import MECHANISMS
 
 LAWS = (*MECHANISMS, "auto")
 

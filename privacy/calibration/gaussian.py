@@ -23,16 +23,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon, gaussian_mu
 from parley.privacy.accounting.rounding import as_written, largest, shown_down, shown_up
-from parley.privacy.accounting.zcdp import cks20_rho, gaussian_epsilon, gaussian_mu, zcdp_rho
-
-__all__ = [
-    "GAUSSIAN_CALIBRATIONS",
-    "CalibrationError",
-    "as_printed_limit",
-    "check_budget",
-    "gaussian_sigma",
-]
+from parley.privacy.accounting.zcdp import cks20_rho, zcdp_rho
 
 
 class CalibrationError(ValueError):

@@ -24,8 +24,6 @@ from typing import Literal
 
 from parley.privacy.accounting.rounding import check_non_negative, check_positive, exact, round_up
 
-__all__ = ["Sensitivity", "Weights", "gradient_sensitivity", "output_sensitivity"]
-
 Weights = Literal["uniform", "size"]
 
 

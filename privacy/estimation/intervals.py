@@ -19,16 +19,6 @@ from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import check_probability
 from parley.privacy.special import ndtri
 
-__all__ = [
-    "RatioTail",
-    "gaussian_tail",
-    "laplace_half_width",
-    "laplace_tail",
-    "normal_quantile",
-    "ratio_interval",
-    "simultaneous",
-]
-
 RatioTail = Callable[[float, float], float]
 """(r, c) → P[|X − rY| > c], of the noises X and Y of a ratio's two parts."""
 

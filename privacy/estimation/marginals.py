@@ -21,8 +21,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["agree"]
-
 Tables = Mapping[tuple[str, ...], NDArray[np.float64]]
 
 

@@ -34,8 +34,6 @@ from parley.privacy.estimation.intervals import (
     simultaneous,
 )
 
-__all__ = ["Reach"]
-
 Numbers = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["counted_deviation", "mean_deviation", "rank_deviation", "summed_deviation"]
-
 Numbers = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["simplex"]
-
 
 def simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:
     """The nearest `[d]` in L2 with no negative entry and this sum (Duchi et al. 2008).

@@ -25,8 +25,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Tree", "monotone"]
-
 _MOST_CELLS = 1 << 24
 
 Number = TypeVar("Number", np.int64, np.float64)

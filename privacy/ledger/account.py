@@ -38,8 +38,6 @@ from parley.privacy.accounting.events import Event, parse_event
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import canonical_json
 
-__all__ = ["Account", "Claims", "claims_from_json", "claims_to_json", "digest"]
-
 Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
 

@@ -23,8 +23,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 
-__all__ = ["BUDGET_TOLERANCE", "BudgetKey", "DatasetBudget", "DatasetTotals", "Remaining"]
-
 # Conversions to ε solve an equation in double precision, and ε/T added T times may end an ulp above
 # ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
 BUDGET_TOLERANCE = 1e-9

@@ -24,8 +24,6 @@ from typing import Any
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.budget import BudgetKey
 
-__all__ = ["GENESIS", "Head", "Record", "RecordKind", "canonical_json", "checked_json"]
-
 GENESIS = "0" * 64
 
 

@@ -21,8 +21,6 @@ from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.ledger.budget import BudgetKey, checked_name
 from parley.privacy.ledger.chain import canonical_json, checked_json
 
-__all__ = ["FACTS", "Entry", "Fact"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:

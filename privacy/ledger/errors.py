@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from parley.privacy.accounting.events import Event
     from parley.privacy.ledger.account import Account, Claims
 
-__all__ = ["BudgetExceeded", "LedgerConflict", "LedgerCorrupt", "LedgerError", "LedgerUnavailable"]
-__all__ += ["NotALedger"]
-
 
 class LedgerError(Exception):
     """A ledger could not do what was asked; nothing was recorded unless the message says so."""

@@ -11,8 +11,6 @@ import sqlalchemy as sa
 
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError, LedgerUnavailable, NotALedger
 
-__all__ = ["translated"]
-
 _UNCHANGED = "Nothing was recorded and nothing is spent."
 
 

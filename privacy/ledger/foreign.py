@@ -21,8 +21,6 @@ import sqlalchemy as sa
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
 from parley.privacy.ledger.tables import HEAD, METADATA, RECORDS, check_version
 
-__all__ = ["Costs", "check_files", "check_schema"]
-
 _BESIDE = ("-wal", "-shm", "-journal")
 _AT_LEAST = 1 << 22
 _A_ROW = 64  # bytes, beside its values

@@ -44,14 +44,10 @@ from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
 from parley.privacy.ledger.chain import Head, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import (
-    BudgetExceeded,
-    LedgerConflict,
     LedgerCorrupt,
     LedgerError,
-    LedgerUnavailable,
-    NotALedger,
 )
-from parley.privacy.ledger.replay import EntryState, Problem, RecordedEntry
+from parley.privacy.ledger.replay import Problem, RecordedEntry
 from parley.privacy.ledger.settling import commit, void
 from parley.privacy.ledger.steps import (
     Checkpoint,
@@ -71,11 +67,6 @@ if TYPE_CHECKING:
     from parley.privacy.ledger.account import Account, Claims
     from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog
-
-__all__ = ["BudgetExceeded", "BudgetKey", "Checkpoint", "DatasetBudget", "DatasetTotals", "Entry"]
-__all__ += ["EntryState", "Head", "Ledger", "LedgerConflict", "LedgerCorrupt", "LedgerError"]
-__all__ += ["LedgerUnavailable", "NotALedger", "Problem", "RecordedEntry", "Remaining"]
-__all__ += ["Reservation"]
 
 
 class Ledger:

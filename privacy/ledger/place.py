@@ -28,8 +28,6 @@ from parley.privacy.ledger.writer import Writer
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Place"]
-
 _LOCK_TIMEOUT_S = 30.0
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 

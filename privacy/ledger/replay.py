@@ -18,8 +18,6 @@ from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
 
-__all__ = ["EntryState", "Problem", "RecordedEntry", "Replay", "recorded_entries", "replay"]
-
 
 class EntryState(StrEnum):
     """What became of an entry. Only `VOIDED` costs nothing."""

@@ -14,8 +14,6 @@ from parley.privacy.ledger.steps import account_of, now, settlement
 if TYPE_CHECKING:
     from parley.privacy.ledger.writer import Writer
 
-__all__ = ["commit", "void"]
-
 
 def commit(
     writer: Writer,

@@ -23,9 +23,6 @@ from parley.privacy.ledger.replay import STATES, EntryState, entry_of
 if TYPE_CHECKING:
     from parley.privacy.ledger.writer import Writer
 
-__all__ = ["Checkpoint", "Reservation", "account_of", "check_room", "found", "give_back", "hold"]
-__all__ += ["now", "raise_budget", "register", "reserve", "settlement"]
-
 
 class Checkpoint(NamedTuple):
     """The model of a run after a release, as bytes."""

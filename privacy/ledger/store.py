@@ -26,8 +26,6 @@ from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.replay import RecordedEntry, recorded_entries
 from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, check_version
 
-__all__ = ["Reader", "RunLog", "StoredCheckpoint", "account_of_row", "key_of_row", "record_of_row"]
-
 _HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
 _LOCKED_HEAD = _HEAD.with_for_update()
 _RECORDS = sa.select(RECORDS).order_by(RECORDS.c.position)

@@ -14,9 +14,6 @@ import sqlalchemy as sa
 from parley.privacy.ledger.chain import GENESIS
 from parley.privacy.ledger.errors import NotALedger
 
-__all__ = ["ACCOUNTS", "CHECKPOINTS", "FORMAT", "HEAD", "METADATA", "RECORDS", "VERSION"]
-__all__ += ["check_version", "create", "is_there"]
-
 FORMAT = "parley-ledger"
 VERSION = 4
 

@@ -12,8 +12,6 @@ from parley.privacy.ledger.replay import Problem, Replay, replay
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Reader
 
-__all__ = ["problems"]
-
 
 def problems(reader: Reader, anchor: Head | None) -> list[Problem]:
     """Everything that is wrong; see `Ledger.verify`."""

@@ -15,8 +15,6 @@ from parley.privacy.ledger.errors import LedgerConflict
 from parley.privacy.ledger.store import Reader, account_of_row, record_of_row
 from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS
 
-__all__ = ["Writer"]
-
 _LATEST = (
     sa.select(RECORDS)
     .where(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from parley.privacy.accounting.events import Event, PoissonSampledGaussian
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Mechanism", "SampledNoise", "TrainingNoise", "check_probability"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["PartySteps"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartySteps(TrainingNoise):

@@ -21,19 +21,14 @@ from parley.privacy.accounting.events import Approximate, Event, Zcdp
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, exact, quotient_up, round_up
 from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.sampling.samplers import (
-    discrete_gaussian,
-    rounded_gaussian,
-    rounded_gaussian_distance,
-)
+from parley.privacy.sampling.discrete import discrete_gaussian
+from parley.privacy.sampling.gaussian import rounded_gaussian, rounded_gaussian_distance
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["DiscreteGaussian", "Gaussian", "GaussianLaw"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,8 @@ from parley.privacy.accounting.rounding import (
     shown_up,
 )
 from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.sampling.samplers import (
-    discrete_laplace,
+from parley.privacy.sampling.discrete import discrete_laplace
+from parley.privacy.sampling.gaussian import (
     rounded_l2_laplace,
     rounded_l2_laplace_distance,
     rounded_l2_laplace_vectors,
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["L2Laplace", "Laplace", "LaplaceAsPrinted", "LaplaceL1", "LaplaceLaw"]
 
 _UP = 1 + 1e-15  # more than the roundings of √d and of one product
 

@@ -31,9 +31,7 @@ from typing import ClassVar
 from parley.privacy.accounting.events import Approximate, Pure
 from parley.privacy.accounting.rounding import check_positive, exact, round_up, shown_up
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.sampling.samplers import rounded_l2_laplace_distance
-
-__all__ = ["ObjectiveNoise", "ObjectivePerturbation", "objective_noise"]
+from parley.privacy.sampling.gaussian import rounded_l2_laplace_distance
 
 _DOWN = 1 - 1e-12
 

@@ -30,8 +30,6 @@ from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.inversion import Enclosure, accept, uniform_floats, widen
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["RandomisedResponse", "Reports"]
-
 _LARGEST = 700.0
 """Of ε: beyond it e^ε is no double any more, and the answer no lie."""
 

@@ -28,15 +28,13 @@ from parley.privacy.accounting.events import (
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import check_positive, quotient_up
 from parley.privacy.mechanisms.base import SampledNoise, check_probability
-from parley.privacy.sampling.samplers import rounded_gaussian, rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_gaussian, rounded_gaussian_distance
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["SampledGaussian", "check_steps", "steps_event", "steps_facts"]
 
 
 def check_steps(steps: object) -> None:

@@ -47,8 +47,6 @@ from parley.privacy.sampling.inversion import (
 )
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["SELECTIONS", "ExponentialMechanism", "PermuteAndFlip", "Selection"]
-
 Scores: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 _PROPOSALS = 4096

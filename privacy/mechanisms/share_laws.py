@@ -18,16 +18,14 @@ from parley.privacy.accounting.events import Approximate, Event
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import quotient_up, root_up
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.sampling.negative_binomial import negative_binomial
-from parley.privacy.sampling.samplers import (
-    LARGEST_SCALE,
+from parley.privacy.sampling.gaussian import (
     add_rounded_gaussian,
     add_rounded_gaussian_rows,
     add_rounded_mixtures,
 )
+from parley.privacy.sampling.inversion import LARGEST_SCALE
+from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["JITTER", "LEAST_SHARE", "SHARED_LAWS", "Integers", "SharedLaw", "Split", "law_of"]
 
 LEAST_SHARE: Final = 4.0
 """Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""

@@ -40,10 +40,8 @@ from parley.privacy.accounting.events import Approximate, Event
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism, check_probability
 from parley.privacy.mechanisms.share_laws import LEAST_SHARE, Integers, law_of
-from parley.privacy.sampling.samplers import rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_gaussian_distance
 from parley.privacy.sampling.stream import NoiseStream
-
-__all__ = ["Shares", "event_of_shares", "tau"]
 
 _MOST_SHARES: Final = 2**20
 _EXACT_TERMS: Final = 256

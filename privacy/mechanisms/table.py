@@ -22,19 +22,8 @@ take `laplace` (`parley.privacy.mechanisms.laplace.Laplace`), of scale Δ₁/ε.
 
 from __future__ import annotations
 
-from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianLaw
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1, LaplaceLaw
-
-__all__ = [
-    "MECHANISMS",
-    "DiscreteGaussian",
-    "Gaussian",
-    "L2Laplace",
-    "LaplaceAsPrinted",
-    "LaplaceL1",
-    "Mechanism",
-]
 
 MECHANISMS: dict[str, type[GaussianLaw] | type[LaplaceLaw]] = {
     "gaussian": Gaussian,

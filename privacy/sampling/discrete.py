@@ -29,8 +29,6 @@ from parley.privacy.sampling.inversion import (
 )
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["discrete_gaussian", "discrete_laplace"]
-
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 

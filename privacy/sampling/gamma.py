@@ -39,8 +39,6 @@ from parley.privacy.sampling.inversion import (
 )
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Gamma", "Gammas", "HalfGammas"]
-
 _GUARD_BITS = 160
 
 _UNDERFLOW = 2.0**-1000

@@ -38,18 +38,6 @@ from parley.privacy.sampling.quick_normal import LARGEST_QUICK, QUICK_ERROR, qui
 from parley.privacy.sampling.stream import NoiseStream
 from parley.privacy.special import ndtri
 
-__all__ = [
-    "DISTANCE_PER_COORDINATE",
-    "add_rounded_gaussian",
-    "add_rounded_gaussian_rows",
-    "add_rounded_mixtures",
-    "rounded_gaussian",
-    "rounded_gaussian_distance",
-    "rounded_l2_laplace",
-    "rounded_l2_laplace_distance",
-    "rounded_l2_laplace_vectors",
-]
-
 DISTANCE_PER_COORDINATE: Final = 2.0**-87
 """Bound on the statistical distance of one coordinate of a rounded law from the ideal one."""
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from parley.privacy.sampling.inversion import check_size
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["integers_below"]
-
 
 def integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int64]:
     """`[size]` independent uniform integers of 0 … bound − 1.

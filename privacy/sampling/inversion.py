@@ -29,27 +29,6 @@ import numpy.typing as npt
 
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = [
-    "FLOAT_ERROR",
-    "LARGEST_SCALE",
-    "MAGNITUDE_BITS",
-    "SMALLEST_SCALE",
-    "Enclosure",
-    "Survival",
-    "Uniform",
-    "accept",
-    "check_scale",
-    "check_size",
-    "chunks",
-    "context",
-    "invert",
-    "nearest",
-    "settle",
-    "uniform_floats",
-    "widen",
-    "with_signs",
-]
-
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 WordArray: TypeAlias = npt.NDArray[np.uint64]

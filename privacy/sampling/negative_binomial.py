@@ -27,8 +27,6 @@ from parley.privacy.sampling.inversion import (
 from parley.privacy.sampling.stream import NoiseStream
 from parley.privacy.special import gammainc
 
-__all__ = ["negative_binomial"]
-
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -21,8 +21,6 @@ import numpy.typing as npt
 
 from parley.privacy.special import ndtri
 
-__all__ = ["LARGEST_QUICK", "QUICK_ERROR", "quick_half_normal"]
-
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 QUICK_ERROR: Final = 2.0**-36

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Randomness"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Randomness:

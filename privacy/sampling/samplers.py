@@ -16,33 +16,3 @@ law guarantees is stated with its mechanism, in `parley.privacy.mechanisms.table
 """
 
 from __future__ import annotations
-
-from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
-from parley.privacy.sampling.gaussian import (
-    DISTANCE_PER_COORDINATE,
-    add_rounded_gaussian,
-    add_rounded_gaussian_rows,
-    add_rounded_mixtures,
-    rounded_gaussian,
-    rounded_gaussian_distance,
-    rounded_l2_laplace,
-    rounded_l2_laplace_distance,
-    rounded_l2_laplace_vectors,
-)
-from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
-
-__all__ = [
-    "DISTANCE_PER_COORDINATE",
-    "LARGEST_SCALE",
-    "SMALLEST_SCALE",
-    "add_rounded_gaussian",
-    "add_rounded_gaussian_rows",
-    "add_rounded_mixtures",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "rounded_gaussian",
-    "rounded_gaussian_distance",
-    "rounded_l2_laplace",
-    "rounded_l2_laplace_distance",
-    "rounded_l2_laplace_vectors",
-]

@@ -23,8 +23,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-__all__ = ["WORDS_PER_STREAM", "NoiseStream"]
-
 WORDS_PER_STREAM: Final = 2**32 * 64 // 8
 """The most 64-bit words one stream gives: 2³² blocks of 64 bytes (RFC 8439, section 2.3)."""
 

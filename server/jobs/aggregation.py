@@ -8,8 +8,6 @@ from pydantic import Field
 
 from parley.server.jobs.section import Auto, Section
 
-__all__ = ["SecureAggregation"]
-
 
 class SecureAggregation(Section):
     """How contributions are summed."""

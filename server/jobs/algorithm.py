@@ -25,22 +25,6 @@ from parley.server.jobs.section import Auto, Positive, check_unchanged
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 from parley.server.jobs.whole import WholeJob
 
-__all__ = [
-    "ALGORITHM_SECTIONS",
-    "Algorithm",
-    "AlgorithmSection",
-    "DistributedDPSGD",
-    "FederatedAveraging",
-    "GradientPerturbation",
-    "Marginals",
-    "ObjectivePerturbation",
-    "OutputPerturbation",
-    "OwnAlgorithm",
-    "Pathak",
-    "RajkumarAgarwal",
-    "RandomFeatures",
-]
-
 _ROUNDS = (
     "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
     "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "

@@ -13,8 +13,6 @@ from parley.server.jobs.naming import CodeReference
 from parley.server.jobs.section import Section, check_unchanged
 from parley.server.jobs.whole import WholeJob
 
-__all__ = ["BOTH_KEYS", "KIND", "AlgorithmSection", "Idle", "check_private_sizes"]
-
 KIND = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
     "once, on the average of certified local optima; objective-perturbation: noise inside every "

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from parley.server.jobs.section import Auto, Positive, Section
 
-__all__ = ["DPSGD"]
-
 
 class DPSGD(Section):
     """How parties train networks: for algorithm.kind fedavg or distributed-dp-sgd."""

@@ -9,8 +9,6 @@ from pydantic import Field
 from parley.server.jobs.section import Positive, Section, check_unchanged
 from parley.server.jobs.whole import WholeJob
 
-__all__ = ["Evaluation"]
-
 
 class Evaluation(Section):
     """How good the model is on records that the parties hold out."""

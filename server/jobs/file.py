@@ -26,9 +26,8 @@ from pydantic.fields import FieldInfo
 
 from parley.client.contract.toml_reading import load_toml, parse_toml
 from parley.client.contract.toml_text import literal
-from parley.server.jobs.job import FORMS, Job, JobError
-
-__all__ = ["RENAMED", "checked_key", "keys_called", "load_job", "parse_override", "render_job"]
+from parley.server.jobs.job import FORMS, Job
+from parley.server.jobs.section import JobError
 
 RENAMED = {
     "secure-aggregation.mode": "secure-aggregation.backend",

@@ -15,8 +15,6 @@ from pydantic.fields import FieldInfo
 
 from parley.server.jobs.section import Section
 
-__all__ = ["Forms"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Forms:

@@ -26,10 +26,8 @@ from parley.server.jobs.model import MODELS, Logistic
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import Run
-from parley.server.jobs.section import JobError, Section, unless_auto
+from parley.server.jobs.section import Section, unless_auto
 from parley.server.jobs.steps import with_steps
-
-__all__ = ["FORMS", "Job", "JobError", "Section", "UnitBudget"]
 
 FORMS = {
     "model": Forms(

@@ -15,25 +15,6 @@ from parley.client.contract.model_names import public_name
 from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
 from parley.server.jobs.section import Positive, Section
 
-__all__ = [
-    "MODELS",
-    "Cnn",
-    "HuberSvm",
-    "Linear",
-    "Logistic",
-    "Mlp",
-    "Model",
-    "ModelSection",
-    "NoModel",
-    "OwnLoss",
-    "OwnNetwork",
-    "OwnResidualLoss",
-    "PcaMlp",
-    "Ridge",
-    "Softmax",
-    "TableModel",
-]
-
 _KIND = (
     "logistic | softmax | ridge | huber-svm | own-loss | own-residual-loss; with algorithm.kind = "
     "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "

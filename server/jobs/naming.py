@@ -21,21 +21,6 @@ from pydantic.fields import FieldInfo
 
 from parley.server.jobs.section import JobError
 
-__all__ = [
-    "CODE",
-    "CodeReference",
-    "DataSource",
-    "FilePath",
-    "Named",
-    "Names",
-    "Text",
-    "TextSettings",
-    "check_from_elsewhere",
-    "code_named_by",
-    "meanings",
-    "named_here",
-]
-
 CODE = "code"
 
 

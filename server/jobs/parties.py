@@ -9,8 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from parley.server.jobs.naming import CodeReference, DataSource, FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 
-__all__ = ["Data", "Parties"]
-
 
 class Parties(Section):
     """Who takes part."""

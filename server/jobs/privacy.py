@@ -14,8 +14,6 @@ from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section, unless_auto
 
-__all__ = ["Privacy", "UnitBudget"]
-
 if TYPE_CHECKING:
     NoiseName = str
     PointName = str

@@ -20,9 +20,8 @@ from typing import Any
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import Job, JobError
-
-__all__ = ["RUN_KEYS", "from_run_config", "to_run_config"]
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 
 RUN_KEYS = {
     "run-folder": "",

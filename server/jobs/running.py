@@ -9,8 +9,6 @@ from pydantic import Field
 from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Section
 
-__all__ = ["Run", "in_process"]
-
 
 def in_process(engine: str) -> bool:
     """Whether the parties of an engine are arrays, of one process or of a few."""

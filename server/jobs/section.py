@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Auto", "JobError", "Positive", "Section", "check_unchanged", "unless_auto"]
-
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto = Literal["auto"]
 

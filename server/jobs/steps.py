@@ -25,8 +25,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["LOSSES", "steps_by_rule", "with_steps"]
-
 _FEWEST, _LARGEST_ROOT = 10, 12.0
 
 LOSSES: Final[dict[str, Callable[[Mapping[str, Any]], tuple[float | None, float]]]] = {

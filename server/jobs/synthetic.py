@@ -18,8 +18,6 @@ from parley.server.jobs.naming import Text
 from parley.server.jobs.section import Auto
 from parley.server.jobs.whole import WholeJob
 
-__all__ = ["Marginals", "RandomFeatures"]
-
 
 class _OneSum(AlgorithmSection):
     """One noisy sum over all records, and a generator that is fitted to it."""

@@ -9,8 +9,6 @@ from parley.server.jobs.parties import Parties
 from parley.server.jobs.privacy import Privacy
 from parley.server.jobs.running import Run
 
-__all__ = ["WholeJob"]
-
 
 class WholeJob(Protocol):
     """A `parley.server.jobs.job.Job`, which imports the forms: they know it by these alone."""

@@ -16,18 +16,13 @@ from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.account import Claims
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    BudgetKey,
-    DatasetBudget,
-    EntryState,
-    Ledger,
-    LedgerError,
-)
-from parley.server.jobs.job import Job, JobError
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.stages import Stage, rounds_of, spent_before
-
-__all__ = ["budgets_of", "check_affordable", "check_delta", "holding", "registered"]
 
 _MOST_DELTA = 0.01
 """The most that each record may be shown with; the field's papers use up to 10⁻³."""

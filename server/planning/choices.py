@@ -20,8 +20,6 @@ from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.selection import SELECTIONS, Selection
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Choice", "choice_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:

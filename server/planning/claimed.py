@@ -19,16 +19,16 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.noise_points import INSIDE, NoisePoint
-from parley.privacy.calibration.calibration import CalibrationError, stated_delta
-from parley.privacy.mechanisms.table import Mechanism
-from parley.privacy.sampling.samplers import LARGEST_SCALE, SMALLEST_SCALE
+from parley.privacy.calibration.calibration import stated_delta
+from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise, noise_of, one_noise
 from parley.server.planning.shared import Drawn, drawn_in_shares
-
-__all__ = ["check_asked", "plan_claim"]
 
 _OWN_RING_BITS = 64
 """Of a release whose algorithm has its own grid."""

@@ -28,8 +28,6 @@ from parley.server.planning.federated_averaging import (
 if TYPE_CHECKING:
     from parley.server.planning.federation import Federation
 
-__all__ = ["distributed_algorithm"]
-
 
 def distributed_algorithm(
     job: Job, rounds: DistributedSection, network: Network, federation: Federation

@@ -11,14 +11,12 @@ from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.calibration.calibration import calibrate
-from parley.privacy.mechanisms.table import Mechanism
+from parley.privacy.mechanisms.base import Mechanism
 from parley.server.jobs.job import Job
 from parley.server.planning.claimed import plan_claim
 from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise
 from parley.server.planning.shared import cost_of
-
-__all__ = ["counts_of", "evaluation_plan"]
 
 
 def counts_of(job: Job, learner: FederatedAlgorithm) -> HeldOutCounts:

@@ -16,25 +16,15 @@ from parley.client.dp_sgd.training import largest_noise
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.samplers import LARGEST_SCALE
+from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.server.jobs.algorithm import FederatedAveraging as FederatedAveragingSection
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.scaled_noise import sampled_multiplier
 from parley.server.planning.second_moments import components_mu
 
 if TYPE_CHECKING:
     from parley.server.planning.federation import Federation
-
-__all__ = [
-    "FederatedAveraging",
-    "attendance_of",
-    "federated_algorithm",
-    "local_steps",
-    "network_for",
-    "noise_multiplier",
-    "sampling_rate",
-    "way_for",
-]
 
 
 def sampling_rate(job: Job, federation: Federation) -> float:

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import PublicFacts
 from parley.privacy.calibration.sensitivity import Weights
-from parley.server.jobs.job import JobError
-
-__all__ = ["Federation"]
+from parley.server.jobs.section import JobError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,19 +21,21 @@ from parley.client.algorithms.own import AnyRows, OwnAlgorithmError, build_own, 
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.models.class_weights import weighted
-from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
+from parley.client.models.linear import LinearModel
+from parley.client.models.loss import Loss
+from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.own_code import function_named
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs import algorithm as jobs_algorithm
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs import synthetic as jobs_synthetic
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.marginals import pair_tables
 from parley.server.planning.principal_components import model_width
 from parley.server.planning.random_features import random_features
-
-__all__ = ["PLANNERS", "Planner", "planner_of"]
 
 Parties = Federation | None
 
@@ -193,13 +195,13 @@ def _any_rows(_: Job, features: int, classes: int) -> AnyRows:
 
 
 def _marginals(
-    job: Job, settings: jobs_algorithm.Marginals, model: AnyRows, federation: Parties
+    job: Job, settings: jobs_synthetic.Marginals, model: AnyRows, federation: Parties
 ) -> FederatedAlgorithm:
     return pair_tables(job, settings, model, federation)
 
 
 def _random_features(
-    job: Job, settings: jobs_algorithm.RandomFeatures, model: AnyRows, federation: Parties
+    job: Job, settings: jobs_synthetic.RandomFeatures, model: AnyRows, federation: Parties
 ) -> FederatedAlgorithm:
     return random_features(job, settings, model, federation)
 

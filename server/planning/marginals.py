@@ -7,11 +7,10 @@ from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_o
 from parley.client.data.codes import CodedColumn, coded_columns
 from parley.client.data.schema import Schema, SchemaError
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.jobs.synthetic import Marginals
 from parley.server.planning.federation import Federation
-
-__all__ = ["pair_tables", "schema_of", "sum_bound"]
 
 _MOST_RECORDS = 2.0**24
 """Records of a party beyond which its counts are clamped, where its own number is private."""

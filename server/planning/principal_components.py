@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import check_components
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.model_file import tensors_of
-
-__all__ = [
-    "leading",
-    "model_width",
-    "public_components",
-    "with_components",
-]
 
 
 def model_width(job: Job, features: int) -> int:

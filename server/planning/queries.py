@@ -37,14 +37,6 @@ from parley.server.planning.query_laws import QUERY_LAWS
 from parley.server.planning.query_terms import Terms
 from parley.server.planning.responses import Responses, responses_of
 
-__all__ = [
-    "ALGORITHM",
-    "INSTEAD",
-    "LARGEST_SUM",
-    "PlannedBatch",
-    "plan_batch",
-]
-
 ALGORITHM = "query"
 LARGEST_SUM = 2**53
 """Of a party's integers: sums of whole doubles are exact below."""

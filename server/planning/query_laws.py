@@ -19,8 +19,6 @@ from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.shares import event_of_shares
 from parley.server.planning.query_terms import Terms
 
-__all__ = ["QUERY_LAWS"]
-
 
 class _Law(Protocol):
     clip: ClassVar[Clip]

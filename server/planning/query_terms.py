@@ -10,8 +10,6 @@ from parley.client.queries.counting import Clip, Counting
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NoisePoint
 
-__all__ = ["Terms"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:

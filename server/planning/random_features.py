@@ -11,12 +11,11 @@ from parley.client.data.codes import array_of, class_names, coded_columns
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import SchemaError
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.server.jobs import algorithm as jobs_algorithm
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs import synthetic as jobs_synthetic
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.marginals import schema_of, sum_bound
-
-__all__ = ["random_features"]
 
 _TABLE_SCALE = 2.0
 _ARRAY_SCALE = math.sqrt(105 / 784)
@@ -25,7 +24,7 @@ _ARRAY_SCALE = math.sqrt(105 / 784)
 
 def random_features(
     job: Job,
-    settings: jobs_algorithm.RandomFeatures,
+    settings: jobs_synthetic.RandomFeatures,
     model: AnyRows,
     federation: Federation | None,
 ) -> RandomFeatures:

@@ -8,22 +8,12 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition, lowest
-from parley.privacy.mechanisms.table import Mechanism
-from parley.server.jobs.job import Job, JobError
+from parley.privacy.mechanisms.base import Mechanism
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.claimed import check_asked, plan_claim
 from parley.server.planning.federation import Federation
 from parley.server.planning.kinds import planner_of
-from parley.server.planning.scaled_noise import mechanism_for
-
-__all__ = [
-    "Federation",
-    "account",
-    "algorithm_for",
-    "averaged",
-    "mechanism_for",
-    "model_for",
-    "plan_release",
-]
 
 
 def model_for(job: Job, *, features: int, classes: int) -> Any:

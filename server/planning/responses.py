@@ -18,8 +18,6 @@ from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Responses", "responses_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Responses:

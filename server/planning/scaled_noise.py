@@ -14,20 +14,14 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
-from parley.privacy.mechanisms.table import Mechanism
-from parley.privacy.sampling.samplers import rounded_gaussian_distance
-from parley.server.jobs.job import Job, JobError, UnitBudget
+from parley.privacy.sampling.gaussian import rounded_gaussian_distance
+from parley.server.jobs.job import Job
+from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.section import JobError
 from parley.server.planning.shared import cost_of, samplers
-
-__all__ = [
-    "Noise",
-    "mechanism_for",
-    "noise_of",
-    "one_noise",
-    "sampled_multiplier",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

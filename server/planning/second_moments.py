@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import quotient_up
-from parley.privacy.accounting.zcdp import gaussian_mu
-from parley.privacy.mechanisms.table import Gaussian
+from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.job import Job
 from parley.server.planning.claimed import plan_claim
 from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise
-
-__all__ = ["ReleaseAhead", "components_mu", "release_ahead"]
 
 _MOST_RECORDS = 2.0**24
 """Records of a party beyond which its sum is clamped, where its own number of them is private."""

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
 from parley.privacy.accounting.events import Event
+from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.shares import Shares, event_of_shares
-from parley.privacy.mechanisms.table import Mechanism
-from parley.server.jobs.job import Job, JobError
-
-__all__ = ["Drawn", "cost_of", "drawn_in_shares", "samplers"]
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 
 _FINE_BITS = 12
 _MOST_FINE_BITS = 60

@@ -14,28 +14,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.evaluation import counts_of, evaluation_plan
 from parley.server.planning.federation import Federation
 from parley.server.planning.principal_components import leading, with_components
 from parley.server.planning.release import plan_release
 from parley.server.planning.second_moments import release_ahead
-
-__all__ = [
-    "COMPONENTS",
-    "EVALUATION",
-    "Stage",
-    "beside",
-    "made_beside",
-    "rounds_of",
-    "spent_before",
-    "stages_of",
-]
 
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""

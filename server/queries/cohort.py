@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from parley.server.planning.queries import PlannedBatch
 
-__all__ = ["QueryCohort", "QuerySum"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class QuerySum:

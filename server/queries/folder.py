@@ -21,8 +21,6 @@ from parley.client.contract.protocol import strict_json
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError
 
-__all__ = ["SessionFolder"]
-
 
 class SessionFolder:
     """One session's folder.

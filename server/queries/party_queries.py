@@ -32,8 +32,6 @@ from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
 
-__all__ = ["RAW_COLUMNS", "PartyQueries", "session_head"]
-
 RAW_COLUMNS = "columns"
 """How a request says that no label is read."""
 

@@ -22,22 +22,17 @@ from parley.client.contract.protocol import strict_json
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.ledger import (
-    DatasetBudget,
-    Entry,
-    EntryState,
-    Ledger,
-    LedgerCorrupt,
-)
-from parley.privacy.ledger.replay import RecordedEntry
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.planning.queries import PlannedBatch
 from parley.server.queries.cohort import QueryCohort, QuerySum
 from parley.server.queries.folder import SessionFolder
 from parley.server.records.plain_json import json_text
-
-__all__ = ["ATTEMPTS", "QuerySession", "Released"]
 
 ATTEMPTS = 3
 """How often a batch is asked for again when too few parties survive it."""

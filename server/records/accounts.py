@@ -19,8 +19,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.server.records.guarantee_summary import AdversaryAccount
 
-__all__ = ["accounts_of"]
-
 _BY_STRENGTH = tuple(Adversary)
 
 

@@ -13,8 +13,6 @@ from parley.privacy.accounting.clipped_count import count_deviation
 from parley.server.records.progress import Progress
 from parley.server.records.summary import ClippedFraction
 
-__all__ = ["clipped_facts", "fraction_deviation"]
-
 
 def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
     """Standard deviation of the noise on a round's fraction; None where none is released.

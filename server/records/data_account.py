@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from parley.server.records.facts import Facts, Figure
 
-__all__ = ["DataAccount"]
-
 
 class DataAccount(Facts):
     """One budget of a data set, for one unit, as a ledger has it.

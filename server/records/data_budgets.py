@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.account import Claims
-from parley.privacy.ledger.ledger import DatasetTotals, Ledger, NotALedger
+from parley.privacy.ledger.budget import DatasetTotals
+from parley.privacy.ledger.errors import NotALedger
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.stages import Stage, rounds_of
 from parley.server.records.data_account import DataAccount
-
-__all__ = ["accounts_in_ledger", "data_accounts", "jobs_that_fit"]
 
 MOST_JOBS = 1000
 """Copies of a job that are counted."""

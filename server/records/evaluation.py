@@ -14,8 +14,6 @@ from parley.server.planning.stages import EVALUATION, Stage
 from parley.server.records.progress import Outcome
 from parley.server.records.summary import Counted, Evaluation
 
-__all__ = ["CONFIDENCE", "evaluation_facts", "noise_on_counts", "with_names"]
-
 CONFIDENCE = 0.95
 """That the noise of no count is beyond `Evaluation.within`."""
 

@@ -23,8 +23,6 @@ from pydantic import (
 
 from parley.server.records.plain_json import json_text
 
-__all__ = ["Facts", "FactsError", "Figure"]
-
 
 class FactsError(ValueError):
     """A text that is not the JSON that was expected; the message names the key and what came."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from parley.server.records.plain_json import json_text
 
-__all__ = ["write_error"]
-
 
 def write_error(folder: Path, error: BaseException) -> None:
     """Writes the error's class, message and trace, whole or not at all."""

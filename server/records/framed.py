@@ -5,8 +5,6 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-__all__ = ["framed"]
-
 
 def framed(page: Path, title: str) -> str:
     """HTML that opens the page's text in a frame without scripts; empty where there is no page."""

@@ -6,8 +6,6 @@ from typing import Literal
 
 from parley.server.records.facts import Facts, Figure
 
-__all__ = ["AdversaryAccount", "Bound", "GuaranteeSummary", "Noise", "NoiseShares", "RecordBounds"]
-
 
 class NoiseShares(Facts):
     """How the noise on a sum is split among the parties.

@@ -25,8 +25,6 @@ from parley.server.records.guarantee_summary import (
 )
 from parley.server.records.progress import Progress
 
-__all__ = ["guarantee_summaries", "noise_of", "record_bounds", "shares_of"]
-
 
 def guarantee_summaries(
     job: Job,

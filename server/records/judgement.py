@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from parley.server.records.facts import Facts, Figure
 
-__all__ = ["CalibrationBin", "Judgement", "TargetJudgement"]
-
 
 class CalibrationBin(Facts):
     """Records with about the same probability: its mean, and how often it came true."""

@@ -6,8 +6,6 @@ import math
 
 from parley.privacy.accounting.rounding import shown_up
 
-__all__ = ["byte_text", "cost", "duration", "epsilon_text", "number"]
-
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

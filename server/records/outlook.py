@@ -17,19 +17,6 @@ from parley.server.records.facts import Facts, Figure
 from parley.server.records.guarantee_summary import AdversaryAccount, NoiseShares, RecordBounds
 from parley.server.records.round_line import Account
 
-__all__ = [
-    "AfterRound",
-    "Alternative",
-    "DistributedOutlook",
-    "DpSgdOutlook",
-    "EvaluationOutlook",
-    "GuaranteeOutlook",
-    "Offer",
-    "Outlook",
-    "SimulationOutlook",
-    "SyntheticOutlook",
-]
-
 
 class AfterRound(Account):
     """What the releases up to a round come to."""

@@ -17,8 +17,6 @@ from typing import Any
 
 from parley.client.contract.printable import escaped
 
-__all__ = ["json_text"]
-
 
 def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
     """A value as JSON text; NaN and infinities as null.

@@ -11,8 +11,6 @@ from typing import Final
 
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 
-__all__ = ["POINTS", "PointWords", "account_of_server", "point_words", "private_alone"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PointWords:

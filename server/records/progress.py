@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parley.client.algorithms.base import State
+from parley.client.contract.state import State
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.records.round_line import RoundLine
-
-__all__ = ["Outcome", "Progress"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,17 +17,15 @@ from typing import Any
 from parley.client.contract.file_reading import lines_of, text_of
 from parley.client.contract.toml_reading import parse_toml
 from parley.privacy.accounting.guarantee import Adversary
-from parley.privacy.ledger.ledger import LedgerError
+from parley.privacy.ledger.errors import LedgerError
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.facts import FactsError
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import RunSummary
 from parley.server.records.unfinished import summary_so_far
-
-__all__ = ["RunContent", "read_rounds", "read_run", "read_summary"]
 
 
 @dataclass(frozen=True, kw_only=True)

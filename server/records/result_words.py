@@ -15,20 +15,6 @@ from parley.server.records.outlook import EvaluationOutlook, SimulationOutlook
 from parley.server.records.summary import Counted, RunSummary
 from parley.server.records.words import points, scope
 
-__all__ = [
-    "Measured",
-    "class_weights",
-    "evaluation",
-    "evaluation_ahead",
-    "judged",
-    "measured",
-    "metric",
-    "public_test",
-    "self_audit",
-    "simulation_ahead",
-    "status",
-]
-
 
 class Weighing(Protocol):
     """What has public weights of classes: a summary, an outlook."""

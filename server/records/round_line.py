@@ -8,8 +8,6 @@ from pydantic import ConfigDict, Field
 
 from parley.server.records.facts import Facts, Figure
 
-__all__ = ["Account", "Counts", "RoundLine"]
-
 
 class Account(Facts):
     """What the releases so far come to at `delta`.

@@ -13,8 +13,6 @@ from parley.server.records import result_words, words
 from parley.server.records.framed import framed
 from parley.server.records.summary import RunSummary
 
-__all__ = ["Run"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:

@@ -26,7 +26,7 @@ from safetensors.numpy import save
 
 from parley.client.contract.file_reading import lines_of, text_of
 from parley.client.contract.model_names import beside, public_name
-from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
 from parley.server.model_file import model_bytes
@@ -34,8 +34,6 @@ from parley.server.records.facts import FactsError
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
-
-__all__ = ["RunFolder", "RunFolderError", "anchored", "ledger_of"]
 
 
 class RunFolderError(Exception):

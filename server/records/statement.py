@@ -14,12 +14,10 @@ from parley.server.model_file import MODEL_VERSION
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
-    from parley.client.algorithms.base import State
+    from parley.client.contract.state import State
     from parley.server.records.summary import RunSummary
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
-
-__all__ = ["model_description", "model_tensors", "privacy_statement"]
 
 
 def model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:

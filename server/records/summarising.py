@@ -25,8 +25,6 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import Evaluation, RunSummary
 
-__all__ = ["facts_of_job", "facts_of_rounds", "run_summary"]
-
 
 def run_summary(
     *,

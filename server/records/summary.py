@@ -13,14 +13,6 @@ from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
 from parley.server.records.synthetic import Synthetic
 
-__all__ = [
-    "Counted",
-    "Evaluation",
-    "PublicTest",
-    "RunSummary",
-    "SelfAudit",
-]
-
 
 class LedgerHead(Facts):
     """The end of the ledger's chain as this run left it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from parley.server.records.facts import Facts, Figure
 
-__all__ = ["GRID", "Synthetic"]
-
 GRID = "grid"
 """Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
 

@@ -8,15 +8,6 @@ from parley.server.records.result_words import Measured
 from parley.server.records.summary import RunSummary
 from parley.server.records.synthetic import Synthetic
 
-__all__ = [
-    "cell_noise",
-    "closest_measured",
-    "closest_said",
-    "release_ahead",
-    "table_measured",
-    "table_said",
-]
-
 
 def cell_noise(run: RunSummary) -> float:
     """Standard deviation of the noise on a released count, that of all shares; 0: not known."""

@@ -23,8 +23,6 @@ from parley.server.records.round_line import Account, RoundLine
 from parley.server.records.summarising import facts_of_job, facts_of_rounds
 from parley.server.records.summary import RunSummary
 
-__all__ = ["summary_so_far"]
-
 _FIGURES = ("loss", "accuracy")
 
 

@@ -20,36 +20,6 @@ from parley.server.records.numerals import epsilon_text
 from parley.server.records.points import point_words
 from parley.server.records.summary import DpSgd, RunSummary
 
-__all__ = [
-    "ADVERSARIES",
-    "Fact",
-    "account",
-    "accounts",
-    "against",
-    "allowed",
-    "bounds",
-    "budget",
-    "charged_by",
-    "clipped",
-    "components",
-    "conversion",
-    "data_set",
-    "dp_sgd",
-    "join",
-    "noise",
-    "on_batches",
-    "points",
-    "protected",
-    "relation",
-    "scope",
-    "secure_sum",
-    "shares",
-    "spent",
-    "stated",
-    "symbol",
-    "unit",
-]
-
 
 class Fact(NamedTuple):
     """A named figure; "name value" reads as a phrase. `brief`: said where there is little room."""

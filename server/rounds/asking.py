@@ -18,8 +18,6 @@ from parley.client.contract.protocol import (
 )
 from parley.server.rounds.transport import LARGEST_REPLY, Transport
 
-__all__ = ["Reply", "Traffic", "ask"]
-
 
 @dataclass(kw_only=True)
 class Traffic:

@@ -16,8 +16,6 @@ from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport
 
-__all__ = ["Attendance"]
-
 _log = logging.getLogger("parley.server")
 
 _PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})

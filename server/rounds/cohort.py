@@ -14,10 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import State
 from parley.client.contract.plan import ReleasePlan
-
-__all__ = ["Cohort", "PartyFailed", "RoundSum"]
+from parley.client.contract.state import State
 
 
 class PartyFailed(Exception):

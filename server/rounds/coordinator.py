@@ -18,17 +18,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
-from parley.client.contract.state import save_state
+from parley.client.contract.state import State, save_state
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.principal_components import public_components
 from parley.server.planning.release import algorithm_for, model_for
@@ -51,8 +52,6 @@ from parley.server.rounds.observer import Observer
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
-
-__all__ = ["coordinate"]
 
 
 def coordinate(

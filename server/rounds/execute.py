@@ -16,9 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
-from parley.privacy.ledger.ledger import DatasetBudget, DatasetTotals, Head, Ledger
+from parley.client.contract.state import State
+from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
@@ -30,8 +33,6 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.loop import resume_point, run_stage
 from parley.server.rounds.observer import Observer
-
-__all__ = ["CohortOf", "Finished", "execute"]
 
 CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]
 """A stage, what it computes and where it begins → its parties, for as long as it runs."""

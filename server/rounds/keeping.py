@@ -20,8 +20,6 @@ from parley.server.rounds.execute import Finished
 from parley.server.rounds.inspection import data_head
 from parley.server.synthetic.generation import Tensors, generated
 
-__all__ = ["keep", "summary_of"]
-
 
 def summary_of(
     finished: Finished,

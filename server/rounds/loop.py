@@ -17,31 +17,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import load_state, save_state
+from parley.client.contract.state import State, load_state, save_state
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    Entry,
-    EntryState,
-    Ledger,
-    LedgerCorrupt,
-    Reservation,
-)
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerCorrupt
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.steps import Reservation
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.release import account
 from parley.server.planning.stages import Stage, spent_before
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-
-__all__ = ["ATTEMPTS", "resume_point", "run_stage"]
 
 ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""

@@ -9,8 +9,6 @@ from parley.client.contract.plan import ReleasePlan
 from parley.server.jobs.job import Job
 from parley.server.records.round_line import RoundLine
 
-__all__ = ["Observer"]
-
 
 class Observer(Protocol):
     """Hears how a run goes on."""

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import State
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason
-from parley.client.contract.state import save_state
+from parley.client.contract.state import State, save_state
 from parley.secure_agg.codec import decode, kind_of
 from parley.secure_agg.interface import DropoutPolicy, ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Complaint, Roster
@@ -36,8 +35,6 @@ from parley.server.rounds.attendance import Attendance
 from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound
-
-__all__ = ["PartyCohort"]
 
 _log = logging.getLogger("parley.server")
 

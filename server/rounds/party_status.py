@@ -18,8 +18,6 @@ from threading import Lock, Timer
 from parley.client.contract.roster import with_names
 from parley.server.records.plain_json import json_text
 
-__all__ = ["PartyBoard", "PartyStatus"]
-
 _EVERY_S = 0.5
 
 

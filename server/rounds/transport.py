@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-__all__ = ["LARGEST_REPLY", "Transport", "reply_bound"]
-
 LARGEST_REPLY = 1 << 30
 """Bytes of a reply where nobody knows better."""
 

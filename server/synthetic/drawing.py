@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from parley.client.data.codes import array_of
 from parley.client.data.schema import Schema
 
-__all__ = ["drawn_rows"]
-
 _PIECE = 1 << 12
 
 

@@ -25,8 +25,6 @@ from parley.server.synthetic.rows import file_name, first_rows, write_rows
 if TYPE_CHECKING:
     from parley.server.synthetic.kernel_generator import Shape
 
-__all__ = ["GENERATORS", "Generator", "NoTable", "generated", "pieces", "rows_of"]
-
 _PIECE = 1 << 18
 """Rows drawn and written at a time: memory does not grow with how many are asked for."""
 

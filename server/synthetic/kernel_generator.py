@@ -25,8 +25,6 @@ from torch import Tensor, nn
 
 from parley.client.algorithms.random_features import RandomFeatures
 
-__all__ = ["Shape", "drawn", "fit"]
-
 _NOISE = 32
 """Coordinates of z."""
 _TEMPERATURE = 0.5

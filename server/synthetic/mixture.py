@@ -16,8 +16,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Mixture", "Tables", "fit", "on_simplex"]
-
 _RATE, _LAST_RATE = 0.1, 0.005
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's (Kingma & Ba 2015)
 _LEAST = 1e-6

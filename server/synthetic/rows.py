@@ -22,8 +22,6 @@ from parley.client.data.schema import Schema
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["array_values", "file_name", "first_rows", "tables_of", "write_rows", "write_table"]
-
 Pieces = Iterable[NDArray[Any]]
 
 

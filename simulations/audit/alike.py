@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from parley.client.algorithms.attendance import EVERYONE
-from parley.client.algorithms.base import Contribution, State
+from parley.client.algorithms.base import Contribution
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.blocks import Block, laid_out
-
-__all__ = ["ALIKE", "Alike"]
 
 ALIKE = 3
 """Worlds that are computed, and compared to the bit."""

@@ -16,8 +16,6 @@ from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.shapes import LEARNERS
 from parley.simulations.audit.smaller import Shape
 
-__all__ = ["asked"]
-
 
 def asked(
     queries: Sequence[Query],

@@ -33,8 +33,6 @@ from parley.simulations.audit.smaller import (
     smaller,
 )
 
-__all__ = ["ROUNDS", "AuditError", "Audited", "Shape", "as_it_runs", "audited", "stage_names"]
-
 ROUNDS = ""
 """Name of the stage that is a job's rounds."""
 

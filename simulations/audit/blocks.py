@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from parley.client.data.block import PartyBlock
 from parley.client.data.table_block import TableBlock
 
-__all__ = ["Block", "bytes_of", "laid_out", "repeated"]
-
 Block = PartyBlock | TableBlock
 
 

@@ -14,8 +14,6 @@ from parley.simulations.audit.blocks import Block
 from parley.simulations.audit.neighbours import Neighbours
 from parley.simulations.audit.scores import Hypotheses
 
-__all__ = ["hypotheses", "reach", "unit_scale"]
-
 
 def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
     """What an attacker who knows every other record expects of either world."""

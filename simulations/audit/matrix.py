@@ -12,18 +12,6 @@ from parley.simulations.audit.matrix_queries import ASKED, Asked
 from parley.simulations.audit.measure import views_of
 from parley.simulations.audit.shapes import LEARNERS, answer_of
 
-__all__ = [
-    "CASES",
-    "ROWS",
-    "Row",
-    "claims_of",
-    "matrix",
-    "row_name",
-    "trials_of",
-    "trials_of_queries",
-    "written_out",
-]
-
 _GRADIENT = ("algorithm.rounds=4", "algorithm.clip-norm=0.4", "privacy.noise-point=server")
 _OUTPUT = (
     "algorithm.kind=output-perturbation",

@@ -29,8 +29,6 @@ from parley.simulations.audit.asked import asked
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.measure import views
 
-__all__ = ["ASKED", "BATCHES", "SCHEMA", "Asked"]
-
 SCHEMA = Schema.from_toml("""
 [columns]
 age = { kind = "numeric", range = [0, 10] }

@@ -24,7 +24,7 @@ from parley.privacy.audit.counts import check_confidence
 from parley.privacy.audit.events import pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
-from parley.simulations.audit.audited import Audited, AuditError, audited, stage_names
+from parley.simulations.audit.audited import Audited, audited, stage_names
 from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.methods import (
     METHODS,
@@ -38,24 +38,10 @@ from parley.simulations.audit.neighbours import ATTACKS, Neighbours, neighbours
 from parley.simulations.audit.observed import Observed, observe
 from parley.simulations.audit.results import AuditReport, AuditResult, Claim
 from parley.simulations.audit.scores import Hypotheses
+from parley.simulations.audit.smaller import AuditError
 from parley.simulations.audit.trainings import TRAININGS
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.keeping import held_mib, peak_mib
-
-__all__ = [
-    "CONFIRMED",
-    "Effort",
-    "audit",
-    "audit_guarantee",
-    "claim_of",
-    "claimed_rates",
-    "environment_of",
-    "environment_without",
-    "error_rates",
-    "rates_of",
-    "views",
-    "views_of",
-]
 
 CONFIRMED = 1e-6
 """α of the second look."""

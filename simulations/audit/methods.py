@@ -37,17 +37,6 @@ from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.observed import Observed, bare_noise
 from parley.simulations.audit.scores import Scores
 
-__all__ = [
-    "METHODS",
-    "Finding",
-    "Method",
-    "Pilot",
-    "Pilots",
-    "Seen",
-    "choose_events",
-    "fitting_methods",
-]
-
 _SHAPE_ALPHA = 1e-6
 _NONE = 1e-6
 

@@ -19,18 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import State
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.blocks import Block, laid_out
 from parley.simulations.audit.network_states import hidden_layers, network_theta
 from parley.simulations.audit.pools import rows_pool
 from parley.simulations.audit.scores import NORMS
 from parley.simulations.audit.shapes import ANGLE, LEARNERS, MOMENTS
-
-__all__ = ["ATTACKS", "Neighbours", "neighbours"]
+from parley.simulations.audit.smaller import AuditError
 
 _SURE = 40.0
 """A margin at which a loss's slope is full, to double precision."""

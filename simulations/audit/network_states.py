@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.shapes import HIDDEN, LEARNERS
-
-__all__ = ["hidden_layers", "network_theta"]
+from parley.simulations.audit.smaller import AuditError
 
 _FAR = 512.0
 """Of a network's weights along `s`: single precision still resolves a step beside it."""

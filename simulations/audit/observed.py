@@ -18,8 +18,6 @@ from parley.simulations.audit.scores import Hypotheses, Scores, score
 from parley.simulations.audit.shapes import HIDDEN
 from parley.simulations.audit.worlds import Source, releases
 
-__all__ = ["Observed", "bare_noise", "observe"]
-
 _KEPT = 1 << 18
 """Residual values that are kept for tests of their shape."""
 

@@ -15,8 +15,6 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, Texts, fields_of
 
-__all__ = ["MOST", "codes_pool", "columns_pool", "rows_pool", "table_schema"]
-
 MOST = 256
 """Records of a pool."""
 

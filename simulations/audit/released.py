@@ -13,7 +13,7 @@ import numpy as np
 from parley.client.data.block import PartyBlock
 from parley.server.jobs.job import Job
 from parley.server.planning.federation import Federation
-from parley.simulations.audit.audited import AuditError, as_it_runs
+from parley.simulations.audit.audited import as_it_runs
 from parley.simulations.audit.measure import (
     Effort,
     claim_of,
@@ -22,11 +22,10 @@ from parley.simulations.audit.measure import (
     error_rates,
 )
 from parley.simulations.audit.results import AuditReport, AuditResult
+from parley.simulations.audit.smaller import AuditError
 from parley.simulations.audit.trainings import TRAININGS, halved, train_and_attack
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.experiment import load_experiment
-
-__all__ = ["TRIALS", "audit_released"]
 
 TRIALS = 400
 """Worlds with a canary, and as many without, unless the audit is asked for others."""

@@ -6,8 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["AuditReport", "AuditResult", "Claim", "Verdict", "combined"]
-
 Verdict = Literal["not-refuted", "refuted", "loose"]
 
 LOOSE = 1.05

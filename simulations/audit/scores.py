@@ -19,9 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.mechanisms.table import Mechanism
-
-__all__ = ["NORMS", "Hypotheses", "Scores", "sampling_rate", "score"]
+from parley.privacy.mechanisms.base import Mechanism
 
 Scores = NDArray[np.float64]
 

@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from parley.client.data.block import PartyBlock
 from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
 from parley.privacy.audit.pair import gaussian_epsilon_lower
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.records.summary import SelfAudit
 from parley.simulations.audit.shapes import LEARNERS
 from parley.simulations.data.world import Experiment
-
-__all__ = ["Canaries", "planted"]
 
 CONFIDENCE = 0.95
 _STREAM = 0xCA9A

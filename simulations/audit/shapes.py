@@ -16,8 +16,6 @@ from parley.client.algorithms.own import is_own
 from parley.simulations.audit.blocks import Block
 from parley.simulations.audit.pools import codes_pool, columns_pool, rows_pool, table_schema
 
-__all__ = ["ANGLE", "ANSWERS", "HIDDEN", "LEARNERS", "MOMENTS", "Answer", "Learner", "answer_of"]
-
 ANGLE = 1e-3
 """Between a linear model's canaries and the direction that is theirs alone."""
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.simulations.audit.shapes import LEARNERS, answer_of
-
-__all__ = ["AuditError", "Shape", "enough_features", "least_parties", "least_records", "smaller"]
 
 _LARGEST_PARTY = 1000
 """Records: more than this are not laid out for every world."""

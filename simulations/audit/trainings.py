@@ -32,12 +32,11 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.audit.events import best_event, pilot_size
 from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
 from parley.privacy.audit.pair import gaussian_epsilon_lower, pair_ceiling, pair_epsilon
-from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.results import AuditResult
+from parley.simulations.audit.smaller import AuditError
 from parley.simulations.audit.worlds import Source, models
 from parley.simulations.data.keeping import peak_mib
-
-__all__ = ["TRAININGS", "Found", "halved", "train_and_attack"]
 
 CONFIRMED = 1e-6
 _PARTS = (1, 4, 16)

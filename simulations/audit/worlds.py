@@ -18,19 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import State
 from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.alike import ALIKE, Alike
-from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.blocks import Block, bytes_of, repeated
 from parley.simulations.audit.neighbours import Neighbours
-
-__all__ = ["Source", "models", "releases"]
+from parley.simulations.audit.smaller import AuditError
 
 CHUNK_BYTES = 16 << 20
 """Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""

@@ -29,8 +29,6 @@ from parley.client.data.memory import room_for
 from parley.client.data.records import Records, records_from_columns
 from parley.client.data.schema import Schema
 
-__all__ = ["BUNDLED", "bundled_schema", "load_bundled"]
-
 Columns = dict[str, NDArray[Any]]
 
 _PIECE = 2**16

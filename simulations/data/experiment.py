@@ -17,7 +17,8 @@ from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.features.table import build_map
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
@@ -34,8 +35,6 @@ from parley.simulations.data.partitions import (
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.data.reading import read_sources, read_test
 from parley.simulations.data.world import Experiment, StatisticExperiment
-
-__all__ = ["FEATURE_CACHE", "experiment_of", "feature_map", "load_experiment", "prepared_data"]
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
 """Environment variable: a folder in which a simulation keeps features; unset: it keeps none."""

@@ -17,9 +17,8 @@ import numpy as np
 from parley.client.data.frames import Frame, frame_of
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.table import DataError
-from parley.server.jobs.job import Job, JobError
-
-__all__ = ["MEMORY", "Given", "given_data", "of_memory"]
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 
 MEMORY = ("memory", "memory-*")
 """`data.source` of a job whose data are handed over: a table, and one a party."""

@@ -21,24 +21,10 @@ from pathlib import Path
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.simulations.data.given import MEMORY
 from parley.simulations.data.prepared import FILES, PreparedData, data_key
-
-__all__ = [
-    "check_memory",
-    "check_same",
-    "data_mib",
-    "held_mib",
-    "keep_at",
-    "keep_data",
-    "kept_data",
-    "memory_mib",
-    "peak_mib",
-    "place_of",
-    "save_whole",
-    "shared_place",
-]
 
 MIB = 1 << 20
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from parley.client.data.records import check_label
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
 from parley.simulations.data.experiment import feature_map
-
-__all__ = ["PublicShape", "public_shape"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,16 +23,6 @@ from numpy.typing import NDArray
 
 from parley.client.models.own_code import function_named
 
-__all__ = [
-    "PartitionError",
-    "by_column",
-    "by_function",
-    "by_sizes",
-    "dirichlet",
-    "iid",
-    "split_test",
-]
-
 Rows = NDArray[np.int64]
 
 

@@ -29,8 +29,6 @@ from parley.client.data.block import PartyBlock
 from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
 
-__all__ = ["FILES", "PreparedData", "data_key"]
-
 _ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes")
 
 FILES = (*(f"{name}.npy" for name in _ARRAYS), "facts.json")

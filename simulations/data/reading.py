@@ -9,13 +9,13 @@ import numpy as np
 
 from parley.client.data.contents import sum_of
 from parley.client.data.frames import Frame
-from parley.client.data.records import DataError, Records, find_party_files, read_records
+from parley.client.data.records import Records, find_party_files, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
-from parley.server.jobs.job import Job, JobError
+from parley.client.data.table import DataError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
 from parley.simulations.data.given import MEMORY, Given
-
-__all__ = ["read_sources", "read_test"]
 
 
 def _cells_of(job: Job, schema: Schema) -> Schema:

@@ -19,8 +19,6 @@ from parley.client.contract.model_names import public_name
 from parley.server.jobs.job import Job
 from parley.server.records.summary import Partition, Skew
 
-__all__ = ["QUANTILES", "partition_of", "spread"]
-
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _MOST_PARTIES = 30
 _MOST_LABELS = 12

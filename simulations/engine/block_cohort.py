@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import State
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.party.block_session import PartySession
 from parley.secure_agg.ideal import IdealSum
 from parley.secure_agg.interface import DropStage, SecureSum, SumResult
@@ -21,8 +21,6 @@ from parley.server.rounds.loop import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck
 from parley.simulations.engine.summing import Adding, Asked, pieces_of, summed
-
-__all__ = ["BlockCohort"]
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 

@@ -27,18 +27,6 @@ from parley.simulations.data.experiment import experiment_of
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.engine.summing import Asked, Ring, Summed, charge, summed
 
-__all__ = [
-    "Dealt",
-    "RowShard",
-    "Shard",
-    "Workers",
-    "WrongAnswer",
-    "check_array",
-    "check_digest",
-    "row_shards",
-    "spans",
-]
-
 
 class WrongAnswer(RuntimeError):
     """A worker gave what is no sum of its parties'."""

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.stages import rounds_of
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
@@ -31,8 +32,6 @@ from parley.simulations.figures.synthetic import with_table_figures
 
 if TYPE_CHECKING:
     from parley.simulations.audit.self_audit import Canaries
-
-__all__ = ["Observer", "simulate"]
 
 
 def simulate(

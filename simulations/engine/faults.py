@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.interface import DropStage
 
-__all__ = ["FaultScript", "FaultScriptError", "Faults", "parse_faults"]
-
 _STAGES: Final = {stage.value: stage for stage in DropStage}
 _RULE: Final = re.compile(
     r"(?P<kind>drop|decline):(?P<fraction>[0-9.]+)(?:@(?P<stage>[a-z][a-z-]+))?"

@@ -28,8 +28,6 @@ from parley.server.rounds.inspection import served_name
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.world import Experiment
 
-__all__ = ["COMPONENTS", "FINGERPRINT", "party_folders", "prepare_parties", "write_roster"]
-
 FINGERPRINT = "fingerprint"
 """File beside the parties' folders: the data's name in the server's ledger."""
 

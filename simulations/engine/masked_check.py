@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.interface import DropStage, SecureSum, TooFewSurvivors
 
-__all__ = ["MaskedCheck", "MaskedCheckFailed", "checked_parties"]
-
 MOST_PARTIES = 64
 _LEAST_PARTIES = 8
 _MOST_WORDS = 2**28

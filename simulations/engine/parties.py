@@ -14,12 +14,13 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.privacy.ledger.ledger import DatasetBudget
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange, SecureSum
 from parley.secure_agg.masked import MaskedSum
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import Stage, rounds_of, spent_before, stages_of
@@ -31,8 +32,6 @@ from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
 from parley.simulations.engine.summing import Adding, summed
-
-__all__ = ["Parties"]
 
 
 @dataclass(frozen=True, kw_only=True)

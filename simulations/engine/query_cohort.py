@@ -28,8 +28,6 @@ from parley.simulations.engine.query_sums import (
     queries_summed,
 )
 
-__all__ = ["BlockQueries"]
-
 
 @dataclass(kw_only=True)
 class BlockQueries:

@@ -17,8 +17,6 @@ from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.engine.dealing import Workers, check_array, check_digest, spans
 from parley.simulations.engine.query_sums import AskedQueries, Ring, queries_summed
 
-__all__ = ["DealtQueries", "TableShard", "table_shards"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TableShard:

@@ -15,8 +15,6 @@ from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.rows import MadeRows
 from parley.server.planning.queries import PlannedBatch
 
-__all__ = ["AskedQueries", "QueryAdding", "queries_made", "queries_summed"]
-
 Ring = NDArray[np.unsignedinteger[Any]]
 
 

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import block_ranges, for_each_chunk, row_ranges
 from parley.client.party.block_session import PartySession
-
-__all__ = ["Adding", "Asked", "Ring", "Summed", "charge", "pieces_of", "summed"]
 
 Ring = NDArray[np.unsignedinteger[Any]]
 

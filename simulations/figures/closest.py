@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["closest_figures"]
-
 _MOST = 2000
 """Records of each kind that are looked at: all distances between them are taken."""
 

@@ -18,8 +18,6 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.server.records.summary import DpSgd, PartyAccount
 
-__all__ = ["dp_sgd_facts"]
-
 
 def dp_sgd_facts(
     plan: ReleasePlan,

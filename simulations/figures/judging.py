@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from parley.server.records.judgement import CalibrationBin, Judgement, TargetJudgement
 from parley.simulations.data.world import Predictions
 
-__all__ = ["judge", "judge_targets", "judged"]
-
 _BINS = 10
 _LEAST = float(np.finfo(np.float64).eps)
 """Probabilities are kept this far from 0 and 1 in the log loss, as is usual."""

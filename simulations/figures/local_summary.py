@@ -23,8 +23,6 @@ from parley.simulations.data.world import Experiment
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import with_simulated_figures
 
-__all__ = ["local_summary"]
-
 
 def local_summary(
     summary: RunSummary,

@@ -17,8 +17,6 @@ from parley.simulations.data.spread import partition_of
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.judging import judged
 
-__all__ = ["with_simulated_figures"]
-
 SIMULATION_ONLY = (
     "loss",
     "baseline_loss",

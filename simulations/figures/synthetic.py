@@ -20,8 +20,6 @@ from parley.server.synthetic.rows import first_rows
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.closest import closest_figures
 
-__all__ = ["distances", "learned", "learned_by_trees", "with_table_figures"]
-
 _MOST = 100_000
 """Rows that a model is fitted to."""
 

@@ -24,7 +24,8 @@ from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.file import load_job
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 NOW = 1_800_000_000.0
 FEATURES = 4
@@ -35,7 +36,7 @@ NETWORKS = ("fedavg", "distributed-dp-sgd")
 
 def rows_of(party, records, features=FEATURES, intercept=True):
     """Prepared rows and labels of one party, as a launcher writes them."""
-    from parley.client.models.linear import prepare_rows
+    from parley.client.models.rows import prepare_rows
 
     rng = np.random.default_rng([7, party])
     rows = prepare_rows(rng.normal(size=(records, features)), intercept=intercept)

@@ -12,9 +12,10 @@ import parley.client.data.csv_text
 import parley.client.data.readers
 from parley.client.data.csv_text import csv_batches
 from parley.client.data.memory import GIB, Room, room_for
-from parley.client.data.records import DataError, read_records
+from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_inference import infer_schema
+from parley.client.data.table import DataError
 
 SCHEMA = """
 [file]

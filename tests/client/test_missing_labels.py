@@ -5,13 +5,9 @@ import polars as pl
 import pytest
 
 from parley.client.contract.protocol import Declined
-from parley.client.data.records import (
-    DataError,
-    find_party_files,
-    read_records,
-    records_from_columns,
-)
+from parley.client.data.records import find_party_files, read_records, records_from_columns
 from parley.client.data.schema import Schema
+from parley.client.data.table import DataError
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import load_holding
 

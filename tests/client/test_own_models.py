@@ -20,7 +20,8 @@ from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.file import load_job
-from parley.server.planning.release import Federation, algorithm_for, plan_release
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, plan_release
 from parley.server.records.run_folder import anchored
 
 SOURCE = """

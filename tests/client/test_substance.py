@@ -16,7 +16,8 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.file import load_job
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 SIZE = ("parties.weights=size",)
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")

@@ -18,7 +18,8 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.planning.evaluation import counts_of, evaluation_plan
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 SIZES = (90, 90, 92, 93, 95)
 FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)

@@ -15,7 +15,8 @@ from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint, noise_point
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.file import load_job
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.server.records.points import point_words
 
 PARTIES, LEAST, COLLUDERS, DRAWS = 5, 4, 1, 150

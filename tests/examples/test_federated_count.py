@@ -14,7 +14,7 @@ from parley.client.party.consent_file import load_consent
 from parley.client.party.policy import task_of
 from parley.running import run
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate

@@ -13,7 +13,7 @@ from parley.planning import plan
 from parley.running import run
 from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError, model_bytes
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate

@@ -6,7 +6,8 @@ import pytest
 
 import parley
 from parley.cli import app
-from parley.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerConflict
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.records import words
 from parley.simulations.engine.fast import simulate

@@ -324,7 +324,8 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
 def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
     from parley.privacy.accounting.events import Pure
     from parley.privacy.accounting.guarantee import Neighbouring, Unit
-    from parley.privacy.ledger.ledger import DatasetBudget, Ledger
+    from parley.privacy.ledger.budget import DatasetBudget
+    from parley.privacy.ledger.ledger import Ledger
 
     budget = DatasetBudget(
         name="adult",

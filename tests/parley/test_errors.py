@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from parley.errors import _STATUS, exit_status
-from parley.privacy.ledger.ledger import LedgerCorrupt
+from parley.privacy.ledger.errors import LedgerCorrupt
 
 
 @pytest.mark.parametrize("name", _STATUS)

@@ -6,8 +6,9 @@ import pytest
 
 import parley
 from parley.client.data.schema import SchemaError
-from parley.privacy.ledger.ledger import Ledger, LedgerConflict
-from parley.server.jobs.job import JobError
+from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.section import JobError
 
 QUICK = [
     "run.seed=3",

@@ -12,7 +12,7 @@ import parley
 from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate
 
 MARK = "open({mark!r}, 'w').close()\n"

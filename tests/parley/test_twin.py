@@ -12,7 +12,7 @@ from parley.cli import app
 from parley.client.algorithms.registry import ALGORITHMS, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.prediction.loading import load_model
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError, open_model
 from parley.simulations.data.datasets import BUNDLED
 from parley.simulations.data.experiment import load_experiment

@@ -12,14 +12,11 @@ from ledgers import ADULT as RECORDS
 from ledgers import FACTS, TENTH
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    DatasetBudget,
-    Entry,
-    EntryState,
-    Ledger,
-    LedgerConflict,
-)
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
 from parley.privacy.ledger.writer import Writer
 
 PARTIES = replace(RECORDS, unit=Unit.PARTY, epsilon=0.5)

@@ -14,13 +14,8 @@ from ledger_children import a_budget, an_entry, commit_and_reserve
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    Ledger,
-    LedgerConflict,
-    LedgerCorrupt,
-    LedgerError,
-)
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, LedgerError
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.store import Reader
 
 TENTH = Pure(epsilon=0.1)

@@ -26,7 +26,9 @@ from ledger_children import (
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import EntryState, Ledger, NotALedger
+from parley.privacy.ledger.errors import NotALedger
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
 
 
 def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:

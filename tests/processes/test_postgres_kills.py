@@ -22,7 +22,9 @@ import sqlalchemy as sa
 from safetensors.numpy import load_file
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import EntryState, Ledger, LedgerUnavailable
+from parley.privacy.ledger.errors import LedgerUnavailable
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "postgres.sh"
 ROUNDS = int(os.environ.get("PARLEY_TEST_POSTGRES_ROUNDS", "400"))

@@ -19,7 +19,7 @@ from parley.deploy.processes import ProcessError, wait_until
 from parley.deploy.stream import engine as stream_engine
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 
 SECRETS = ("identity.key", "party.key", "party.pem", "supernode.key", "executor.secret", "state")
 SERVER = {"grpc": "run_process", "flower": "superlink_process"}

@@ -10,7 +10,7 @@ from parley.deploy.flower import engine as flower_engine
 from parley.deploy.node_keys import make_node_key
 from parley.deploy.processes import ProcessError
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 
 
 def job(*overrides):

@@ -245,7 +245,7 @@ def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_
 
 
 def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
-    from parley.server.jobs.job import JobError
+    from parley.server.jobs.section import JobError
     from parley.server.records.run_folder import RunFolder
 
     run = RunFolder.create(load_job(), tmp_path / "run").path
@@ -320,7 +320,7 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
     ],
 )
 def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overrides):
-    from parley.server.jobs.job import JobError
+    from parley.server.jobs.section import JobError
 
     for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
         monkeypatch.delenv(name, raising=False)
@@ -331,7 +331,7 @@ def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overr
 
 
 def test_a_run_config_names_no_function_that_makes_the_parties(monkeypatch, tmp_path):
-    from parley.server.jobs.job import JobError
+    from parley.server.jobs.section import JobError
 
     for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
         monkeypatch.delenv(name, raising=False)

@@ -13,7 +13,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.report.page import write_report
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import spent_before, stages_of

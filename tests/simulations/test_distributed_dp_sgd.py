@@ -15,7 +15,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.release import algorithm_for, plan_release
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.block_cohort import BlockCohort

@@ -12,7 +12,7 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.data_set import DataSet
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.result_words import evaluation
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate

@@ -11,11 +11,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.calibration.calibration import CalibrationError
-from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
+from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate
 
 BASE = [

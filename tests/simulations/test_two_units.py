@@ -13,11 +13,12 @@ from scipy import stats
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerConflict
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.release import algorithm_for, plan_release
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
@@ -128,7 +129,7 @@ def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
     scale = 2.0**plan.encoding.scale_bits
     assert plan.of(Unit.PARTY).sensitivity == 1.0
     assert noise.sensitivity == scale * 1.0 + math.sqrt(plan.dimension)
-    from parley.privacy.accounting.zcdp import gaussian_epsilon
+    from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 
     mu = 3 * noise.sensitivity / noise.sigma
     assert gaussian_epsilon(mu, 1e-4) == pytest.approx(5.0, rel=1e-4)

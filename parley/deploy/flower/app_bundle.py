@@ -10,8 +10,6 @@ import tomli_w
 from parley.server.jobs.job import Job
 from parley.server.jobs.run_config import RUN_KEYS, to_run_config
 
-__all__ = ["job_app"]
-
 
 def job_app(job: Job, **own: str) -> dict[str, bytes]:
     """The files of a Flower app that runs this job; `own` sets keys of `RUN_KEYS` (with _ for -).

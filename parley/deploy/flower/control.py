@@ -35,8 +35,6 @@ from parley.deploy.flower.gate import CONTROL_HEADER
 from parley.deploy.private_files import check_private, write_private
 from parley.deploy.processes import ProcessError
 
-__all__ = ["DESK_SECRET", "Control", "ControlDesk", "RunStatus", "find_desk", "open_desk"]
-
 DESK_SECRET = "control.secret"  # noqa: S105 - a file's name
 _DESK = "control.json"
 

@@ -23,8 +23,6 @@ from parley.server.jobs.job import Job
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
-__all__ = ["run_network", "run_simulation"]
-
 _RESTARTS = 3
 
 

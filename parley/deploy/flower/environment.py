@@ -11,8 +11,6 @@ from pathlib import Path
 
 from parley.deploy.environment import own_environment
 
-__all__ = ["flower_environment"]
-
 
 def flower_environment(
     home: Path, more: Mapping[str, str] | None = None, *, scratch: Path | None = None

@@ -46,8 +46,6 @@ from parley.client.contract.printable import guard_streams
 from parley.deploy.flower.pace import Bell, quicken
 from parley.deploy.processes import ProcessError, end_with_parent, listens
 
-__all__ = ["main", "run_executor"]
-
 _log = logging.getLogger("parley.executor")
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})

@@ -29,8 +29,6 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from parley.client.contract.roster import Deployment
 from parley.deploy.node_keys import node_key, signs_as_node
 
-__all__ = ["CONTROL_HEADER", "HELLO", "Desk", "Gate", "Refused"]
-
 _log = logging.getLogger("parley.gate")
 
 Scope = MutableMapping[str, Any]

@@ -21,8 +21,6 @@ from parley.deploy.folders import DeployError
 from parley.deploy.node_keys import node_key, node_line, signed_by_node
 from parley.deploy.processes import ProcessError
 
-__all__ = ["check_known"]
-
 _LARGEST_ANSWER = 4096
 
 

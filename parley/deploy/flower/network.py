@@ -19,8 +19,6 @@ from parley.deploy.pki import check_server_certificate
 from parley.deploy.private_files import write_private
 from parley.deploy.processes import Process, Supervisor, free_ports, wait_until
 
-__all__ = ["SuperLink", "await_online", "start_simulation", "start_superlink", "start_supernode"]
-
 _LINK_STARTS_S, _NODE_STARTS_S = 60.0, 120.0
 
 

@@ -21,8 +21,6 @@ from contextlib import suppress
 
 from flwr.supercore.inflatable import inflatable_utils
 
-__all__ = ["Bell", "Pace", "quicken"]
-
 _IDLE_S, _ACTIVE_S, _REPLY_S = 1.0, 0.2, 0.05
 _ACTIVE_A_PARTY_S = 0.05
 _ACTIVE_FOR_S = 60.0

@@ -22,8 +22,6 @@ from parley.deploy.flower.executor import run_executor
 from parley.deploy.flower.pace import Bell, quicken
 from parley.deploy.processes import end_with_parent
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Entry point: never returns."""

@@ -31,8 +31,6 @@ from parley.client.contract.carrier import LARGEST_FRAME, CarrierError, check_na
 from parley.client.contract.decoding import value_from
 from parley.client.contract.protocol import strict_json
 
-__all__ = ["MOST_OBJECTS", "ReplyGrid", "object_ids", "read_reply"]
-
 _log = logging.getLogger("parley.server")
 
 MOST_OBJECTS = LARGEST_FRAME // (1 << 22) + 8

@@ -23,8 +23,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from parley.deploy.flower.replies import ReplyGrid
 from parley.deploy.processes import end_with_parent
 
-__all__ = ["run_server_task"]
-
 _log = logging.getLogger("parley.executor")
 
 _LAST_WORDS_S = 20

@@ -11,8 +11,6 @@ from parley.deploy.folders import PartyHome, ServerHome
 from parley.deploy.keeping import Keeping
 from parley.deploy.processes import ProcessError, Supervisor, free_ports
 
-__all__ = ["attend", "serve"]
-
 
 def serve(home: ServerHome, *, say: Callable[[str], None]) -> None:
     """Runs a deployment's SuperLink until it is interrupted."""

@@ -16,15 +16,13 @@ from parley.deploy.follow import STALE, farewell
 from parley.deploy.reaching import check_reachable
 from parley.deploy.refusals import board_of, refusals
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.model_file import open_model
 from parley.server.records.reading import read_summary
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.terminal.progress import RunDisplay
 from parley.terminal.standing import RunStanding, Standing
-
-__all__ = ["look", "stop_runs", "submit_job"]
 
 
 def submit_job(

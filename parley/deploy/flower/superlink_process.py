@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import Deployment
 
-__all__ = ["admit", "main"]
-
 _HEADERS = 1 << 14
 
 

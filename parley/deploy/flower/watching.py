@@ -12,8 +12,6 @@ from parley.server.jobs.job import Job
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
-__all__ = ["follow_flower"]
-
 
 def follow_flower(
     folder: Path,

@@ -3,8 +3,6 @@
 import os
 import sys
 
-__all__ = ["TLS_1_3_ALONE"]
-
 # gRPC has no setting for the lowest version of TLS. A deployment's keys are all elliptic, and this
 # list has a suite for RSA alone: TLS 1.2 finds none in common. TLS 1.3 has its own list. It is
 # read once, when gRPC is imported: hence here.

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import grpc
 
-__all__ = ["MOST_READ", "REQUEST_S", "Requests"]
-
 REQUEST_S: Final = 10.0
 MOST_READ: Final = 8
 """Requests of one caller that are read at a time."""

@@ -19,8 +19,6 @@ from typing import Any
 from parley.deploy.events import Event, Say
 from parley.deploy.stream.envelope import EnvelopeError, Reader, chunks
 
-__all__ = ["Asked", "Attendance", "Dropped", "Line"]
-
 _log = logging.getLogger("parley.port")
 
 _MOST_WAITING = 16

@@ -15,8 +15,6 @@ from parley.deploy.folders import DeployError
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
 
-__all__ = ["CallError", "call_metadata", "check_known", "explained", "parley_version"]
-
 _LASTING = {
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.FAILED_PRECONDITION,

@@ -32,8 +32,6 @@ from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError
 
-__all__ = ["ASK", "FILES", "READ", "SERVERS_OWN", "Desk"]
-
 _log = logging.getLogger("parley.desk")
 
 ASK, READ = "/parley.Operators/Ask", "/parley.Operators/Read"

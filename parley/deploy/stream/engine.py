@@ -17,8 +17,6 @@ from parley.server.jobs.job import Job
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
-__all__ = ["run_stream"]
-
 _SERVER, _PARTY = "parley.deploy.stream.run_process", "parley.deploy.stream.party"
 _RESTARTS = 3
 _LAST_S = 3.0

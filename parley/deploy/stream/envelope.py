@@ -21,8 +21,6 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["CHUNK", "LARGEST_MESSAGE", "EnvelopeError", "Reader", "Whole", "chunks"]
-
 CHUNK = 1 << 20
 """Bytes of a frame that travel together."""
 

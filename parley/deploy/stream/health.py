@@ -24,8 +24,6 @@ from parley.deploy.peers import NotAdmitted
 from parley.deploy.stream.asking import Requests
 from parley.deploy.stream.settings import peer_certificate
 
-__all__ = ["CHECK", "MOST_WATCHES", "WATCH", "Health", "asked"]
-
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 _SERVICES = frozenset({"", "parley.Parties", "parley.Operators"})
 MOST_WATCHES = 4

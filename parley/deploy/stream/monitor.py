@@ -35,8 +35,6 @@ from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 
-__all__ = ["Family", "Monitor", "Pages", "exposition"]
-
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _AGAINST = "against whom, its summary says."
 _ANSWERS_S = 2.0

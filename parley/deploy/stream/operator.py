@@ -29,8 +29,6 @@ from parley.deploy.stream.settings import channel_credentials, channel_options, 
 from parley.errors import KNOWN_ERRORS
 from parley.server.records.plain_json import json_text
 
-__all__ = ["Operator", "OperatorHome", "operator_home"]
-
 _ANSWER_S = 30.0
 _COPY = "copy-of"
 """In a copy of a run's folder: the digest of the authority of its server."""

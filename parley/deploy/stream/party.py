@@ -47,8 +47,6 @@ from parley.deploy.stream.caller import CallError, call_metadata, explained
 from parley.deploy.stream.envelope import Reader, Whole, chunks
 from parley.deploy.stream.settings import ATTEND, channel_credentials, channel_options
 
-__all__ = ["Answers", "Attending", "main", "party_answers"]
-
 _log = logging.getLogger("parley.party")
 
 # From 0.1 to 3 s, half of it by chance: a server that is back is not met by everybody at once.

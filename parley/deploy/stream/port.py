@@ -39,8 +39,6 @@ from parley.deploy.stream.settings import (
     server_credentials,
 )
 
-__all__ = ["Port"]
-
 _log = logging.getLogger("parley.port")
 
 _STARTS_S, _ENDS_S = 20.0, 3.0

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from parley.server.rounds.transport import Transport
 
-__all__ = ["ANSWERS", "ASKED", "PAGE", "SESSION", "Questions"]
-
 ASKED, ANSWERS, PAGE = "asked.json", "answers.json", "answers.html"
 """Files of a run of queries: what was asked, all answers, and their page."""
 SESSION = "session"

@@ -22,13 +22,11 @@ from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
 from parley.deploy.stream.questions import ASKED
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
 from parley.server.jobs.naming import check_from_elsewhere
+from parley.server.jobs.section import JobError
 from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder, RunFolderError
-
-__all__ = ["OPEN", "SET_ASIDE", "Queue", "QueuedRun"]
 
 _log = logging.getLogger("parley.server")
 

@@ -21,8 +21,6 @@ from parley.deploy.stream.settings import host_of
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
 
-__all__ = ["main"]
-
 _COME_S = 120.0
 # On one machine a party that is gone is gone: nobody starts it again.
 _AWAY_S = 1.0

@@ -22,10 +22,8 @@ from parley.deploy.stream.questions import ASKED, Questions
 from parley.deploy.stream.queue import Queue, QueuedRun
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolder
-
-__all__ = ["Serving", "serve"]
 
 _log = logging.getLogger("parley.server")
 

@@ -15,19 +15,6 @@ import grpc
 from parley.deploy.private_files import check_private
 from parley.deploy.stream.envelope import LARGEST_MESSAGE
 
-__all__ = [
-    "ATTEND",
-    "HANDSHAKE_S",
-    "HELLO",
-    "channel_credentials",
-    "channel_options",
-    "host_of",
-    "metadata_of",
-    "peer_certificate",
-    "port_options",
-    "server_credentials",
-]
-
 Options = Sequence[tuple[str, Any]]
 
 ATTEND, HELLO = "/parley.Parties/Attend", "/parley.Parties/Hello"

@@ -23,8 +23,6 @@ from parley.server.records.run_folder import anchored
 from parley.terminal.progress import RunDisplay
 from parley.terminal.standing import RunStanding, Standing
 
-__all__ = ["look", "stop_runs", "submit_job"]
-
 
 def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool

@@ -11,8 +11,6 @@ from parley.deploy.stream.attendance import Asked
 from parley.deploy.stream.port import Port
 from parley.server.rounds.transport import LARGEST_REPLY
 
-__all__ = ["StreamTransport"]
-
 _LOOK_S = 0.2
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.data.block import PartyBlock
-from parley.client.models.linear import LinearModel, Softmax
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Softmax
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
 

@@ -5,14 +5,9 @@ import pytest
 import parley
 from parley.privacy.accounting.composition import Composition
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
-from parley.server.planning.release import (
-    Federation,
-    algorithm_for,
-    averaged,
-    model_for,
-    plan_release,
-)
+from parley.server.jobs.section import JobError
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, averaged, model_for, plan_release
 
 OUTPUT = (
     "algorithm.kind=output-perturbation",

@@ -16,8 +16,9 @@ from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.jobs.section import JobError
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3
 FEDERATION = Federation(

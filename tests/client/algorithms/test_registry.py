@@ -15,10 +15,11 @@ from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.privacy.mechanisms.table import DiscreteGaussian, Gaussian
+from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
 

@@ -17,7 +17,7 @@ from parley.client.algorithms.second_moments import (
     projected,
 )
 from parley.client.data.block import PartyBlock
-from parley.client.models.linear import prepare_rows
+from parley.client.models.rows import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
 

@@ -9,15 +9,10 @@ from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.data.block import PartyBlock
 from parley.client.models.class_weights import weighted
-from parley.client.models.linear import (
-    HuberSVM,
-    LinearModel,
-    Logistic,
-    Softmax,
-    SquaredLoss,
-    prepare_rows,
-)
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
+from parley.client.models.rows import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring
 
 RECORDS, RADIUS = 7, 1e3

@@ -18,7 +18,7 @@ from parley.client.data.schema import SchemaError, load_schema
 from parley.client.party.consent_file import ConsentError, load_consent
 from parley.deploy.folders import DeployError, check_server
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_rounds, read_run
 from parley.server.records.run_folder import RunFolder, RunFolderError
 

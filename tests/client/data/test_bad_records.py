@@ -7,12 +7,10 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
-from parley.client.data.records import (
-    DataError,
-    read_records,
-)
+from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference import infer_schema
+from parley.client.data.table import DataError
 
 
 def test_errors_in_a_sample_name_the_line_of_the_file(tmp_path):

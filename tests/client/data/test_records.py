@@ -10,14 +10,10 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
-from parley.client.data.records import (
-    DataError,
-    find_party_files,
-    read_records,
-    records_from_columns,
-)
+from parley.client.data.records import find_party_files, read_records, records_from_columns
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.schema_inference import infer_schema
+from parley.client.data.table import DataError
 
 ROOT = Path(__file__).resolve().parents[3]
 

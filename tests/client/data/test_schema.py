@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -90,6 +90,7 @@ def test_the_default_centre_is_the_middle_of_the_range():
     st.sampled_from(["record", "schema", "unit"]),
     arrays(np.float64, (5, 7), elements=st.floats(-1, 1)),
 )
+@example("unit", np.full((5, 7), 1e-160))
 def test_rows_end_within_the_unit_ball_whatever_the_scaling(scaling, rows):
     columns = "".join(f'a{k} = {{ kind = "numeric", range = [0, 1] }}\n' for k in range(7))
     scaled = schema(columns + LABEL, f'scaling = "{scaling}"').scale_rows(rows.copy())

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from parley.cli import app
-from parley.client.data.records import DataError, read_records
+from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
+from parley.client.data.table import DataError
 
 SCHEMA = """
 [columns]

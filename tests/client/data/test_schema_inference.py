@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.records import DataError, read_records
+from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference import infer_schema
+from parley.client.data.table import DataError
 
 
 def reading(inferred, name):

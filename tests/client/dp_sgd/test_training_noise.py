@@ -11,18 +11,14 @@ from numpy.typing import NDArray
 from small_networks import network, party, training, with_entry
 
 from parley.client.dp_sgd import training as dp_sgd
+from parley.client.dp_sgd.batches import poisson_batch
 from parley.client.dp_sgd.clip_factors import shrink
 from parley.client.dp_sgd.noise import grid_scale
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import (
-    Trained,
-    poisson_batch,
-    train_parties,
-    train_party,
-)
+from parley.client.dp_sgd.training import Trained, train_parties, train_party
 from parley.client.models.record_losses import cross_entropy
-from parley.privacy.sampling.samplers import rounded_gaussian
+from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
 

@@ -15,7 +15,7 @@ from parley.client.party.consent_file import load_consent, render_consent
 from parley.client.party.dataset import load_holding
 from parley.client.party.policy import map_of
 from parley.prediction.loading import load_model
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate

@@ -19,10 +19,11 @@ from parley.client.dp_sgd.gradients import plain_sum, trainable
 from parley.client.dp_sgd.ways import check_way
 from parley.client.models.class_weights import ClassWeighted
 from parley.client.models.layers import NetworkError
-from parley.client.models.linear import LinearModel, prepare_rows
+from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import RecordLosses
+from parley.client.models.rows import prepare_rows
 from parley.client.solvers.certified import local_optima
 
 LOSSES = {

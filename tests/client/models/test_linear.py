@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import chunk_ranges, for_each_chunk
-from parley.client.models.linear import (
-    LOSSES,
-    HuberSVM,
-    LinearModel,
-    Logistic,
-    Softmax,
-    SquaredLoss,
-    prepare_rows,
-)
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import LOSSES, HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.rows import prepare_rows
 
 KINDS = {
     "logistic": Logistic(),

@@ -14,7 +14,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic
 from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss, tabled
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.release import model_for
 
 PLACES = np.array([-1e300, -1e4, -16, -15.99, -1, -0.01, 0, 0.3, 7, 16, 17, 1e308, np.inf])

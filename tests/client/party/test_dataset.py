@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from parley.client.contract.protocol import Declined
-from parley.client.models.linear import LinearModel, Logistic
-from parley.client.models.losses import HuberSVM, Softmax, SquaredLoss
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.networks import Network
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import load_holding

@@ -7,7 +7,8 @@ from ledger_children import fork_while_it_is_open, in_child
 
 from parley.client.party.kept_ledger import KeptLedger
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.ledger import DatasetBudget, Ledger
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
 
 WARD = DatasetBudget(
     name="ward",

@@ -13,8 +13,9 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.privacy.mechanisms.laplace import LaplaceAsPrinted
 from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.mechanisms.table import Gaussian, LaplaceAsPrinted
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,9 @@ from parley.client.algorithms.output_perturbation import (
     SMALLEST_WIDTH,
 )
 from parley.client.data.block import PartyBlock
-from parley.client.models.linear import (
-    HuberSVM,
-    LinearModel,
-    Logistic,
-    Softmax,
-    SquaredLoss,
-    prepare_rows,
-)
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.rows import prepare_rows
 from parley.client.solvers import certified as solvers
 from parley.client.solvers.certified import local_optima, optimum, party_weights
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal

@@ -8,7 +8,7 @@ import pytest
 import parley
 from parley import col
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.ledger import BudgetExceeded
+from parley.privacy.ledger.errors import BudgetExceeded
 
 WIDE = "\n".join(
     f'w{k} = {{ kind = "categorical", categories = [{", ".join(f"{c!r}" for c in "abcdefghij")}] }}'

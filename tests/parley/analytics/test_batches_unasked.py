@@ -5,7 +5,7 @@ from query_parties import charged, make_parties, open_session
 
 from parley.client.queries.base import QueryError
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import BudgetExceeded
+from parley.privacy.ledger.errors import BudgetExceeded
 
 
 @pytest.fixture

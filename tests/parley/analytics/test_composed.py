@@ -19,7 +19,8 @@ from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.variance import Variance, replaced_norms
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.reach import Reach
-from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
+from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.stream import NoiseStream
 

@@ -16,7 +16,7 @@ from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.accounting.tradeoff import power
-from parley.privacy.ledger.ledger import BudgetExceeded
+from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms

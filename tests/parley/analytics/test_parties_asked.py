@@ -21,7 +21,7 @@ from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.engine.local_parties import party_folders
 
 

@@ -12,7 +12,8 @@ from parley import col
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
+from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = Schema.from_toml(
     """

@@ -14,7 +14,8 @@ import pytest
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.ledger import Ledger, LedgerCorrupt
+from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.rounds.cohort import PartyFailed
 
 SCHEMA = Schema.from_toml(

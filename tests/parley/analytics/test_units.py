@@ -20,7 +20,7 @@ from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.tradeoff import gaussian_power, power
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.queries import party_queries
 from parley.simulations.engine.local_parties import party_folders
 

@@ -17,7 +17,7 @@ from parley.deploy.evaluating import load_test_set
 from parley.deploy.stream import submission
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_summary
 from parley.server.records.result_words import public_test
 

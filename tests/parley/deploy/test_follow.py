@@ -13,9 +13,9 @@ from parley.deploy.flower.watching import follow_flower
 from parley.deploy.follow import Follower, RunStopped, raise_remote
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS, exit_status
-from parley.privacy.ledger.ledger import BudgetExceeded
+from parley.privacy.ledger.errors import BudgetExceeded
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_rounds
 
 OLD = Path(__file__).parents[2] / "vectors" / "run-0.1.0"

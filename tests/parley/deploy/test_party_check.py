@@ -26,7 +26,8 @@ from parley.deploy.private_files import PkiError
 from parley.deploy.processes import ProcessError, free_ports
 from parley.deploy.reaching import check_reachable
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.ledger import DatasetBudget, Ledger
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import prepare_parties
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import parley
 from parley.cli import app
-from parley.client.data.records import DataError
+from parley.client.data.table import DataError
 from parley.prediction.commands import show
 from parley.prediction.files import predict_file
 from parley.prediction.loading import load_model

@@ -9,7 +9,9 @@ import pytest
 import parley
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.data.block import PartyBlock
-from parley.client.models.linear import LinearModel, Logistic, Softmax, prepare_rows
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Logistic, Softmax
+from parley.client.models.rows import prepare_rows
 from parley.report.evidence import (
     coefficients,
     parties_named,

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from parley.cli import app
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
 from parley.simulations.data.prepared import PreparedData, data_key
 from parley.simulations.engine.fast import simulate

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import parley
 from parley.cli import app
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.tracking.tracking import TRACKERS, Tracked, _public, tracked
 
 QUICK = [

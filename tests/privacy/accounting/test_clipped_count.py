@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
 from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.privacy.sampling.samplers import rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_gaussian_distance
 
 SIGMA = st.floats(0.01, 1e4)
 SHARE = st.floats(1e-9, 1 - 1e-9)

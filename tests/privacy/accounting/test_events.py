@@ -21,7 +21,8 @@ from parley.privacy.accounting.events import (
     Zcdp,
     parse_event,
 )
-from parley.privacy.accounting.zcdp import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.zcdp import cks20_epsilon
 
 SLACK = 104 * 2.0**-88
 

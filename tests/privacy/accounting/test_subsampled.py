@@ -27,6 +27,7 @@ from parley.privacy.accounting.events import (
     Zcdp,
     parse_event,
 )
+from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon
 from parley.privacy.accounting.subsampled import (
     ORDERS,
     calibrate_steps,
@@ -34,7 +35,6 @@ from parley.privacy.accounting.subsampled import (
     pld_epsilon,
     rdp_epsilon,
 )
-from parley.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.privacy.calibration.calibration import (
+from parley.privacy.calibration.sensitivity import (
     gradient_sensitivity,
     output_sensitivity,
     step_certificate,

@@ -7,7 +7,8 @@ import pytest
 
 from parley.privacy.estimation.reach import Reach
 from parley.privacy.mechanisms.laplace import Laplace
-from parley.privacy.sampling.samplers import discrete_laplace, rounded_gaussian
+from parley.privacy.sampling.discrete import discrete_laplace
+from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
 

@@ -14,14 +14,11 @@ from ledgers import ADULT, GAUSSIAN, KDD, TENTH, an_entry
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Approximate, Event, Pure, Zcdp
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    Checkpoint,
-    Entry,
-    EntryState,
-    Ledger,
-    LedgerConflict,
-)
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.steps import Checkpoint
 
 EVENTS = [
     TENTH,

@@ -6,12 +6,10 @@ import pytest
 from ledger_children import commit_and_reserve
 from ledgers import an_entry, messages, tamper
 
-from parley.privacy.ledger.ledger import (
-    DatasetBudget,
-    Head,
-    Ledger,
-    LedgerCorrupt,
-)
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.privacy.ledger.ledger import Ledger
 
 
 def three_releases(ledger: Ledger) -> Head:

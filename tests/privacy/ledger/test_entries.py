@@ -10,12 +10,10 @@ import pytest
 from ledgers import ADULT, FACTS, an_entry
 
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.ledger import (
-    Entry,
-    Head,
-    Ledger,
-    LedgerConflict,
-)
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from ledgers import ADULT, an_entry
 
-from parley.privacy.ledger.ledger import Ledger, LedgerCorrupt, LedgerError, NotALedger
+from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError, NotALedger
+from parley.privacy.ledger.ledger import Ledger
 
 RECORDS = "parley_ledger_records"
 ROWS = "SELECT 1 position, '' kind, '' dataset, '' unit, '' run_id, 1 \"index\", 1 reservation,"

@@ -13,13 +13,10 @@ from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    Checkpoint,
-    EntryState,
-    Ledger,
-    LedgerConflict,
-)
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.steps import Checkpoint
 
 
 def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(

@@ -18,12 +18,8 @@ from ledger_children import commit_and_reserve
 from ledgers import ADULT, TENTH, an_entry, messages, tamper
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    Ledger,
-    LedgerError,
-    LedgerUnavailable,
-    NotALedger,
-)
+from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.writer import _LATEST
 
 

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 from parley.privacy.accounting import events
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.zcdp import cks20_epsilon
-from parley.privacy.mechanisms.table import (
-    DiscreteGaussian,
-    Gaussian,
-    L2Laplace,
-    LaplaceAsPrinted,
-    LaplaceL1,
-)
-from parley.privacy.sampling.samplers import DISTANCE_PER_COORDINATE
+from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1
+from parley.privacy.sampling.gaussian import DISTANCE_PER_COORDINATE
 from parley.privacy.sampling.stream import NoiseStream
 
 # m=100 parties of n=500 records, λ=.01, G=1, ε=.5

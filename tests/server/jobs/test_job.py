@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.server.jobs.file import RENAMED, load_job, parse_override, render_job
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 
 
 def test_the_printed_job_reads_back_as_the_same_job():

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from parley.analytics.settings import Settings
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import FORMS, Job, JobError
+from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.naming import (
     CODE,
     Names,
@@ -19,7 +19,7 @@ from parley.server.jobs.naming import (
     meanings,
     named_here,
 )
-from parley.server.jobs.section import Section
+from parley.server.jobs.section import JobError, Section
 
 FREE = (str, bytes, Any, object, dict)
 

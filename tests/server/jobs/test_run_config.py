@@ -9,8 +9,8 @@ import pytest
 
 from parley.deploy.flower.app_bundle import job_app
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
 from parley.server.jobs.run_config import RUN_KEYS, from_run_config, to_run_config
+from parley.server.jobs.section import JobError
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,9 +5,10 @@ import pytest
 
 from parley.client.models.losses import LOSSES
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.jobs.steps import LOSSES as RULED
-from parley.server.planning.release import Federation, algorithm_for, model_for
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for
 
 
 def job(*overrides):

@@ -5,7 +5,7 @@ import pytest
 from parley.client.data.schema import SchemaError
 from parley.planning import plan
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 
 LABEL = 'sick = { kind = "label", positive = "yes", negative = "no" }'
 NUMBER = 'age = { kind = "numeric", range = [0, 100] }'

@@ -7,7 +7,7 @@ import tomli_w
 import parley
 from parley.prediction.loading import load_model
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 
 QUICK = (
     "parties.count=3",

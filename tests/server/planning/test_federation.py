@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.federation import Federation
 
 

@@ -14,7 +14,7 @@ from parley.client.party.consent_file import load_consent, render_consent
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.planning.principal_components import leading
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate

@@ -9,7 +9,7 @@ from scenes import OPTIMISTIC, Scene, counts
 
 from parley.client.contract.protocol import Frame, Reason, decode_frame, encode_frame, refusal
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate
 
 

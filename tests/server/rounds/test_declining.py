@@ -9,7 +9,7 @@ from scenes import BASE, FEDAVG, Scene, counts
 
 from parley.client.party.consent_file import load_consent
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.server.rounds.inspection import served_name

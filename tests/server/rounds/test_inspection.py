@@ -6,7 +6,7 @@ from parley.client.contract.protocol import Reason, answer, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty
 from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.rounds.asking import Traffic
 from parley.server.rounds.inspection import PartyFacts, federation_of, inspect
 from parley.server.rounds.party_status import PartyBoard

@@ -6,8 +6,8 @@ import pytest
 
 from parley.server.planning.queries import INSTEAD
 from parley.simulations import audited_choices
-from parley.simulations.audit.audited import AuditError
 from parley.simulations.audit.measure import Effort
+from parley.simulations.audit.smaller import AuditError
 from parley.simulations.audited_choices import CHOICES, audit_choice
 
 

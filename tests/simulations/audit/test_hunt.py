@@ -26,12 +26,12 @@ from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import AuditError
 from parley.simulations.audit.matrix import trials_of_queries
 from parley.simulations.audit.matrix_queries import SCHEMA
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views
+from parley.simulations.audit.smaller import AuditError
 
 
 def key(name, *values):

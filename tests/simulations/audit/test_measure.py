@@ -10,13 +10,14 @@ from parley.client.queries import QUERIES
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import AuditError, audited
+from parley.simulations.audit.audited import audited
 from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.matrix import ROWS, claims_of, matrix, row_name, written_out
 from parley.simulations.audit.matrix_queries import ASKED
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.results import combined
+from parley.simulations.audit.smaller import AuditError
 from parley.simulations.audited_choices import CHOICES, audit_choice
 
 OUTPUT = (

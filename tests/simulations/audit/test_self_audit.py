@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from parley.cli import app
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.audit.self_audit import planted
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate

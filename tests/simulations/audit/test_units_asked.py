@@ -9,10 +9,10 @@ from parley.client.queries.counting import Counting
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import AuditError
 from parley.simulations.audit.matrix_queries import SCHEMA
 from parley.simulations.audit.measure import Effort, audit_guarantee, views
 from parley.simulations.audit.neighbours import neighbours
+from parley.simulations.audit.smaller import AuditError
 
 ASKED = (Count(by=("ward",)),)
 CASES = [

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from parley.client.data.records import DataError
 from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.table import DataError
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
 
 

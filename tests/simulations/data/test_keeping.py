@@ -12,7 +12,7 @@ import pytest
 
 from parley.planning import plan
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.data import experiment, keeping
 from parley.simulations.data.experiment import load_experiment, prepared_data
 from parley.simulations.data.keeping import kept_data, place_of

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import parley
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.simulations.data.partitions import (
     PartitionError,
     by_column,

@@ -10,11 +10,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    Ledger,
-    LedgerConflict,
-)
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.records.reading import read_summary
 from parley.simulations.data.experiment import load_experiment

@@ -8,16 +8,11 @@ from quick_runs import QUICK, StopAfter, run
 
 from parley.planning import plan
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    Ledger,
-    LedgerConflict,
-    LedgerCorrupt,
-    NotALedger,
-)
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, NotALedger
+from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.engine.fast import simulate

@@ -17,8 +17,9 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import JobError
-from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+from parley.server.jobs.section import JobError
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.simulations.engine.fast import simulate
 
 BASE = (

@@ -7,7 +7,9 @@ import pytest
 from disk import note_commits
 from quick_runs import QUICK, StopAfter, run
 
-from parley.privacy.ledger.ledger import EntryState, Ledger, LedgerUnavailable
+from parley.privacy.ledger.errors import LedgerUnavailable
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.fast import simulate

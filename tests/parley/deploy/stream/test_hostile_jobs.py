@@ -14,7 +14,7 @@ from parley.deploy.stream import submission
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.queue import SET_ASIDE, Queue
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolderError
 
 

@@ -24,7 +24,7 @@ from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
 from parley.deploy.stream.queue import Queue
 from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.job import JobError
+from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.engine.fast import simulate
 
