@@ -1,4 +1,4 @@
-"""A search log: as printed, what that needs, with an ε that holds, and where nobody has a list.
+"""A search log: as printed, what that needs, and with an ε that holds.
 
     python examples/search_log.py
 
@@ -11,24 +11,12 @@ were likely become impossible.
 from __future__ import annotations
 
 import math
-import tempfile
-from itertools import product
-from pathlib import Path
 
-import parley
-from parley.client.data.schema import Schema
-from parley.client.queries.prefixes import codes_of
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.sampling.stream import NoiseStream
 from parley.simulations.search_log import COURSE, SearchLog, synthetic_log
 
 PRINTED = (0, 3, 20, 0, 4)
-LETTERS = "abcdefghijklmnopqrstuvwxyz "
-SCHEMA = f"""
-[columns]
-asked = {{ kind = "numeric", range = [0, {28**6 - 1}] }}
-day = {{ kind = "label", positive = "weekday", negative = "weekend" }}
-"""
 
 
 def table(log: SearchLog) -> str:
@@ -89,32 +77,7 @@ def main(seed: int | None = None) -> str:
         "Three users cannot hide and be counted: the noise has scale 10. Beside the clicks of",
         "3,000 users the same noise is little.",
     ]
-    parts += ["\n" + unlisted(seed)]
     return "\n".join(parts)
-
-
-def unlisted(seed: int | None) -> str:
-    """What is asked often, where nobody has a list of what may be asked: a prefix tree."""
-    said = ["shoes"] * 900 + ["shop"] * 700 + ["car"] * 500
-    said += ["".join(letters) for letters in product("abcdefghij", repeat=3)]  # once each
-    rows = {"asked": codes_of(said, LETTERS, 6), "day": ["weekday"] * len(said)}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        parley.Session(
-            rows,
-            schema=Schema.from_toml(SCHEMA),
-            parties=3,
-            neighbouring="add-or-remove-one",
-            epsilon=1.0,
-            seed=seed,
-            out=Path(folder) / "session",
-        ) as session,
-    ):
-        found = session.prefix_tree("asked", digits=6, letters=LETTERS, epsilon=1.0)
-    return (
-        "Without a list: 3,100 texts of up to six letters, 1,000 of them asked once. Found:"
-        f"\n{found}"
-    )
 
 
 if __name__ == "__main__":
