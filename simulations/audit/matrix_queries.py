@@ -18,7 +18,6 @@ from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
-from parley.client.queries.prefixes import Prefixes
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
@@ -58,7 +57,6 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (Balance(column="age", border=4.5, share=0.25),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
-    (Prefixes(column="age", base=2, digits=4, taken=1, more=2, prefixes=(0, 1)),),
 )
 """Queries of every kind that noise is added to, by themselves and together."""
 

@@ -42,8 +42,6 @@ CONFIRMED = 1e-6
 _PARTS = (1, 4, 16)
 """Guesses: all coins, a quarter, a sixteenth."""
 
-Rates = tuple[tuple[float, float], ...]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
