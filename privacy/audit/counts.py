@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from scipy.special import betaincinv
 
@@ -71,29 +71,21 @@ class LowerBound:
     """A lower bound on ε, not an estimate; it holds with this confidence, not certainly.
 
     Attributes:
-        method: its name.
         epsilon_lower: ε is at least this at `delta`.
         mu_lower: μ of the Gaussian curve, where the method bounds it; else None.
         confidence: 1 − α.
-        delta: δ.
     """
 
     method: str
     epsilon_lower: float
-    mu_lower: float | None
+    mu_lower: float | None = None
     confidence: float
     delta: float
 
     def to_json(self) -> dict[str, str | float | None]:
         """Plain values; a bound that is infinite (counts alone never are) as None."""
         finite = math.isfinite(self.epsilon_lower)
-        return {
-            "method": self.method,
-            "epsilon_lower": self.epsilon_lower if finite else None,
-            "mu_lower": self.mu_lower,
-            "confidence": self.confidence,
-            "delta": self.delta,
-        }
+        return asdict(self) | {"epsilon_lower": self.epsilon_lower if finite else None}
 
 
 def check_alpha(alpha: float) -> None:
@@ -102,7 +94,8 @@ def check_alpha(alpha: float) -> None:
         raise ValueError(f"Expected alpha in (0, 0.5), got {alpha}.")
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise ValueError unless ½ < confidence < 1."""
+def alpha_of(confidence: float) -> float:
+    """α of a confidence; raises ValueError unless ½ < confidence < 1."""
     if not 0.5 < confidence < 1:
         raise ValueError(f"Expected a confidence in (0.5, 1), such as 0.95, got {confidence}.")
+    return 1 - confidence

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
+from parley.privacy.audit.counts import LowerBound, alpha_of
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 
 _LARGEST_EPSILON = 200.0
@@ -76,18 +76,11 @@ def one_run_epsilon(
 def one_run_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`one_run_epsilon` with its confidence; it assumes nothing of the noise.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
+    """`one_run_epsilon` with its confidence; it assumes nothing of the noise."""
     epsilon = one_run_epsilon(
-        canaries=canaries, guesses=guesses, right=right, alpha=1 - confidence, delta=delta
+        canaries=canaries, guesses=guesses, right=right, alpha=alpha_of(confidence), delta=delta
     )
-    return LowerBound(
-        method="one-run", epsilon_lower=epsilon, mu_lower=None, confidence=confidence, delta=delta
-    )
+    return LowerBound(method="one-run", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
 def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> float:
@@ -95,9 +88,6 @@ def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> floa
 
     Mahloujifar, Melis & Chaudhuri 2024 (arXiv:2410.22235, Algorithm 3), with abstention and two
     choices a canary.
-
-    Raises:
-        ValueError: as `one_run_epsilon`.
     """
     check_alpha(alpha)
     _check_guesses(canaries, guesses, right)
@@ -120,14 +110,9 @@ def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> floa
 def one_run_fdp_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
+    """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
     check_delta(delta)
-    mu = one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=1 - confidence)
+    mu = one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=alpha_of(confidence))
     return LowerBound(
         method="one-run-fdp",
         epsilon_lower=gaussian_epsilon_lower(mu, delta),

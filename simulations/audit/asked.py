@@ -13,8 +13,7 @@ from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.shapes import LEARNERS
-from parley.simulations.audit.smaller import Shape
+from parley.simulations.audit.shapes import LEARNERS, Shape
 
 
 def asked(

@@ -23,10 +23,14 @@ from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.server.planning.stages import COMPONENTS, EVALUATION, stages_of
 from parley.simulations.audit.scores import sampling_rate
-from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, answer_of
-from parley.simulations.audit.smaller import (
+from parley.simulations.audit.shapes import (
+    LEARNERS,
+    MOMENTS,
+    Answer,
     AuditError,
+    Learner,
     Shape,
+    answer_of,
     enough_features,
     least_parties,
     least_records,

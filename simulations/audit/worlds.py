@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.attendance import EVERYONE
+from parley.client.algorithms.base import Contribution
 from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -25,14 +27,16 @@ from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.simulations.audit.alike import ALIKE, Alike
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.blocks import Block, bytes_of, repeated
 from parley.simulations.audit.neighbours import Neighbours
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.pools import Block, bytes_of, laid_out, repeated
+from parley.simulations.audit.shapes import AuditError
 
 CHUNK_BYTES = 16 << 20
 """Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""
+
+ALIKE = 3
+"""Worlds that are computed, and compared to the bit."""
 
 _ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 _POLICY = PartyPolicy(
@@ -231,3 +235,54 @@ def _for_parties(state: State, parties: int) -> State:
     if state["theta"].ndim == 1:
         return state
     return {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
+
+
+@dataclass(frozen=True)
+class Alike:
+    """The product's algorithm, for a block of worlds of so many parties that are all the same.
+
+    For answers that are a function of the public state and of the records alone: they are computed
+    in a few worlds, compared, and repeated. What is each party's own goes on for each of them: its
+    coin for being in a sum, its weight, the grid and its share of the noise.
+    """
+
+    algorithm: Any
+    parties: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.algorithm, name)
+
+    def local(
+        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """What `algorithm` gives; where states or a few worlds' answers differ, by itself."""
+        worlds, attendance = block.parties // self.parties, self._attendance
+        if state["theta"].ndim > 1 or worlds <= ALIKE:
+            return self._whole(state, block, plan, randomness)
+        offsets = block.offsets[: ALIKE * self.parties + 1]
+        few: Any = laid_out(block, np.arange(offsets[-1]), offsets)
+        own = self._everyone.local(state, few, plan, randomness)
+        values = own.values.reshape(ALIKE, self.parties, -1)
+        if own.failed or not (values == values[0]).all():
+            return self._whole(state, block, plan, randomness)
+        repeated = np.tile(values[0], (worlds, 1))
+        if attendance is not None and not attendance.whole:
+            repeated[~attendance.present(block, plan, randomness)] = 0.0
+        return Contribution(values=repeated, failed=())
+
+    def _whole(
+        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        given: Contribution = self.algorithm.local(state, block, plan, randomness)
+        return given
+
+    @property
+    def _attendance(self) -> Any:
+        return getattr(self.algorithm, "attendance", None)
+
+    @property
+    def _everyone(self) -> Any:
+        attendance = self._attendance
+        if attendance is None or attendance.whole:
+            return self.algorithm
+        return replace(self.algorithm, attendance=EVERYONE)
