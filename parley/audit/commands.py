@@ -148,7 +148,7 @@ def audit_job(
 def _worlds(
     job: Path | None, sets: list[str], effort: Effort, *, features: int | None
 ) -> Iterator[AuditReport]:
-    """Audits by attacks that make their worlds: every guarantee of a job, every batch of queries."""
+    """Audits by attacks that make their worlds: of a job's guarantees, or of batches of queries."""
     from parley.audit.claims import claims_of_queries, is_of_queries  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.measure import audit_guarantee, views_of  # noqa: PLC0415 - start-up: for this command alone

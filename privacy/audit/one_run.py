@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import LowerBound, alpha_of
+from parley.privacy.audit.counts import LowerBound, alpha_of, check_alpha
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 
 _LARGEST_EPSILON = 200.0
