@@ -35,8 +35,7 @@ from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.server.jobs.file import load_job
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.audited import Audited, asked
 from parley.simulations.audit.measure import Effort, audit_guarantee, trials_of, views, views_of
 from parley.simulations.audit.results import AuditReport, combined
 

@@ -17,8 +17,7 @@ from parley.client.contract.toml_reading import load_toml
 from parley.client.data.schema import load_schema
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.audited import Audited, asked
 from parley.simulations.audit.measure import views
 
 

@@ -22,8 +22,7 @@ from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
 from parley.server.planning.queries import PlannedBatch
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import audited
+from parley.simulations.audit.audited import asked, audited
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbours import neighbours
 from parley.simulations.audit.observed import hypotheses, reach

@@ -28,7 +28,7 @@ from parley.privacy.calibration.gaussian import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.simulations.audit.asked import asked
+from parley.simulations.audit.audited import asked
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee, trials_of, views
 from parley.simulations.audit.shapes import AuditError
 
