@@ -110,7 +110,7 @@ def audit_job(
     from parley.simulations.audit.measure import Effort  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.results import combined  # noqa: PLC0415 - start-up: for this command alone
 
-    released = on_released(attack, data=data, scores_leak=scores_leak)
+    released = _on_released(attack, data=data, scores_leak=scores_leak)
     if job is not None and job.is_dir():
         job = RunFolder.open(job)[0].path / "job.toml"
     effort = Effort(
@@ -121,10 +121,7 @@ def audit_job(
         seed=seed,
     )
     reports: list[AuditReport] = []
-    if released:
-        found = _released(job, sets or [], effort, own_records=scores_leak)
-    else:
-        found = _worlds(job, sets or [], effort, features=features)
+    found = _reports(job, sets or [], effort, features, released=released, own_records=scores_leak)
     for each in found:
         reports.append(each)
         if not as_json:
@@ -145,14 +142,24 @@ def audit_job(
         raise typer.Exit(REFUTED)
 
 
-def _worlds(
-    job: Path | None, sets: list[str], effort: Effort, *, features: int | None
+def _reports(
+    job: Path | None,
+    sets: list[str],
+    effort: Effort,
+    features: int | None,
+    *,
+    released: bool,
+    own_records: bool,
 ) -> Iterator[AuditReport]:
-    """Audits by attacks that make their worlds: of a job's guarantees, or of batches of queries."""
+    """Of what a job releases at last, of its guarantees, or of batches of queries."""
     from parley.audit.claims import claims_of_queries, is_of_queries  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.measure import audit_guarantee, views_of  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.released import audit_released  # noqa: PLC0415 - start-up: for this command alone
 
+    if released:
+        yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
+        return
     if job is not None and is_of_queries(job):
         if sets or features:
             raise click.UsageError("Expected no --set or --features with a file of queries.")
@@ -163,17 +170,7 @@ def _worlds(
         yield audit_guarantee(claim, effort)
 
 
-def _released(
-    job: Path | None, sets: list[str], effort: Effort, *, own_records: bool
-) -> Iterator[AuditReport]:
-    """The audit of what a job releases at last."""
-    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.released import audit_released  # noqa: PLC0415 - start-up: for this command alone
-
-    yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
-
-
-def on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
+def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
     """Whether attacks are on the released model.
 
     Raises:

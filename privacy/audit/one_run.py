@@ -13,7 +13,7 @@ relation of the coins: in or out is add-or-remove-one, one of two is replace-one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,40 @@ def one_run_fdp_bound(
         confidence=confidence,
         delta=delta,
     )
+
+
+def surest_guesses(
+    scores: NDArray[np.float64],
+    right: NDArray[np.bool_],
+    parts: Sequence[tuple[int, float]],
+    *,
+    alpha: float,
+    delta: float,
+) -> dict[str, tuple[float, int, int]]:
+    """The best bound of the guesses with the largest scores, for several numbers of them.
+
+    Each number is fixed beforehand, and has its share of α: a bound holds for all that are tried.
+
+    Args:
+        scores: `[m]`, of either sign.
+        right: `[m]` whether the guess by that score is right.
+        parts: (k, share): an m/k of all guesses, at this share of α.
+
+    Returns:
+        one-run → (ε, guesses, right), one-run-fdp → (μ, guesses, right).
+    """
+    order = np.argsort(-np.abs(scores), kind="stable")
+    best: dict[str, tuple[float, int, int]] = {}
+    for part, share in parts:
+        chosen = order[: max(1, scores.size // part)]
+        v = int(right[chosen].sum())
+        coins = {"canaries": scores.size, "guesses": len(chosen), "right": v}
+        for method, bound in (
+            ("one-run", one_run_epsilon(**coins, alpha=share * alpha, delta=delta)),
+            ("one-run-fdp", one_run_mu(**coins, alpha=share * alpha)),
+        ):
+            best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), v))
+    return best
 
 
 def estimated_mu(cosines: NDArray[np.float64], dimension: int) -> float:

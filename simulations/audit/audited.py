@@ -83,7 +83,11 @@ class Audited:
         guarantee, charged = plan.of(unit), plan.charged_by(unit)
         if guarantee is None:
             raise AuditError(f"Expected a guarantee for a {unit}, got none.")
-        of_unit = {"guarantee": guarantee, "charged": charged, "against": charged.against}
+        of_unit: dict[str, Any] = {
+            "guarantee": guarantee,
+            "charged": charged,
+            "against": charged.against,
+        }
         return cls(plan=plan, **of_unit | own)
 
     @property

@@ -30,7 +30,7 @@ from scipy.special import logsumexp
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.audit.events import best_event, pilot_size
-from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
+from parley.privacy.audit.one_run import surest_guesses
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.results import (
@@ -44,8 +44,8 @@ from parley.simulations.audit.shapes import AuditError
 from parley.simulations.audit.worlds import Source, models
 from parley.simulations.data.keeping import peak_mib
 
-_PARTS = (1, 4, 16)
-"""Guesses: all coins, a quarter, a sixteenth."""
+_PARTS = tuple((part, 1 / 3) for part in (1, 4, 16))
+"""Guesses: all coins, a quarter, a sixteenth; each at a third of α."""
 
 Values = NDArray[np.float64]
 
@@ -237,31 +237,23 @@ def _likelihoods(
 def _guessed(
     given: Trained, scores: Values, truth: NDArray[np.bool_], note: str
 ) -> dict[str, Finding]:
-    audited, count, share = given.audited, scores.size, given.alpha / len(_PARTS)
-    order = np.argsort(-np.abs(scores), kind="stable")
-    best: dict[str, tuple[float, int, int]] = {}
-    for part in _PARTS:
-        chosen = order[: max(1, count // part)]
-        right = int(((scores[chosen] > 0) == truth[chosen]).sum())
-        coins = {"canaries": count, "guesses": len(chosen), "right": right}
-        bounds = {"one-run": one_run_epsilon(**coins, alpha=share, delta=audited.delta)}
-        if audited.mu is not None:
-            bounds["one-run-fdp"] = one_run_mu(**coins, alpha=share)
-        for method, bound in bounds.items():
-            best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), right))
+    audited, right = given.audited, (scores > 0) == truth
+    best = surest_guesses(scores, right, _PARTS, alpha=given.alpha, delta=audited.delta)
+    if audited.mu is None:
+        del best["one-run-fdp"]
     findings = {}
-    for method, (bound, guesses, right) in best.items():
+    for method, (bound, guesses, hits) in best.items():
         curve = method == "one-run-fdp"
         claimed = audited.mu if curve and audited.mu is not None else audited.epsilon
         findings[method] = Finding(
             assumption="Gaussian curve" if curve else "none",
-            hits_in=right,
-            hits_out=guesses - right,
+            hits_in=hits,
+            hits_out=guesses - hits,
             epsilon_lower=gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
             mu_lower=bound if curve else None,
             fraction_of_claim=bound / claimed if claimed else None,
             refuted=bound > claimed,
-            note=f"{right} of {guesses} guesses right; {note}",
+            note=f"{hits} of {guesses} guesses right; {note}",
         )
     return findings
 

@@ -121,16 +121,12 @@ def _trained(
     state = algorithm.init()
     for number in range(1, audited.sums + 1):
         plan = audited.plan_of(number)
-        answer = session.answer(plan, _for_parties(state, parties))
-        if answer.refused or answer.failed:
-            why = next(iter(answer.refused.values()), "no certificate")
-            raise AuditError(f"Expected every party of every world to answer, got: {why}.")
-        encoded = answer.encoded.reshape(count, parties, plan.dimension)
+        encoded, weights = _answers(session, plan, state, parties)
         total = encoding.decode(np.add.reduce(encoded, axis=1, dtype=encoding.dtype))
         noise = plan.draw_many(count, randomness.server(plan.round_number, plan.step))
         seen = encoding.to_float(total + noise)
         if not takes_sum(algorithm):
-            seen = seen / answer.weights.reshape(count, parties).sum(axis=1)[:, None]
+            seen = seen / weights.reshape(count, parties).sum(axis=1)[:, None]
         state = algorithm.update(state, seen if audited.learner.cheap else seen[0])
     return np.atleast_2d(algorithm.model_of(state))
 
@@ -208,12 +204,8 @@ class _Round:
         self, count: int, plan: ReleasePlan, state: State
     ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
         parties = self._world.parties
-        answer = self._session(count).answer(plan, _for_parties(state, parties))
-        if answer.refused or answer.failed:
-            why = next(iter(answer.refused.values()), "no certificate")
-            raise AuditError(f"Expected every party of every world to answer, got: {why}.")
-        encoded = answer.encoded.reshape(count, parties, plan.dimension)
-        return encoded, float(answer.weights[:parties].sum())
+        encoded, weights = _answers(self._session(count), plan, state, parties)
+        return encoded, float(weights[:parties].sum())
 
     def _session(self, count: int) -> PartySession:
         if count not in self._sessions:
@@ -230,11 +222,21 @@ class _Round:
         return self._sessions[count]
 
 
-def _for_parties(state: State, parties: int) -> State:
-    """Each world's θ `[W, d]` for each of its parties; a common one as it is."""
-    if state["theta"].ndim == 1:
-        return state
-    return {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
+def _answers(
+    session: PartySession, plan: ReleasePlan, state: State, parties: int
+) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float64]]:
+    """Ring elements `[W, m, d]` of all worlds' parties, and the parties' weights `[W·m]`.
+
+    Raises:
+        AuditError: a party refused, or could compute nothing.
+    """
+    if state["theta"].ndim > 1:  # each world's θ `[W, d]`, for each of its parties
+        state = {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
+    answer = session.answer(plan, state)
+    if answer.refused or answer.failed:
+        why = next(iter(answer.refused.values()), "no certificate")
+        raise AuditError(f"Expected every party of every world to answer, got: {why}.")
+    return answer.encoded.reshape(-1, parties, plan.dimension), answer.weights
 
 
 @dataclass(frozen=True)
