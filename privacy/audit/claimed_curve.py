@@ -22,8 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.audit.counts import Hits, check_alpha
-from parley.privacy.audit.events import Event, Scores, candidate_events, rate_limits
+from parley.privacy.audit.counts import (
+    Event,
+    Hits,
+    Scores,
+    candidate_events,
+    check_alpha,
+    rate_limits,
+)
 
 _EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 

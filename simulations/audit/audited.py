@@ -30,7 +30,6 @@ from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.server.planning.stages import COMPONENTS, EVALUATION, stages_of
-from parley.simulations.audit.scores import sampling_rate
 from parley.simulations.audit.shapes import (
     LEARNERS,
     MOMENTS,
@@ -109,11 +108,6 @@ class Audited:
         """The plan of one of the sums, from 1."""
         release, step = divmod(number - 1, self.plan.steps)
         return self.plan.at_round(self.plan.round_number + release).at_step(step + 1)
-
-    @property
-    def sampling_rate(self) -> float:
-        """q that the releases are charged at."""
-        return sampling_rate(self.charged.mechanism)
 
     @property
     def by_coins(self) -> bool:
@@ -207,10 +201,8 @@ def audited(
 
     Args:
         stage: which of the job's releases, of `stage_names`.
-        parties: most parties of a world; a job with fewer keeps its own. None: two, or five where
-            noise is in shares.
-        records: of the smallest party; as many as the attack needs, if None.
-        features: p; as many as the attack needs, if None.
+        parties: most of a world; a job with fewer keeps its own. None: two, or five in shares.
+        records, features: of the smallest party; None: as many as the attack needs.
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
 
     Raises:

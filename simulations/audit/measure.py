@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
-from parley.privacy.audit.counts import alpha_of
-from parley.privacy.audit.events import pilot_size
+from parley.privacy.audit.counts import alpha_of, pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
 from parley.simulations.audit.audited import Audited, audited, stage_names

@@ -22,8 +22,7 @@ import numpy as np
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event as Charge
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_ratio
-from parley.privacy.audit.counts import Hits
-from parley.privacy.audit.events import Event, best_event, middle_threshold
+from parley.privacy.audit.counts import Event, Hits, best_event, middle_threshold
 from parley.privacy.audit.noise_scale import Residuals, shape_p
 from parley.privacy.audit.pair import (
     gaussian_epsilon_lower,

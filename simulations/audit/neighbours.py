@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,22 +83,13 @@ class _Attack:
     build: Callable[[Audited], Neighbours]
 
 
-def _dirac(audited: Audited) -> Neighbours:
-    return _record(audited, others=0.0)
-
-
-def _crowd(audited: Audited) -> Neighbours:
-    return _record(audited, others=1.0)
-
-
 def _on_off(audited: Audited) -> Neighbours:
     """Sums alternate between a state that shows the canary and one that hides it."""
-    shown = _record(audited, others=0.0)
-    hiding = _state(audited, shows=False)
+    showing, hiding = (_state(audited, shows=shows) for shows in (True, False))
     return replace(
-        shown,
-        start=_state(audited, shows=True),
-        sent=lambda number: _state(audited, shows=True) if number % 2 else hiding,
+        _record(audited),
+        start=showing,
+        sent=lambda number: showing if number % 2 else hiding,
         weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, audited.sums + 1)]),
     )
 
@@ -120,13 +112,7 @@ def _party(audited: Audited) -> Neighbours:
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         others[: shape.records] = np.nan
     start = _with_theta(audited, np.zeros(audited.plan.parameters))
-    return Neighbours(
-        inside=inside,
-        outside=_block(audited, others, turned),
-        start=start,
-        sent=lambda _: start,
-        weights=np.ones(audited.sums),
-    )
+    return _seen_alike(audited, inside, _block(audited, others, turned), start)
 
 
 def _corners(audited: Audited) -> Neighbours:
@@ -151,11 +137,18 @@ def _corners(audited: Audited) -> Neighbours:
             return laid_out(pool, others, without[1:] if own == n else without)
         return laid_out(pool, np.append([canary] * own, others), offsets)
 
+    return _seen_alike(audited, world(first), world(second), start)
+
+
+def _seen_alike(
+    audited: Audited, inside: Block, outside: Block, start: State, *, again: bool = True
+) -> Neighbours:
+    """Every sum shows the canary: at the state that the server sends again, or the run's own."""
     return Neighbours(
-        inside=world(first),
-        outside=world(second),
+        inside=inside,
+        outside=outside,
         start=start,
-        sent=lambda _: start,
+        sent=(lambda _: start) if again else None,
         weights=np.ones(audited.sums),
     )
 
@@ -216,31 +209,8 @@ def _by_gradient(audited: Audited) -> bool:
     return audited.unit is Unit.RECORD and audited.answer.pool is None
 
 
-ATTACKS: dict[str, _Attack] = {
-    "dirac": _Attack(fits=_by_gradient, build=_dirac),
-    "crowd": _Attack(
-        fits=lambda audited: _by_gradient(audited) and audited.answer.trains,
-        build=_crowd,
-    ),
-    "on-off": _Attack(
-        fits=lambda audited: (
-            _by_gradient(audited)
-            and audited.sums > 1
-            and audited.shape.features > 1
-            and not audited.answer.optimum
-            and not hidden_layers(audited)
-        ),
-        build=_on_off,
-    ),
-    "party": _Attack(
-        fits=lambda audited: audited.unit is Unit.PARTY and audited.answer.pool is None,
-        build=_party,
-    ),
-    "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
-}
-
-
-def _record(audited: Audited, *, others: float) -> Neighbours:
+def _record(audited: Audited, *, crowd: bool = False) -> Neighbours:
+    """One record's gradient pulls one way or the other; in a crowd all others pull the other."""
     shape, learner = audited.shape, audited.learner
     upright = shape.features == 1 or audited.answer.optimum or hidden_layers(audited)
     tilt = 0.0 if upright else learner.angle
@@ -251,15 +221,19 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
     )
     rows = np.zeros((shape.parties * shape.records, shape.features))
     labels = _labels(audited, np.ones(len(rows)))
-    if others:
+    if crowd:
         rows[:], labels[:] = two, _labels(audited, -np.ones(1))[0]
     elif learner.classes:
         # On the side of their label: no gradient, not even of a bias.
         rows[:], labels[:] = s, 0
     first, second = _labels(audited, np.array([1.0, -1.0]))
-    inside_rows, inside_labels = rows.copy(), labels.copy()
-    inside_rows[0], inside_labels[0] = one, first
-    inside = _block(audited, inside_rows, inside_labels)
+
+    def world(row: NDArray[np.float64], label: Any) -> PartyBlock:
+        own_rows, own_labels = rows.copy(), labels.copy()
+        own_rows[0], own_labels[0] = row, label
+        return _block(audited, own_rows, own_labels)
+
+    inside = world(one, first)
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         if shape.records < 2:
             raise AuditError("Expected 2 records of a party or more, of which one is removed.")
@@ -269,17 +243,9 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
             offsets=np.concatenate([[0], inside.offsets[1:] - 1]),
         )
     else:
-        outside_rows, outside_labels = rows.copy(), labels.copy()
-        outside_rows[0], outside_labels[0] = two, second
-        outside = _block(audited, outside_rows, outside_labels)
+        outside = world(two, second)
     start = _state(audited, shows=True)
-    return Neighbours(
-        inside=inside,
-        outside=outside,
-        start=start,
-        sent=(lambda _: start) if audited.answer.trains else None,
-        weights=np.ones(audited.sums),
-    )
+    return _seen_alike(audited, inside, outside, start, again=audited.answer.trains)
 
 
 def _directions(audited: Audited) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -311,9 +277,8 @@ def _state(audited: Audited, *, shows: bool) -> State:
     if audited.learner is MOMENTS:
         return audited.algorithm.init()
     sign = -1.0 if shows else 1.0
-    if audited.learner is LEARNERS["network"]:
-        return _with_theta(audited, network_theta(audited, sign))
-    return _with_theta(audited, _linear_theta(audited, sign))
+    theta = network_theta if audited.learner is LEARNERS["network"] else _linear_theta
+    return _with_theta(audited, theta(audited, sign))
 
 
 def _linear_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
@@ -347,7 +312,7 @@ def network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
         AuditError: a network of other parameters.
     """
     p, depth = audited.shape.features, hidden_layers(audited)
-    theta = _deep(audited, p, depth) if depth else _plain(p, sign)
+    theta = _deep(audited, p, depth) if depth else _flat(p, sign)
     if theta.size != audited.algorithm.model.dimension:
         raise AuditError(
             f"Expected a network of {theta.size} parameters for {p} features, got "
@@ -356,7 +321,7 @@ def network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
     return theta
 
 
-def _plain(p: int, sign: float) -> NDArray[np.float64]:
+def _flat(p: int, sign: float) -> NDArray[np.float64]:
     s = np.eye(p)[1 % p]
     weights = np.stack([-s, s]) * sign * _FAR
     return np.concatenate([weights.ravel(), np.zeros(2)])
@@ -379,3 +344,27 @@ def _deep(audited: Audited, p: int, depth: int) -> NDArray[np.float64]:
     for _ in range(depth - 1):
         parts += [between, np.zeros(HIDDEN)]
     return np.concatenate([np.ravel(part) for part in [*parts, last, bias]])
+
+
+ATTACKS: dict[str, _Attack] = {
+    "dirac": _Attack(fits=_by_gradient, build=_record),
+    "crowd": _Attack(
+        fits=lambda audited: _by_gradient(audited) and audited.answer.trains,
+        build=partial(_record, crowd=True),
+    ),
+    "on-off": _Attack(
+        fits=lambda audited: (
+            _by_gradient(audited)
+            and audited.sums > 1
+            and audited.shape.features > 1
+            and not audited.answer.optimum
+            and not hidden_layers(audited)
+        ),
+        build=_on_off,
+    ),
+    "party": _Attack(
+        fits=lambda audited: audited.unit is Unit.PARTY and audited.answer.pool is None,
+        build=_party,
+    ),
+    "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
+}

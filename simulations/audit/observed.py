@@ -14,7 +14,7 @@ from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.neighbours import Neighbours, hidden_layers
 from parley.simulations.audit.pools import Block
-from parley.simulations.audit.scores import Hypotheses, Scores, score
+from parley.simulations.audit.scores import Hypotheses, Scores, sampling_rate, score
 from parley.simulations.audit.shapes import HIDDEN
 from parley.simulations.audit.worlds import Source, releases
 
@@ -55,7 +55,7 @@ def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
         towards=np.where(worlds.weights[:, None] < 0, apart_by[shown], apart_by),
         scale=audited.charged.mechanism.scale * unit_scale(audited),
         mechanism=audited.charged.mechanism,
-        taken=1 / audited.sampling_rate if audited.before_server else 1.0,
+        taken=1 / sampling_rate(audited.charged.mechanism) if audited.before_server else 1.0,
         weights=worlds.weights,
     )
 

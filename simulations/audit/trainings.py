@@ -29,7 +29,7 @@ from scipy.special import logsumexp
 
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.audit.events import best_event, pilot_size
+from parley.privacy.audit.counts import best_event, pilot_size
 from parley.privacy.audit.one_run import surest_guesses
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.simulations.audit.audited import Audited
