@@ -171,11 +171,7 @@ def _reports(
 
 
 def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
-    """Whether attacks are on the released model.
-
-    Raises:
-        click.UsageError: records that no such attack takes, or the job's own without the word.
-    """
+    """Whether attacks are on the released model."""
     from parley.simulations.audit.trainings import TRAININGS  # noqa: PLC0415 - start-up: for this command alone
 
     if data not in {"synthetic", "job"}:

@@ -30,11 +30,7 @@ _LEAST = 1e-4
 
 
 def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
-    """Write both files into a folder, which is made, and return the page's path.
-
-    Raises:
-        OSError: the folder can't be written to.
-    """
+    """Write both files into a folder, which is made, and return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}

@@ -83,12 +83,6 @@ class ClaimedCurve:
     ) -> tuple[float, Event]:
         """The event that would contradict the curve most, were the rates those of the pilot.
 
-        Args:
-            scores_in: `[n]` of pilot worlds with the canary.
-            scores_out: `[n]` without.
-            trials: a world, that the claim will be held against.
-            alpha: of that comparison.
-
         Returns:
             By how much it would (≤ 0: not at all), and the event.
         """
@@ -118,9 +112,6 @@ def profile_event(
 
     An honest claim is contradicted by no event, and nearly by every trivial one: what tells events
     apart is which claims of more noise they contradict.
-
-    Args:
-        curve_of: noise over the claimed → its curve.
     """
     event = Event(threshold=0.0)
     for more in _EXAGGERATED:
@@ -142,9 +133,6 @@ def profile_ratio(
     """The most noise, over the claimed, whose curve these rates do not refute, to half a percent.
 
     What so much noise is charged is a lower bound on ε, for a release that is Gaussian steps.
-
-    Args:
-        curve_of: noise over the claimed → its curve.
     """
 
     def refuted(ratio: float) -> bool:

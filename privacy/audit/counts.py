@@ -51,11 +51,7 @@ class Hits:
 
     @classmethod
     def parse(cls, text: str) -> Hits:
-        """From "490/500".
-
-        Raises:
-            ValueError: other text.
-        """
+        """From "490/500"."""
         if not re.fullmatch(r"\d{1,15}/\d{1,15}", text, re.ASCII):
             raise ValueError(f'Expected hits and trials as "490/500", got {text!r}.')
         hits, trials = text.split("/")
@@ -156,15 +152,7 @@ def middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
 def best_event(
     scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float, delta: float
 ) -> Event:
-    """The event whose `pair` bound would be the highest, were the rates those of the pilot.
-
-    Args:
-        scores_in: `[n]` of pilot worlds with the canary.
-        scores_out: `[n]` without.
-        trials: a world, that the bound will be computed from.
-        alpha: of that bound.
-        delta: of the claim.
-    """
+    """The event whose `pair` bound would be the highest, were the rates those of the pilot."""
     best = (-math.inf, Event(threshold=0.0))
     for event, hits_in, hits_out in candidate_events(scores_in, scores_out):
         low, high = rate_limits(hits_in, hits_out, trials=trials, alpha=alpha)

@@ -133,7 +133,8 @@ class Residuals:
         cls, law: str, *, vectors: int, dimension: int, mean_norm: float
     ) -> Residuals:
         """From the mean of the vectors' L2 norms (l2-laplace) or L1 norms (laplace-l1), or from
-        the root of their mean square (gaussian)."""
+        the root of their mean square (gaussian).
+        """
         # An unknown name is refused when it is built.
         known = cast(FactorLaw, law)
         total = vectors * mean_norm ** (_LAWS[law].power if law in _LAWS else 1)

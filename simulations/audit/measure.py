@@ -137,11 +137,7 @@ def trials_of(given: Audited, *, short: bool = False) -> int:
 
 
 def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
-    """One guarantee, by all attacks and methods that are asked for and fit.
-
-    Raises:
-        AuditError: one that does not fit.
-    """
+    """One guarantee, by all attacks and methods that are asked for and fit."""
     effort = replace(effort, trials=effort.trials or trials_of(given))
     fitting = fitting_methods(given)
     wrong = [name for name in effort.methods if name not in fitting]

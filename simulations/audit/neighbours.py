@@ -64,11 +64,7 @@ class Neighbours:
 
 
 def neighbours(audited: Audited, attack: str) -> Neighbours:
-    """The neighbours of an attack.
-
-    Raises:
-        AuditError: an attack that does not fit, with those that do.
-    """
+    """The neighbours of an attack."""
     fitting = [name for name, each in ATTACKS.items() if each.fits(audited)]
     if attack not in fitting:
         raise AuditError(
@@ -306,11 +302,7 @@ def hidden_layers(audited: Audited) -> int:
 
 
 def network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
-    """`[d]` parameters: with sign −1 the canaries' gradients are full.
-
-    Raises:
-        AuditError: a network of other parameters.
-    """
+    """`[d]` parameters: with sign −1 the canaries' gradients are full."""
     p, depth = audited.shape.features, hidden_layers(audited)
     theta = _deep(audited, p, depth) if depth else _flat(p, sign)
     if theta.size != audited.algorithm.model.dimension:

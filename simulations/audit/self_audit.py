@@ -48,13 +48,7 @@ class Canaries:
     kind: Literal["in-out", "one-of-two"]
 
     def bounds(self, model: Any, theta: NDArray[np.float64], *, delta: float) -> SelfAudit:
-        """What the coins' right guesses bound, from a run's last iterate alone.
-
-        Args:
-            model: what was learned.
-            theta: `[d]`.
-            delta: of the claim.
-        """
+        """What the coins' right guesses bound, from a run's last iterate alone."""
         scores = _answers(model, theta, self.rows)
         centred = scores - np.median(scores)
         right = ((centred if self.kind == "in-out" else scores) > 0) == self.coins

@@ -87,14 +87,7 @@ class Found:
 def train_and_attack(
     given: Trained, name: str, *, comparisons: int
 ) -> tuple[list[AuditResult], Found]:
-    """One attack by its name; what refutes is looked at again at 10⁻⁶.
-
-    Args:
-        comparisons: how many share the audit's α.
-
-    Raises:
-        AuditError: records without classes.
-    """
+    """One attack by its name; what refutes is looked at again at 10⁻⁶."""
     if given.audited.algorithm.model.metric_name != "accuracy":
         raise AuditError("Expected a model of classes, got one of targets: it has no logits.")
     began, attack, source = time.perf_counter(), TRAININGS[name], given.source.of(name)

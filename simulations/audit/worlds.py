@@ -75,9 +75,6 @@ def releases(
 
     Of the parties that are not on the attacker's side; without the server's noise where the claim
     holds against the server.
-
-    Raises:
-        AuditError: a party refused, or could compute nothing.
     """
     world = worlds.inside if inside else worlds.outside
     size = _chunk_size(audited, world)
@@ -93,9 +90,6 @@ def models(
 
     Args:
         world: number of a world → its parties.
-
-    Raises:
-        AuditError: a party refused, or could compute nothing.
     """
     # Parties of a network share the state that they train from: a world at a time.
     size = _chunk_size(audited, world(0)) if audited.learner.cheap else 1
@@ -188,11 +182,7 @@ class _Round:
     def answers(
         self, plan: ReleasePlan, state: State
     ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
-        """Ring elements `[W, m, d]`, and the weight of each world's sum.
-
-        Raises:
-            AuditError: a party refused, or could compute nothing.
-        """
+        """Ring elements `[W, m, d]`, and the weight of each world's sum."""
         if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > ALIKE:
             # Parties that draw nothing, asked the same: a few worlds are computed and compared.
             few, weight = self._asked(ALIKE, plan, state)
