@@ -6,7 +6,8 @@ send code. One's own algorithm is a class in one's own file (`parley.client.algo
 and `party.toml` name it as `file.py:Class`.
 
     >>> from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-    >>> from parley.client.models.linear import LinearModel, Logistic
+    >>> from parley.client.models.linear import LinearModel
+    >>> from parley.client.models.losses import Logistic
     >>> algorithm = GradientPerturbation(
     ...     model=LinearModel(loss=Logistic(), features=3), lambda_=0.01, lipschitz=1.0,
     ...     weights="uniform", rounds=10, learning_rate=0.5, momentum=0.0, average=True,

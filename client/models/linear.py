@@ -6,6 +6,8 @@ A party's gradient is the mean over its records of the data loss's gradient; the
 
     >>> import numpy as np
     >>> from parley.client.data.block import PartyBlock
+    >>> from parley.client.models.losses import Logistic
+    >>> from parley.client.models.rows import prepare_rows
     >>> model = LinearModel(loss=Logistic(), features=2)
     >>> x = prepare_rows(np.array([[3.0, 4.0], [0.6, 0.0]]), intercept=False)
     >>> x.tolist()

@@ -7,7 +7,8 @@ from the records, at the θ that is returned, and that norm is the certificate. 
 
     >>> import numpy as np
     >>> from parley.client.data.block import PartyBlock
-    >>> from parley.client.models.linear import LinearModel, Logistic
+    >>> from parley.client.models.linear import LinearModel
+    >>> from parley.client.models.losses import Logistic
     >>> block = PartyBlock(
     ...     features=np.eye(2), labels=np.array([1.0, -1.0]), offsets=np.array([0, 1, 2])
     ... )

@@ -9,6 +9,7 @@ Whoever reads ε off gets an upper end, whoever reads μ or ρ off gets a lower 
 of the root. μ and ρ belong to the mechanism's own neighbouring relation; this project's Δ is
 replace-one.
 
+    >>> from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
     >>> rho = 0.5  # one Gaussian of μ = 1
     >>> [round(f, 5) for f in (zcdp_epsilon(rho, 1e-5), cks20_epsilon(rho, 1e-5))]
     [5.29853, 4.72839]

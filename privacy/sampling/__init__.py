@@ -1,1 +1,17 @@
-"""Streams of randomness and exact samplers."""
+"""Streams of randomness and exact samplers.
+
+| sampler | law on the integers | distance from it |
+|---|---|---|
+| `rounded_gaussian` | round(N(0, σ²)) | ≤ 2⁻⁸⁷ a coordinate |
+| `rounded_l2_laplace` | round(z), density of z ∝ exp(−‖z‖₂/b) | ≤ 2⁻⁸⁷ a coordinate |
+| `discrete_gaussian` | P[x] ∝ exp(−x²/(2σ²)) | none |
+| `discrete_laplace` | P[x] ∝ exp(−abs(x)/t) | none |
+
+The distances are statistical, from the law named, with the keystream taken as uniform. What each
+law guarantees is stated with its mechanism, in `parley.privacy.mechanisms.table`.
+
+>>> from parley.privacy.sampling.gaussian import rounded_gaussian
+>>> from parley.privacy.sampling.stream import NoiseStream
+>>> rounded_gaussian(3.0, 8, NoiseStream.from_seed(2025, "doc")).tolist()
+[2, -3, 3, 2, -2, 0, -2, -2]
+"""
