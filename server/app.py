@@ -8,8 +8,8 @@ Folders come from environment variables, never from the submitter. `PARLEY_SERVE
 folder of a deployment (`deployment.toml`, `runs/`), whose parties are the SuperNodes that are
 registered under their names. `PARLEY_RUN` is a run folder that `parley run --engine flower` made,
 with the parties of this simulation. With neither, it is `flwr run` on a simulation that nobody
-prepared, whose parties are made here. Without `PARLEY_RUN` the run config is the job, which may name
-neither files nor code.
+prepared, whose parties are made here. Without `PARLEY_RUN` the run config is the job, which may
+name neither files nor code.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ class GridTransport:
         nodes = list(self._grid.get_nodes())
         if self._folder is None:
             known = {node.name: node.node_id for node in nodes}
-            return {
-                index: known[name] for index, name in enumerate(self._names) if name in known
-            }
+            return {index: known[name] for index, name in enumerate(self._names) if name in known}
         if self._simulated is None or len(self._simulated) < len(self._names):
             self._simulated = self._ask([node.node_id for node in nodes])
         return self._simulated

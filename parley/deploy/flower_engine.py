@@ -1,6 +1,6 @@
 """A run in Flower's simulation: one process of its own, which Parley's two Flower apps run in.
 
-    python -m parley.deploy.flower_engine RUN PARTIES
+python -m parley.deploy.flower_engine RUN PARTIES
 """
 
 from __future__ import annotations

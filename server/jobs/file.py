@@ -38,6 +38,11 @@ RENAMED = {
 }
 """Keys of Parley 0.1.0 and their names now."""
 
+_GONE = {
+    "run.transport": "There is no run.transport any more: messages go by gRPC; Flower's own "
+    "commands carry a deployment's, too (docs/flower.md)."
+}
+
 
 def load_job(
     path: str | Path | None = None,
@@ -99,7 +104,7 @@ def _explain(error: ValidationError) -> str:
         if name in RENAMED:
             lines.append(f"{name} is now {RENAMED[name]}.")
         elif problem["type"] == "extra_forbidden":
-            lines.append(f"Unknown key {name}. {_nearest(keys)}")
+            lines.append(_unknown(keys))
         elif problem["type"] == "value_error":
             where = f"In [{name}]: " if name else ""
             lines.append(f"{where}{problem['ctx']['error']}")
@@ -127,8 +132,13 @@ def checked_key(name: str, *, where: str) -> str:
     if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
         if name in RENAMED:
             raise JobError(f"{where}: {name} is now {RENAMED[name]}.")
-        raise JobError(f"{where}: Unknown key {name}. {_nearest(keys)}")
+        raise JobError(f"{where}: {_unknown(keys)}")
     return name
+
+
+def _unknown(keys: Sequence[str]) -> str:
+    name = ".".join(keys)
+    return _GONE.get(name, f"Unknown key {name}. {_nearest(keys)}")
 
 
 def keys_called(word: str) -> list[str]:

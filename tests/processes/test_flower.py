@@ -41,8 +41,7 @@ class Network:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
         }
         (self.home / "config.toml").write_text(
-            f'[superlink.consortium]\naddress = "{self.address}"\n'
-            f'root-certificates = "{self.ca}"\n'
+            f'[superlink.consortium]\naddress = "{self.address}"\nroot-certificates = "{self.ca}"\n'
         )
         server = consortium / "server"
         self.start(
