@@ -49,7 +49,8 @@ def suggest(error: click.UsageError) -> None:
         options = [name for each in getattr(command, "params", ()) for name in each.opts]
         word = error.option_name.lstrip("-")
         if word in _GONE:
-            error.message = f"There is no {error.option_name} any more. {_GONE[word]}"
+            said = f"There is no {error.option_name} any more. {_GONE[word]}"
+            vars(error).update(message=said)
         keys = _keys(word) if "--set" in options else []
         near = _near(word, [name[2:] for name in options if name.startswith("--")])
         meant = keys or [f"--{name}" for name in near]
