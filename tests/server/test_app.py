@@ -301,7 +301,6 @@ def test_a_deployments_parties_run_a_whole_job_in_the_servers_folder(
     "overrides",
     [
         ["model.kind=own-loss", "model.loss=os:abort"],
-        ["data.partition=os:abort"],
         ["data.source=/etc/passwd"],
         ["run.out=/tmp/elsewhere"],
     ],
