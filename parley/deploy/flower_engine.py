@@ -1,4 +1,4 @@
-"""A run in Flower's simulation: one process of its own, which Parley's two Flower apps run in.
+"""A run in Flower's simulation: a separate process, which runs Parley's two Flower apps.
 
 python -m parley.deploy.flower_engine RUN PARTIES
 """
