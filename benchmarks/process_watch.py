@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,10 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
     "parley.deploy.stream.run_process": "server",
     "parley.deploy.stream.party": "party",
-    "flower-superlink": "SuperLink",
-    "parley.deploy.flower.superlink_process": "SuperLink",
-    "parley.deploy.flower.executor": "server",
-    "flwr-serverapp": "server",
-    "parley.deploy.flower.party_process": "SuperNode",
-    "flower-supernode": "SuperNode",
-    "flwr-clientapp": "task",
-    "flower-superexec": "SuperExec",
+    "parley.deploy.flower_engine": "server",
     "ray": "Ray",
 }
 _FORKED = {"run_process": "server", "party": "party"}
-_BELOW = {"SuperNode": "executor", "executor": "task"}
-"""What a process that was forked without a command line of its own is."""
 
 
 class Watch(threading.Thread):
@@ -70,14 +59,11 @@ class Watch(threading.Thread):
             if peak:
                 self.peak[role][pid] = max(self.peak[role][pid], int(peak[0]) / 1024)
             self.cpu[role][pid] = (int(fields[11]) + int(fields[12])) / _TICK
-            if role == "executor":  # its tasks are over too soon to be seen
-                self.cpu["task"][-pid] = (int(fields[13]) + int(fields[14])) / _TICK
 
     @staticmethod
     def _role(pid: int, parent: int, command: str, found: dict[int, Any]) -> str:
-        above, line = parent, []
+        above = parent
         while above in found and above != os.getpid():
-            line.append(found[above])
             above = found[above][0]
         if above != os.getpid() or pid == os.getpid():
             return ""
@@ -87,8 +73,6 @@ class Watch(threading.Thread):
                 role = _FORKED.get(Path(f"/proc/{pid}/comm").read_text().strip(), "nursery")
             except OSError:
                 return ""
-        for _ in range(sum(command == one[1] for one in line)):
-            role = _BELOW.get(role, role)
         return role
 
     def seconds(self) -> dict[str, float]:
@@ -107,7 +91,6 @@ class Marks:
     def __init__(self, watch: Watch) -> None:
         self.began, self.at = time.perf_counter(), dict[str, float]()
         self.watch, self.cpu = watch, dict[str, dict[str, float]]()
-        self.window = [0.0, 0.0]
 
     def mark(self, name: str) -> None:
         """Now."""
@@ -116,22 +99,12 @@ class Marks:
     def started(self, *facts: Any) -> None:
         """The rounds begin."""
         self.mark("rounds begin")
-        self.window[0], self.cpu["begin"] = time.time(), self.watch.seconds()
+        self.cpu["begin"] = self.watch.seconds()
 
     def round_done(self, line: Any) -> None:
         """A round is committed: a `RoundLine`, or its number."""
         self.at[f"round {getattr(line, 'round', line)}"] = time.perf_counter() - self.began
-        self.window[1], self.cpu["end"] = time.time(), self.watch.seconds()
-
-    def after(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """The function, with a mark when it is done."""
-
-        def marked(*arguments: Any, **named: Any) -> Any:
-            result = function(*arguments, **named)
-            self.mark(name)
-            return result
-
-        return marked
+        self.cpu["end"] = self.watch.seconds()
 
     def report(self, rounds: int) -> dict[str, Any]:
         """What was marked; CPU seconds are a round's."""
@@ -142,21 +115,6 @@ class Marks:
             "cpu_s_a_round": _rounded(spent),
             "peak_mib": self.watch.memory(),
             "load": round(os.getloadavg()[0], 1),
-        }
-
-    def requests(self, folder: Path, rounds: int) -> dict[str, list[float]]:
-        """Role and request → number a round, and median milliseconds of one (`request_trace`)."""
-        found: dict[str, list[float]] = defaultdict(list)
-        for file in folder.iterdir():
-            role = self.watch.roles.get(int(file.name), "task")
-            for line in file.read_text().splitlines():
-                began, kind, seconds = line.split()
-                if self.window[0] <= float(began) <= self.window[1]:
-                    found[f"{role} {kind}"].append(float(seconds))
-        often = sorted(found.items(), key=lambda item: -len(item[1]))
-        return {
-            what: [round(len(s) / rounds, 1), round(1000 * statistics.median(s), 1)]
-            for what, s in often
         }
 
 

@@ -2,7 +2,6 @@
 
     python -P benchmarks/real_processes.py              # about five minutes on an idle machine
     python -P benchmarks/real_processes.py rounds start # some of them
-    python -P benchmarks/real_processes.py flower       # beside Flower, in turns: two minutes more
 
 It starts `processes.py` and `delayed.py`, and `parley run` for the default job. On a machine with
 other work only ratios mean something. Memory is VmHWM: what a process shares with the one that
@@ -47,8 +46,8 @@ def told(script: str, *words: str) -> str:
 
 
 def measured(*words: str) -> list[dict[str, Any]]:
-    """The lines of `processes.py ours`."""
-    return [json.loads(line) for line in told("processes.py", "ours", *words).splitlines()]
+    """The lines of `processes.py`."""
+    return [json.loads(line) for line in told("processes.py", *words).splitlines()]
 
 
 def row(what: str, got: str, asked: str) -> None:
@@ -94,22 +93,11 @@ def delayed() -> None:
         print(f"{told('delayed.py', what).strip()}   asked: {asked}", flush=True)
 
 
-def flower() -> None:
-    """A robust round of three parties by streams and by Flower, in turns."""
-    ours, theirs = (
-        measured("--transport", carrier, "--rounds", "4")[0]["round_s"]
-        for carrier in ("grpc", "flower")
-    )
-    row("robust round of 3: ours, over Flower", f"{ours} s, {theirs} s", "25 ×")
-    row("  ratio", f"{theirs / ours:.0f}", "≥ 25")
-
-
 PARTS: dict[str, Callable[[], None]] = {
     "rounds": rounds,
     "network": network,
     "start": start,
     "delayed": delayed,
-    "flower": flower,
 }
 
 

@@ -106,10 +106,6 @@ def run(
     job: JobFile = None,
     sets: Sets = None,
     engine: Engine = None,
-    transport: Annotated[
-        str | None,
-        typer.Option(help="grpc | flower: who carries the messages of --engine processes."),
-    ] = None,
     parties: Annotated[
         int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
     ] = None,
@@ -140,8 +136,6 @@ def run(
         overrides.append(f"run.seed={seed}")
     if engine is not None:
         overrides.append(f"run.engine={engine}")
-    if transport is not None:
-        overrides.append(f"run.transport={transport}")
     if parties is not None:
         overrides.append(f"parties.count={parties}")
     if partial:

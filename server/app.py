@@ -4,10 +4,12 @@ All that the server does is `parley.server.rounds.coordinator`; this file reads 
 Flower's run config, finds the run's folder, carries frames, and writes what ended the run where the
 launcher finds it.
 
-Folders come from environment variables, never from the submitter: `PARLEY_SERVER` is the
-server's folder (`deployment.toml`, `runs/`), `PARLEY_RUN` a run folder that the launcher made for
-this one run. With neither, it is `flwr run` on a simulation that nobody prepared: the run config is
-the job, which may name neither files nor code, and the parties are made here.
+Folders come from environment variables, never from the submitter. `PARLEY_SERVER` is the server's
+folder of a deployment (`deployment.toml`, `runs/`), whose parties are the SuperNodes that are
+registered under their names. `PARLEY_RUN` is a run folder that `parley run --engine flower` made,
+with the parties of this simulation. With neither, it is `flwr run` on a simulation that nobody
+prepared, whose parties are made here. Without `PARLEY_RUN` the run config is the job, which may
+name neither files nor code.
 """
 
 from __future__ import annotations
@@ -19,13 +21,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import httpx
-from cryptography.hazmat.primitives import serialization
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
 from parley.client.app import frame_content, frame_of
 from parley.client.contract.carrier import CarrierError
@@ -48,10 +47,6 @@ _log = logging.getLogger("parley.server")
 # decides; a reply that comes later is nobody's.
 _TTL_MARGIN_S = 30.0
 _FASTEST_POLL_S, _SLOWEST_POLL_S = 0.02, 0.2
-_PATIENCE_S = 120.0
-"""How long a SuperLink may be out of reach before the run is given up."""
-
-Answer = TypeVar("Answer")
 
 app = ServerApp()
 
@@ -59,8 +54,8 @@ app = ServerApp()
 class GridTransport:
     """`parley.server.rounds.transport.Transport` over Flower's Grid.
 
-    A node is a party because of its public key, which Flower checked, and which the deployment's
-    roster names. A simulation's nodes have no keys: each is asked once which partition it is.
+    A node is the party under whose name its key was registered with the SuperLink, which checks
+    that key. A simulation's nodes have no keys: each is asked once which partition it is.
     A party that is late, failed, wedged, or sends what is no frame, is simply no reply, and the
     log names it: whatever is raised while its answer is read is its own doing, and costs no other.
     """
@@ -78,13 +73,7 @@ class GridTransport:
         self._grid = grid
         self._folder = folder
         self._clock, self._sleep = clock, sleep
-        self._parties = {
-            _public_bytes(party.node): index
-            for index, party in enumerate(deployment.parties)
-            if party.node
-        }
         self._names = [party.name for party in deployment.parties]
-        self._count = len(deployment.parties)
         self._simulated: dict[int, int] | None = None
 
     def online(self) -> tuple[int, ...]:
@@ -99,9 +88,9 @@ class GridTransport:
         Raises:
             ValueError: a request to a party that is not in the roster.
         """
-        beyond = sorted(set(requests) - set(range(self._count)))
+        beyond = sorted(set(requests) - set(range(len(self._names))))
         if beyond:
-            raise ValueError(f"Expected parties below {self._count}, got {beyond}.")
+            raise ValueError(f"Expected parties below {len(self._names)}, got {beyond}.")
         nodes = self._nodes()
         deadline = self._clock() + timeout_s
         sent = [party for party in requests if party in nodes]
@@ -132,26 +121,17 @@ class GridTransport:
             return b""
 
     def _unreadable(self, party: int, error: Exception) -> None:
-        name = self._names[party] if party < self._count else f"Node {party}"
+        name = self._names[party] if party < len(self._names) else f"Node {party}"
         _log.warning("%s gave no answer that can be read (%s).", name, type(error).__name__)
 
     def _replies(self, pending: dict[str, int]) -> list[Message]:
         """What has come of what is pending; whoever's answer cannot be pulled is struck off it."""
-        try:
-            return self._patiently(lambda: list(self._grid.pull_messages(list(pending))))
-        except httpx.TransportError:
-            raise
-        except Exception as error:
-            if len(pending) == 1:
-                (name,) = pending
+        found: list[Message] = []
+        for name in list(pending):  # one by one: what one of them does to Flower costs no other
+            try:
+                found += self._grid.pull_messages([name])
+            except Exception as error:
                 self._unreadable(pending.pop(name), error)
-                return []
-        found = []
-        for name in list(pending):
-            one = {name: pending[name]}
-            found += self._replies(one)
-            if not one:
-                del pending[name]
         return found
 
     def _pull(self, pending: dict[str, int], deadline: float) -> Iterator[Message]:
@@ -169,14 +149,11 @@ class GridTransport:
 
     def _nodes(self) -> dict[int, int]:
         """Node of each party that is online."""
-        nodes = self._patiently(lambda: list(self._grid.get_nodes()))
+        nodes = list(self._grid.get_nodes())
         if self._folder is None:
-            return {
-                self._parties[bytes(node.public_key).strip()]: node.node_id
-                for node in nodes
-                if bytes(node.public_key).strip() in self._parties
-            }
-        if self._simulated is None or len(self._simulated) < self._count:
+            known = {node.name: node.node_id for node in nodes}
+            return {index: known[name] for index, name in enumerate(self._names) if name in known}
+        if self._simulated is None or len(self._simulated) < len(self._names):
             self._simulated = self._ask([node.node_id for node in nodes])
         return self._simulated
 
@@ -189,32 +166,12 @@ class GridTransport:
             node = pending.pop(message.metadata.reply_to_message_id)
             if message.has_content():
                 index = message.content.config_records["party"]["index"]
-                if isinstance(index, int) and 0 <= index < self._count:
+                if isinstance(index, int) and 0 <= index < len(self._names):
                     found[index] = node
         return found
 
     def _push(self, messages: list[Message]) -> list[str]:
-        # A push that was lost on its way back is repeated: the party refuses the second.
-        return self._patiently(lambda: list(self._grid.push_messages(messages))) if messages else []
-
-    def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        """The SuperLink's answer; it is asked again while it is too busy, or restarts."""
-        until = self._clock() + _PATIENCE_S
-        while_away = Retrying(
-            retry=retry_if_exception_type(httpx.TransportError),
-            wait=wait_fixed(_SLOWEST_POLL_S),
-            stop=lambda _: self._clock() >= until,
-            sleep=self._sleep,
-            before_sleep=_asks_again,
-            reraise=True,
-        )
-        try:
-            return while_away(call)
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code != httpx.codes.UNAUTHORIZED:
-                raise
-            # Whoever stops a run takes its token away: like Ctrl-C, between two commits.
-            raise KeyboardInterrupt from error
+        return list(self._grid.push_messages(messages)) if messages else []
 
     def _message(self, kind: str, node: int, timeout_s: float, request: bytes = b"") -> Message:
         call: dict[str, float | str] = {"timeout": float(timeout_s)}
@@ -222,20 +179,6 @@ class GridTransport:
             call["folder"] = str(self._folder)
         content = frame_content(request, **call)
         return Message(content, node, kind, ttl=timeout_s + _TTL_MARGIN_S, group_id="")
-
-
-def _asks_again(attempt: RetryCallState) -> None:
-    why = None if attempt.outcome is None else attempt.outcome.exception()
-    _log.warning("The SuperLink did not answer (%s); asking again.", why)
-
-
-def _public_bytes(line: str) -> bytes:
-    """An OpenSSH public key as Flower writes it (PEM)."""
-
-    key = serialization.load_ssh_public_key(line.encode())
-    return key.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    ).strip()
 
 
 @app.main()
@@ -246,7 +189,7 @@ def serve(grid: Grid, context: Context) -> None:
     with telling(lambda: place):
         folder, job = _run_folder(context)
         place = folder.path
-        deployment, parties = _deployment(job, context, folder)
+        deployment, parties = _deployment(job, folder)
         conduct(
             folder,
             job,
@@ -265,38 +208,35 @@ def _erase_secrets(parties: Path) -> None:
 
 
 def _run_folder(context: Context) -> tuple[RunFolder, Job]:
-    """The folder of this Flower run and its job: the launcher's, the submitted one, or a new one.
+    """The folder of this Flower run and its job: the launcher's, one to go on with, or a new one.
 
     A folder that exists has its own job, and that is the one that counts.
     """
-
     given, server = _environment("PARLEY_RUN"), _environment("PARLEY_SERVER")
     if given is not None:
         return open_run(given)
     name = str(context.run_config.get("run-folder", ""))
-    if server is None:
-        job = from_run_config(context.run_config)
-        check_from_elsewhere(job)
-        return RunFolder.create(job), job
-    # One name, so that no submitter reaches beyond the server's own runs; and a folder that `parley
-    # submit` made on this machine, because a job names files and models here: whoever only
-    # reaches the port cannot bring one.
-    if not is_plain(name):
-        raise RunFolderError(
-            f"Expected run-folder to be the name of a run that `parley submit` made here, got "
-            f"{name!r}."
-        )
-    return open_run(server / "runs" / name)
+    if server is not None and name:
+        # One name, so that no submitter reaches beyond the server's own runs.
+        if not is_plain(name):
+            raise RunFolderError(f"Expected run-folder to be a run's name, got {name!r}.")
+        return open_run(server / "runs" / name)
+    job = from_run_config(context.run_config)
+    check_from_elsewhere(job)
+    if server is not None:
+        out = str(server / "runs")
+        job = job.model_copy(update={"run": job.run.model_copy(update={"out": out})})
+    return RunFolder.create(job), job
 
 
-def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployment, Path | None]:
+def _deployment(job: Job, folder: RunFolder) -> tuple[Deployment, Path | None]:
     """The roster, and for a simulation the folder that holds its parties'."""
-
     server = _environment("PARLEY_SERVER")
     parties = folder.path / "parties"
+    if _environment("PARLEY_RUN") is not None:
+        return load_deployment(parties / "deployment.toml"), parties
     if server is not None:
-        simulated = os.environ.get("PARLEY_SIMULATED") == "1"
-        return load_deployment(server / "deployment.toml"), parties if simulated else None
+        return load_deployment(server / "deployment.toml"), None
     # Simulation only, and a room above this one, which nothing but this names.
     prepared = importlib.import_module("parley.simulations.engine.local_parties")
     parties.mkdir(exist_ok=True)

@@ -24,7 +24,6 @@ from parley.secure_agg.primitives import digest
 
 # Matched whole, and before anything is written: no name or comment can hold a line's end.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_NODE = re.compile(r"ecdsa-sha2-nistp384 [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9][A-Za-z0-9._-]{0,62})?")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 _ID_TAG = b"parley/deployment/1"
 _BY_INDEX = re.compile(r"\bparty (\d{1,7})\b")
@@ -53,6 +52,7 @@ class _PartyEntry(BaseModel):
     name: Annotated[str, Field(max_length=63)]
     identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     node: Annotated[str, Field(max_length=2000)] = ""
+    """Of rosters made before; what Flower carried had a key here."""
 
 
 class _DeploymentFile(BaseModel):
@@ -70,8 +70,6 @@ class RosterParty:
     Attributes:
         name: at most 63 letters, digits, `.`, `_`, `-`, of which the first is a letter or digit.
         identity: Ed25519 public key, 32 bytes: what its messages are signed with.
-        node: OpenSSH public key (P-384) of its SuperNode, its comment in a name's letters; empty in
-            a simulation.
 
     Raises:
         RosterError: one of them is something else.
@@ -79,7 +77,6 @@ class RosterParty:
 
     name: str
     identity: bytes
-    node: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -91,11 +88,6 @@ class RosterParty:
             raise RosterError(
                 f"Expected an identity of 32 bytes for {self.name}, got {len(self.identity)}."
             )
-        if self.node and not _NODE.fullmatch(self.node):
-            raise RosterError(
-                f"Expected the node key of {self.name} as one OpenSSH line (ecdsa-sha2-nistp384, "
-                f"the key, a comment in a name's letters), got {self.node[:80]!r}."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +95,7 @@ class Deployment:
     """Everything public about a deployment.
 
     Attributes:
-        server_address: `host:port` of the SuperLink; empty in a simulation.
+        server_address: `host:port`; empty in a simulation.
         parties: in order; a party's index is its place.
 
     Raises:
@@ -121,7 +113,6 @@ class Deployment:
         for what, values in (
             ("name", [party.name for party in self.parties]),
             ("identity", [party.identity.hex() for party in self.parties]),
-            ("node key", [_key(party.node) for party in self.parties if party.node]),
         ):
             seen: dict[str, int] = {}
             for index, value in enumerate(values):
@@ -136,8 +127,7 @@ class Deployment:
     def id(self) -> str:
         """64 hex digits: SHA-256 of every party's name and identity, whatever their order.
 
-        Names and identities are who the parties are; their node keys and the address are how
-        they meet.
+        Names and identities are who the parties are; the address is how they meet.
         """
         # Each its own digest, of a fixed length: no two rosters concatenate to one text.
         parties = sorted(
@@ -164,11 +154,6 @@ class Deployment:
     def identities(self) -> tuple[bytes, ...]:
         """Every party's identity, by index."""
         return tuple(party.identity for party in self.parties)
-
-
-def _key(line: str) -> str:
-    """A public key line without its comment."""
-    return " ".join(line.split()[:2])
 
 
 def new_deployment(*, server_address: str, parties: Iterable[RosterParty]) -> Deployment:
@@ -200,12 +185,17 @@ def load_deployment(path: Path) -> Deployment:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise RosterError(f"{path}: {where}: {first['msg']}.") from error
+    if any(party.node for party in read.party):
+        raise RosterError(
+            f"{path}: Expected a deployment for gRPC, got one with keys of Flower's SuperNodes. "
+            "Make it anew with `parley deploy init`: Flower's own commands can carry the messages "
+            "of any deployment (docs/flower.md)."
+        )
     try:
         deployment = Deployment(
             server_address=read.server,
             parties=tuple(
-                RosterParty(name=p.name, identity=bytes.fromhex(p.identity), node=p.node)
-                for p in read.party
+                RosterParty(name=p.name, identity=bytes.fromhex(p.identity)) for p in read.party
             ),
         )
     except RosterError as error:
@@ -230,8 +220,7 @@ def render_deployment(deployment: Deployment) -> str:
         "id": deployment.id,
         "server": deployment.server_address,
         "party": [
-            {"name": party.name, "identity": party.identity.hex(), "node": party.node}
-            for party in deployment.parties
+            {"name": party.name, "identity": party.identity.hex()} for party in deployment.parties
         ],
     }
     return head + tomli_w.dumps(content)

@@ -1,1 +1,1 @@
-"""Real processes: keys, certificates, Flower's SuperLink and SuperNodes, and their commands."""
+"""Real processes: keys, certificates, and their commands; Flower's simulation."""

@@ -67,10 +67,6 @@ def add_deploy_commands(app: typer.Typer, *, questions: Callable[[], Questions])
         app.command(name=command.__name__, rich_help_panel=panel)(command)
 
 
-_BY_FLOWER = {"grpc": False, "flower": True}
-"""Transport → whether a deployment is made for Flower."""
-
-
 @deploy_app.command("init")
 def deploy_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
@@ -80,9 +76,6 @@ def deploy_init(
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 9092,
-    transport: Annotated[
-        str, typer.Option(help="grpc | flower: who carries the messages, for good.")
-    ] = "grpc",
 ) -> None:
     """Make a deployment: a certificate authority, a server, a folder and keys for every party.
 
@@ -95,17 +88,13 @@ def deploy_init(
     names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
     if len(names) < 2 or (party and parties):
         raise DeployError("Expected --parties N (2 or more), or --party NAME twice or more.")
-    flower = _BY_FLOWER.get(transport)
-    if flower is None:
-        raise DeployError(f"Expected --transport {' or '.join(_BY_FLOWER)}, got {transport!r}.")
-    deployment = make_deployment(folder, hosts=host, parties=names, port=port, flower=flower)
+    deployment = make_deployment(folder, hosts=host, parties=names, port=port)
     typer.echo(f"Deployment made; the server is {deployment.server_address}. Its id:")
     typer.echo(f"  {deployment.spoken}")
     typer.echo(f"  {folder}/server → the server's machine:  parley server DIR")
     for name in names:
         typer.echo(f"  {folder}/parties/{name} → {name}, secretly:  parley party DIR")
-    if not flower:
-        typer.echo(f"  {folder}/operator → who submits from elsewhere:  parley submit --to DIR")
+    typer.echo(f"  {folder}/operator → who submits from elsewhere:  parley submit --to DIR")
     typer.echo(f"  {folder}/authority → keep it offline: it can name another server.")
     typer.echo("Each party then writes its data sets and limits into its own party.toml.")
 
@@ -201,7 +190,6 @@ def deploy_accept(
     typer.echo(f"{proposed.name}, and no other party, gets new keys:")
     for what, old, new in (
         ("identity", proposed.old.identity.hex(), proposed.new.identity.hex()),
-        ("node key", proposed.old.node or "by certificate", proposed.new.node or "by certificate"),
         ("the deployment's id", proposed.before.spoken, proposed.after.spoken),
     ):
         typer.echo(f"  {what}, before: {old}")
@@ -210,17 +198,17 @@ def deploy_accept(
         typer.confirm(f"Did {proposed.name} read this identity to you? Accept", abort=True)
     accept(folder, proposed)
     typer.echo(f"Send everyone {folder}/authority/deployment.toml and restart the server.")
-    if proposed.request:
-        pem = folder / "parties" / proposed.name / "party.pem"
-        typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
+    pem = folder / "parties" / proposed.name / "party.pem"
+    typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
 
 
 def _serve(
     folder: Path, monitor: int | None, *, log_json: bool, questions: Callable[[], Questions]
 ) -> None:
     from parley.deploy.events import teller  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.folders import DeployError, carried_by_flower, check_server  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
 
     home, tell = check_server(folder), teller(as_json=log_json)
     check_port(
@@ -229,19 +217,7 @@ def _serve(
         remedy=f"Set another port in {home.folder / 'server.toml'}; parties then start with "
         "--server HOST:PORT.",
     )
-    if carried_by_flower(home.deployment):
-        if monitor is not None:
-            raise DeployError(
-                "Expected no --monitor where Flower carries the messages: its SuperLink "
-                "has its own metrics."
-            )
-        from parley.deploy.flower.serving import serve as serve_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
-
-        serve_flower(home, say=tell)
-    else:
-        from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
-
-        serve(home, say=tell, monitor=monitor, questions=questions())
+    serve(home, say=tell, monitor=monitor, questions=questions())
 
 
 def party(
@@ -261,7 +237,7 @@ def party(
     spent. Whatever code a server sends is left alone: this installation answers.
     """
     from parley.deploy.events import Event, teller  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.folders import carried_by_flower, check_party  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import check_party  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
 
     items = []
@@ -290,18 +266,6 @@ def party(
             deployment=home.deployment.id,
         )
     )
-    if carried_by_flower(home.deployment):
-        from parley.deploy.flower.serving import attend as attend_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
-
-        attend_flower(
-            home,
-            address=address,
-            say=tell,
-            explain=lambda: " ".join(
-                item.said for item in check_items(folder, server=server_address) if item.status
-            ),
-        )
-        return
     from parley.deploy.stream.party import Attending, party_answers  # noqa: PLC0415 - start-up: for this command alone
 
     # At once: what an answer relies on is on disk before it is returned, and an interrupt that is
@@ -315,22 +279,6 @@ def party(
 def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:
     tell("parley: interrupted.")
     os._exit(130)
-
-
-def _submission(folder: Path) -> Any:
-    """What submits, describes and stops runs of the deployment of a folder."""
-    from parley.client.contract.roster import load_deployment  # noqa: PLC0415 - start-up: for these commands alone
-    from parley.deploy.folders import carried_by_flower  # noqa: PLC0415 - start-up: for these commands alone
-
-    own = (folder / home / "deployment.toml" for home in ("server", "operator"))
-    inner = next((path for path in own if path.exists()), folder / "deployment.toml")
-    if carried_by_flower(load_deployment(inner)):
-        from parley.deploy.flower import submission as by_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
-
-        return by_flower
-    from parley.deploy.stream import submission  # noqa: PLC0415 - start-up: for these commands alone
-
-    return submission
 
 
 def submit(
@@ -352,7 +300,7 @@ def submit(
     Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
     DIR[/bold] ends it.
     """
-    submission = _submission(to)
+    from parley.deploy.stream import submission  # noqa: PLC0415 - start-up: for this command alone
 
     result = submission.submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
@@ -373,7 +321,7 @@ def status(
     ] = False,
 ) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
-    submission = _submission(folder)
+    from parley.deploy.stream import submission  # noqa: PLC0415 - start-up: for this command alone
 
     if watch:
         from parley.deploy.processes import ProcessError  # noqa: PLC0415 - start-up: for this option alone
@@ -393,7 +341,7 @@ def stop(
     A round that is open then is asked for again: parties answer it with the same contributions,
     and nothing is paid for twice.
     """
-    submission = _submission(folder)
+    from parley.deploy.stream import submission  # noqa: PLC0415 - start-up: for this command alone
 
     for name in submission.stop_runs(folder, run):
         typer.echo(f"{name}: stopping.")

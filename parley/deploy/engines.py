@@ -2,7 +2,7 @@
 
 All make the usual run folder and a folder for every party in it, have a server and the parties run
 the installed Parley, follow the run folder, and end with everything ended (`parley.deploy.places`).
-What differs is who carries the messages: `parley.deploy.stream`, or Flower.
+What differs is who carries the messages: `parley.deploy.stream`, or Flower in its simulation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from parley.deploy.flower_engine import run_simulation
 from parley.deploy.follow import STALE
 from parley.deploy.places import Place
 from parley.deploy.processes import Supervisor
@@ -26,26 +27,6 @@ from parley.server.rounds.observer import Observer
 
 Launch = Callable[[Path, Supervisor], Callable[[Place, Job, Observer | None], RunSummary]]
 """A run's folder → what starts its processes and follows it to its end, once its data are there."""
-
-
-def _flower_network(
-    _: Path, supervisor: Supervisor
-) -> Callable[[Place, Job, Observer | None], RunSummary]:
-    from parley.deploy.flower.engine import run_network  # noqa: PLC0415 - start-up: `run` by another engine (Flower takes seconds)
-
-    return lambda place, job, observer: run_network(place, supervisor, job, observer)
-
-
-def _flower_simulation(
-    _: Path, supervisor: Supervisor
-) -> Callable[[Place, Job, Observer | None], RunSummary]:
-    from parley.deploy.flower.engine import run_simulation  # noqa: PLC0415 - start-up: `run` by another engine (Flower takes seconds)
-
-    return lambda place, job, observer: run_simulation(place, supervisor, job, observer)
-
-
-CARRIERS: dict[str, Launch] = {"grpc": run_stream, "flower": _flower_network}
-"""Who carries the messages of the engine `processes`, by `run.transport`."""
 
 
 def run_flower(
@@ -66,7 +47,7 @@ def run_flower(
             "The flower engine needs Ray, which is not installed. Add it with: "
             'pip install "parley[ray]"'
         )
-    return _run(job, lambda _job: _flower_simulation, out=out, resume=resume, observer=observer)
+    return _run(job, run_simulation, out=out, resume=resume, observer=observer)
 
 
 def run_processes(
@@ -82,9 +63,7 @@ def run_processes(
         ProcessError: a process did not start, or ended by itself; and what
             `parley.simulations.engine.fast.simulate` raises.
     """
-    return _run(
-        job, lambda own: CARRIERS[own.run.transport], out=out, resume=resume, observer=observer
-    )
+    return _run(job, run_stream, out=out, resume=resume, observer=observer)
 
 
 ENGINES: dict[str, Callable[..., Run]] = {
@@ -96,7 +75,7 @@ ENGINES: dict[str, Callable[..., Run]] = {
 
 def _run(
     job: Job | None,
-    launch_of: Callable[[Job], Launch],
+    launch_of: Launch,
     *,
     out: Path | None,
     resume: Path | None,
@@ -116,7 +95,7 @@ def _run(
     finished = False
     try:
         with Supervisor() as supervisor:
-            launch = launch_of(job)(run, supervisor)
+            launch = launch_of(run, supervisor)
             place.prepare(job)
             folder.keep_schema(place.experiment.schema)
             summary = launch(place, job, observer)

@@ -8,8 +8,7 @@
 
 The server's folder goes to the server, every party's to that party over a channel that keeps it
 secret, and to nobody else. `deployment.toml` is public and the same everywhere: who the parties
-are. `party.toml` belongs to the party alone. Where Flower carries the messages, a party has a
-`supernode.key` in place of `party.key` and `party.pem`, and there are no operators' keys.
+are. `party.toml` belongs to the party alone.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
 from parley.client.contract.toml_reading import load_toml
 from parley.client.party.consent_file import load_consent
-from parley.deploy.node_keys import node_line
 from parley.deploy.peers import NotAdmitted, admit_party
 from parley.deploy.pki import check_client_pair, check_server_certificate
 from parley.deploy.private_files import PkiError, check_private
 from parley.secure_agg.primitives import signing_public
 
 DEFAULT_PORT = 9092
+
+PRIVATE_KEYS = ("identity.key", "party.key")
+"""The names of a party's private keys."""
 
 
 class DeployError(Exception):
@@ -59,16 +60,6 @@ class PartyHome:
     folder: Path
     deployment: Deployment
     name: str
-
-
-def carried_by_flower(deployment: Deployment) -> bool:
-    """Whether Flower carries this deployment's messages: its parties then have node keys."""
-    return all(party.node for party in deployment.parties)
-
-
-def private_keys(deployment: Deployment) -> tuple[str, str]:
-    """The names of a party's private keys."""
-    return "identity.key", "supernode.key" if carried_by_flower(deployment) else "party.key"
 
 
 def first_of(error: ValidationError) -> str:
@@ -117,7 +108,7 @@ def check_party(folder: Path) -> PartyHome:
         )
     check_server_certificate(folder / "ca.crt")
     deployment = load_deployment(folder / "deployment.toml")
-    for name in private_keys(deployment):
+    for name in PRIVATE_KEYS:
         check_private(folder / name)
     party = own_entry(folder, deployment)
     consent = load_consent(folder / "party.toml")
@@ -142,26 +133,13 @@ def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
         identity = signing_public(bytes.fromhex((folder / "identity.key").read_text().strip()))
     except ValueError as error:
         raise PkiError(f"Expected keys in {folder}, got something else: {error}.") from error
-    if not carried_by_flower(deployment):
-        return _certified(folder, deployment, identity)
-    line = node_line(folder / "supernode.key")
-    for party in deployment.parties:
-        own = party.identity == identity, party.node.split()[:2] == line.split()[:2]
-        if all(own):
-            return party
-        if any(own):
-            raise DeployError(
-                f"Expected both keys of {party.name} in {folder}, got one of another party or of "
-                "before a rotation."
-            )
-    raise _of_another(folder, deployment)
-
-
-def _certified(folder: Path, deployment: Deployment, identity: bytes) -> RosterParty:
-    """The party of an identity, whose certificate is of the same party."""
     found = [party for party in deployment.parties if party.identity == identity]
     if not found:
-        raise _of_another(folder, deployment)
+        raise DeployError(
+            f"{folder} belongs to another deployment: its deployment.toml, with the id "
+            f"{deployment.spoken}, does not know its keys. Ask the operator for the folder, or the "
+            "roster, that goes with them."
+        )
     try:
         pem = (folder / "party.pem").read_bytes()
     except OSError as error:
@@ -181,11 +159,3 @@ def _certified(folder: Path, deployment: Deployment, identity: bytes) -> RosterP
         )
     check_client_pair(folder / "ca.crt", folder / "party.pem", folder / "party.key")
     return found[0]
-
-
-def _of_another(folder: Path, deployment: Deployment) -> DeployError:
-    return DeployError(
-        f"{folder} belongs to another deployment: its deployment.toml, with the id "
-        f"{deployment.spoken}, does not know its keys. Ask the operator for the folder, or the "
-        "roster, that goes with them."
-    )

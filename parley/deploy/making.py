@@ -26,8 +26,7 @@ from parley.client.contract.roster import (
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import render_consent
-from parley.deploy.folders import DEFAULT_PORT, DeployError, carried_by_flower, first_of, own_entry
-from parley.deploy.node_keys import check_node_key, make_node_key
+from parley.deploy.folders import DEFAULT_PORT, DeployError, first_of, own_entry
 from parley.deploy.peers import certify_party, make_operator
 from parley.deploy.pki import (
     client_request,
@@ -36,7 +35,6 @@ from parley.deploy.pki import (
     make_server_certificate,
     names_in,
 )
-from parley.deploy.private_files import PkiError
 
 _LARGEST_ENTRY = 1 << 14
 _EXAMPLE = """
@@ -55,8 +53,7 @@ class _PublicKeys(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Annotated[str, Field(max_length=63)]
     identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    node: Annotated[str, Field(max_length=1000)] = ""
-    request: Annotated[str, Field(max_length=4000)] = ""
+    request: Annotated[str, Field(min_length=1, max_length=4000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +63,14 @@ class Acceptance:
     Attributes:
         before, after: the rosters.
         old, new: the party in them.
-        request: for the certificate of its key; empty where Flower carries the messages.
+        request: for the certificate of its key.
     """
 
     before: Deployment
     after: Deployment
     old: RosterParty
     new: RosterParty
-    request: bytes = b""
+    request: bytes
 
     @property
     def name(self) -> str:
@@ -87,11 +84,8 @@ def make_deployment(
     hosts: Sequence[str],
     parties: Sequence[str],
     port: int = DEFAULT_PORT,
-    flower: bool = False,
 ) -> Deployment:
     """Makes the folders of a new deployment; parties reach the server at the first of `hosts`.
-
-    `flower` makes the keys that Flower's processes need instead of certificates.
 
     Raises:
         DeployError: the folder is there and not empty.
@@ -119,32 +113,25 @@ def make_deployment(
         + tomli_w.dumps({"listen": "0.0.0.0", "port": port}),  # noqa: S104
         encoding="utf-8",
     )
-    roster = [
-        _make_party(folder / "parties" / name, authority, name, flower=flower) for name in parties
-    ]
-    if not flower:
-        (folder / "operator").mkdir(mode=0o700)
-        shutil.copy(authority / "ca.crt", folder / "operator")
-        make_operator(folder / "operator", "operator", authority=authority)
-        make_operator(server, "server", authority=authority)
+    roster = [_make_party(folder / "parties" / name, authority, name) for name in parties]
+    (folder / "operator").mkdir(mode=0o700)
+    shutil.copy(authority / "ca.crt", folder / "operator")
+    make_operator(folder / "operator", "operator", authority=authority)
+    make_operator(server, "server", authority=authority)
     address = f"[{hosts[0]}]:{port}" if ":" in hosts[0] else f"{hosts[0]}:{port}"
     deployment = new_deployment(server_address=address, parties=roster)
     _publish(folder, deployment)
     return deployment
 
 
-def _make_party(home: Path, authority: Path, name: str, *, flower: bool) -> RosterParty:
+def _make_party(home: Path, authority: Path, name: str) -> RosterParty:
     """A party's folder with fresh keys; a policy that is there stays."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.copy(authority / "ca.crt", home)
     if not (home / "party.toml").exists():
         text = render_consent(Consent()) + _EXAMPLE
         (home / "party.toml").write_text(text, encoding="utf-8")
-    identity = make_identity(home / "identity.key")
-    if flower:
-        node = make_node_key(home / "supernode.key", comment=name)
-        return RosterParty(name=name, identity=identity, node=node)
-    party = RosterParty(name=name, identity=identity)
+    party = RosterParty(name=name, identity=make_identity(home / "identity.key"))
     asked = client_request(home / "party.key")
     (home / "party.pem").write_bytes(certify_party(asked, party, authority=authority))
     return party
@@ -187,8 +174,7 @@ def rotate_party(folder: Path, name: str) -> Deployment:
         DeployError: there is no such party.
     """
     deployment = _with_party(folder, name)
-    flower = carried_by_flower(deployment)
-    fresh = _make_party(folder / "parties" / name, folder / "authority", name, flower=flower)
+    fresh = _make_party(folder / "parties" / name, folder / "authority", name)
     rotated = _with_keys(deployment, fresh)
     _publish(folder, rotated)
     return rotated
@@ -216,8 +202,7 @@ def add_party(folder: Path, name: str) -> Deployment:
             f"parley deploy rotate DIR {name}"
         )
     RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
-    flower = carried_by_flower(deployment)
-    fresh = _make_party(folder / "parties" / name, folder / "authority", name, flower=flower)
+    fresh = _make_party(folder / "parties" / name, folder / "authority", name)
     grown = replace(deployment, parties=(*deployment.parties, fresh))
     _publish(folder, grown)
     return grown
@@ -250,12 +235,12 @@ def make_own_keys(home: Path) -> Path:
     home = home.resolve()
     deployment = load_deployment(home / "deployment.toml")
     party = own_entry(home, deployment)
-    keys = {"name": party.name, "identity": make_identity(home / "identity.key").hex()}
-    if carried_by_flower(deployment):
-        keys["node"] = make_node_key(home / "supernode.key", comment=party.name)
-    else:
-        keys["request"] = client_request(home / "party.key").decode()
-        (home / "party.pem").unlink(missing_ok=True)  # of the old key
+    keys = {
+        "name": party.name,
+        "identity": make_identity(home / "identity.key").hex(),
+        "request": client_request(home / "party.key").decode(),
+    }
+    (home / "party.pem").unlink(missing_ok=True)  # of the old key
     entry = home / f"{party.name}.public.toml"
     entry.write_text(tomli_w.dumps(keys), encoding="utf-8")
     return entry
@@ -279,27 +264,19 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
         if len(content) > _LARGEST_ENTRY:
             raise ValueError(f"more than {_LARGEST_ENTRY} bytes")
         keys = _PublicKeys.model_validate(parse_toml(content.decode()))
-        new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity), node=keys.node)
-        flower = carried_by_flower(before)
-        if bool(keys.node) != flower or bool(keys.request) == flower:
-            raise ValueError("a node key where a certificate's request goes, or the reverse")
-        if flower:
-            check_node_key(new.node)
-    except (OSError, ValueError, TypeError, RecursionError, PkiError) as error:
+        new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         said = first_of(error) if isinstance(error, ValidationError) else str(error)
         raise DeployError(f"Expected a party's public keys in {entry}, got: {said}.") from error
     if new.name not in known:
         listed = ", ".join(known)
         raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
-    if new.node:  # the comment is ours: the party's name
-        new = replace(new, node=" ".join([*new.node.split()[:2], new.name]))
-    request = keys.request.encode()
     return Acceptance(
         before=before,
         after=_with_keys(before, new),
         old=known[new.name],
         new=new,
-        request=request,
+        request=keys.request.encode(),
     )
 
 
@@ -313,11 +290,10 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
         raise DeployError(
             "Expected the roster that was shown, but it has changed since: accept it again."
         )
-    if acceptance.request:
-        signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
-        home = folder / "parties" / acceptance.name
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (home / "party.pem").write_bytes(signed)
+    signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
+    home = folder / "parties" / acceptance.name
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home / "party.pem").write_bytes(signed)
     _publish(folder, acceptance.after)
 
 
@@ -348,8 +324,6 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
         authority_key=authority / "ca.key",
         hosts=[*dict.fromkeys(names)],
     )
-    if carried_by_flower(deployment):
-        return []
     make_operator(server, "server", authority=authority)
     if (folder / "operator").is_dir():
         make_operator(folder / "operator", "operator", authority=authority)

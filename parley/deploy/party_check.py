@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from parley.client.contract.protocol import Declined
-from parley.client.contract.roster import Deployment, RosterError, load_deployment
+from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.client.party.storage import Keeper
-from parley.deploy.folders import DeployError, carried_by_flower, own_entry, private_keys
+from parley.deploy.folders import PRIVATE_KEYS, DeployError, own_entry
 from parley.deploy.pki import certificate_days, check_client_pair, check_server_certificate
 from parley.deploy.private_files import check_private
 from parley.deploy.processes import ProcessError
@@ -98,7 +98,7 @@ def _server(folder: Path, given: str | None) -> Iterator[Item]:
     if not reached.status:
         yield _item(
             "this party at the server",
-            lambda: f"known as {_known(folder, address, deployment)}",
+            lambda: f"known as {check_known(folder, address, deployment)}",
         )
 
 
@@ -111,14 +111,6 @@ def _contributions(folder: Path) -> str:
             f"certified, of {said}. Nobody else is told: another run contributes again."
         )
     return "none of the last went wrong"
-
-
-def _known(folder: Path, address: str, deployment: Deployment) -> str:
-    if carried_by_flower(deployment):
-        from parley.deploy.flower.hello import check_known as by_flower  # noqa: PLC0415 - start-up: `check` over gRPC (Flower takes seconds)
-
-        return by_flower(folder, address, deployment)
-    return check_known(folder, address, deployment)
 
 
 def _item(what: str, check: Callable[[], str]) -> Item:
@@ -134,30 +126,18 @@ def _item(what: str, check: Callable[[], str]) -> Item:
 
 
 def _keys(folder: Path) -> str:
-    first, second = _key_names(folder)
-    for name in (first, second):
+    for name in PRIVATE_KEYS:
         if not (folder / name).exists():
             raise DeployError(
                 f"{folder} is not a party's folder: it has no {name}. The operator makes it with "
                 "`parley deploy init` and sends it to you."
             )
         check_private(folder / name)
-    return f"{first} and {second}, for their owner alone"
-
-
-def _key_names(folder: Path) -> tuple[str, str]:
-    """A party's private keys; those of the usual deployment where the roster cannot be read."""
-    try:
-        return private_keys(load_deployment(folder / "deployment.toml"))
-    except RosterError:
-        flower = (folder / "supernode.key").exists()
-        return "identity.key", "supernode.key" if flower else "party.key"
+    return f"{' and '.join(PRIVATE_KEYS)}, for their owner alone"
 
 
 def _certificate(folder: Path) -> str:
     check_server_certificate(folder / "ca.crt")
-    if "party.key" not in _key_names(folder):
-        return "ca.crt is valid today"
     check_client_pair(folder / "ca.crt", folder / "party.pem", folder / "party.key")
     days = certificate_days(folder / "party.pem")
     return f"ca.crt and party.pem are valid today, party.pem for {days:.0f} days more"

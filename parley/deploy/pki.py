@@ -6,7 +6,6 @@ Four kinds, each with one purpose:
   `ca.crt` and believe a server only on its word;
 - a certificate of each party and operator (ECDSA P-256, X.509): the server knows who calls. A
   party's names the party and the fingerprint of its identity (`parley.deploy.peers`);
-- a SuperNode key of each party where Flower carries the messages (`node_keys`);
 - an identity of each party (Ed25519): it signs the masking protocol's keys, so that not even the
   server can put itself between two parties.
 

@@ -24,14 +24,7 @@ from parley.simulations.engine.local_parties import prepare_parties
 from parley.simulations.figures.local_summary import local_summary
 
 # Of a run that is over: identities, sessions, what the server knew the party by.
-_SECRETS = (
-    "identity.key",
-    "party.key",
-    "party.pem",
-    "supernode.key",
-    "supernode.pub",
-    "executor.secret",
-)
+_SECRETS = ("identity.key", "party.key", "party.pem")
 
 
 @contextmanager
@@ -126,7 +119,6 @@ class Place:
         """
         shutil.rmtree(self.network, ignore_errors=True)
         for folder in self.parties.glob("party-*"):
-            shutil.rmtree(folder / "flower", ignore_errors=True)
             for name in _SECRETS if finished else _SECRETS[1:]:
                 (folder / name).unlink(missing_ok=True)
             if finished:

@@ -29,6 +29,11 @@ from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section import JobError
 
+_GONE = {
+    "run.transport": "There is no run.transport any more: messages go by gRPC; Flower's own "
+    "commands carry a deployment's, too (docs/flower.md)."
+}
+
 
 def load_job(
     path: str | Path | None = None,
@@ -88,7 +93,7 @@ def _explain(error: ValidationError) -> str:
         keys = [str(part) for part in place[:2]]
         name = ".".join(keys)
         if problem["type"] == "extra_forbidden":
-            lines.append(f"Unknown key {name}. {_nearest(keys)}")
+            lines.append(_unknown(keys))
         elif problem["type"] == "value_error":
             where = f"In [{name}]: " if name else ""
             lines.append(f"{where}{problem['ctx']['error']}")
@@ -114,8 +119,13 @@ def checked_key(name: str, *, where: str) -> str:
     """
     keys = name.split(".")
     if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
-        raise JobError(f"{where}: Unknown key {name}. {_nearest(keys)}")
+        raise JobError(f"{where}: {_unknown(keys)}")
     return name
+
+
+def _unknown(keys: Sequence[str]) -> str:
+    name = ".".join(keys)
+    return _GONE.get(name, f"Unknown key {name}. {_nearest(keys)}")
 
 
 def keys_called(word: str) -> list[str]:

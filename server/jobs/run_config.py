@@ -1,14 +1,10 @@
-"""A job as Flower's run config, and back: dotted keys, plain values.
+"""A job from Flower's run config: dotted keys, plain values.
 
 Flower's configuration holds numbers, booleans and strings; a list travels as its TOML text.
 
-    >>> from parley.server.jobs.file import load_job
-    >>> job = load_job(overrides=["privacy.epsilon=2", "data.sizes=[300, 269]"])
-    >>> config = to_run_config(job)
-    >>> config["privacy.epsilon"], config["data.sizes"], config["secure-aggregation.backend"]
-    (2.0, '[300, 269]', 'ideal')
-    >>> from_run_config(config) == job
-    True
+    >>> job = from_run_config({"privacy.epsilon": 2.0, "data.sizes": "[300, 269]"})
+    >>> job.privacy.epsilon, job.data.sizes
+    (2.0, [300, 269])
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from parley.client.contract.toml_reading import parse_toml
-from parley.client.contract.toml_text import literal
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -28,28 +23,15 @@ RUN_KEYS = {
 }
 """Keys of the run config that are not the job's, with their defaults.
 
-`run-folder` names a folder that `parley submit` made among the server's runs.
+`run-folder` names one of a deployment's runs, to go on with it.
 """
 
-_LARGEST = 2**63
 _LISTS = {
     f"{section}.{key}"
     for section, content in Job().values().items()
     for key, value in content.items()
     if isinstance(value, list | dict)
 }
-
-
-def to_run_config(job: Job) -> dict[str, bool | int | float | str]:
-    """Every key of a job, dotted."""
-    config: dict[str, bool | int | float | str] = {}
-    for section, content in job.values().items():
-        for key, value in content.items():
-            plain = isinstance(value, bool | float | str) or (
-                isinstance(value, int) and -_LARGEST <= value < _LARGEST
-            )
-            config[f"{section}.{key}"] = value if plain else literal(value)
-    return config
 
 
 def from_run_config(config: Mapping[str, Any]) -> Job:

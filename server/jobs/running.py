@@ -25,11 +25,6 @@ class Run(Section):
         "processes: a real server and one real process a party on this machine, with TLS, node "
         "authentication and the masked protocol.",
     )
-    transport: Literal["grpc", "flower"] = Field(
-        "grpc",
-        description="Who carries the messages of the engine processes: Parley's own stream over "
-        "gRPC, or Flower's SuperLink and SuperNodes (30 to 130 times slower).",
-    )
     stage_timeout: float = Field(
         120.0,
         ge=1,

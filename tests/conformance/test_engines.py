@@ -210,11 +210,6 @@ class TestProcesses(_RealProcesses):
     def test_rows_are_projected_on_the_same_components(self, ground, pca):
         self.check_components(pca, ground.root)
 
-    @pytest.mark.heavy
-    @pytest.mark.parametrize("name", ["gradients", "evaluation"])
-    def test_flower_may_carry_its_messages(self, ground, name):
-        self.check(name, ground.root, "run.transport=flower")
-
 
 @pytest.mark.heavy
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs parley[ray]")

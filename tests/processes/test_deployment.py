@@ -1,4 +1,4 @@
-"""A deployment from its commands alone, whoever carries its messages: init, server, party, …"""
+"""A deployment from its commands alone: init, server, party, …"""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from commands import NAMES
 from parley.deploy.processes import wait_until
 from parley.privacy.ledger.ledger import Ledger
 
-ROUNDS = {"grpc": 100, "flower": 8}
+ROUNDS = 100
 """So many that a run can be stopped in between."""
-
-
-pytestmark = pytest.mark.timeout(900)  # Flower's commands take long on a busy machine
-
-
-@pytest.fixture(params=["grpc", "flower"])
-def carrier(request):
-    return request.param
 
 
 @pytest.mark.heavy
@@ -46,10 +38,7 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(
-    ground, parley, consortium, carrier
-):
-    rounds = ROUNDS[carrier]
+def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley, consortium):
     server = parley.start("server", consortium / "server")
     wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
     for name in NAMES:
@@ -57,7 +46,7 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(
     wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
     job = consortium.parent / "job.toml"
     submitted = parley.start(
-        "submit", job, "--to", consortium, "-q", "--set", f"algorithm.rounds={rounds}"
+        "submit", job, "--to", consortium, "-q", "--set", f"algorithm.rounds={ROUNDS}"
     )
     runs = consortium / "server" / "runs"
     wait_until(
@@ -69,17 +58,16 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(
     assert f"{run.name}: stopping." in parley("stop", consortium)
     assert parley.running[submitted][0].wait(60) == 130
     done = len((run / "rounds.jsonl").read_text().splitlines())
-    assert 1 <= done < rounds
+    assert 1 <= done < ROUNDS
     summary = json.loads(parley("submit", "--to", consortium, "--resume", run.name, "--json", "-q"))
-    assert (summary["status"], summary["rounds_done"]) == ("complete", rounds)
+    assert (summary["status"], summary["rounds_done"]) == ("complete", ROUNDS)
     for ledger in (run / "ledger.sqlite", consortium / "parties" / "south" / "ledger.sqlite"):
         with Ledger.open(ledger, read_only=True) as opened:
-            assert [entry.entry.index for entry in opened.entries()] == list(range(1, rounds + 1))
+            assert [entry.entry.index for entry in opened.entries()] == list(range(1, ROUNDS + 1))
     parley.running.pop(submitted)[1].close()
     assert parley.end() == [130, 130, 130, 130]
 
 
-@pytest.mark.parametrize("carrier", ["grpc"])
 def test_a_party_that_starts_before_its_server_waits_and_says_so(ground, parley, consortium):
     """Some seconds: two processes, each from its start."""
     party = parley.start("party", consortium / "parties" / "north")
@@ -93,7 +81,7 @@ def test_a_party_that_starts_before_its_server_waits_and_says_so(ground, parley,
 
 
 @pytest.mark.heavy
-def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium, carrier):
+def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium):
     north = consortium / "parties" / "north"
     assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
     server = parley.start("server", consortium / "server")
@@ -101,9 +89,7 @@ def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consor
     assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
     assert "NOT" not in parley("party", north, "--check")
     other = consortium.parent / "other"
-    parley(
-        *("deploy", "init", other, "--host", "127.0.0.1", "--parties", 2, "--transport", carrier)
-    )
+    parley("deploy", "init", other, "--host", "127.0.0.1", "--parties", 2)
     stranger = other / "parties" / "site-1"
     address = (consortium / "server" / "deployment.toml").read_text().split('server = "')[1]
     address = address.split('"')[0]

@@ -21,18 +21,11 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 
-SECRETS = ("identity.key", "party.key", "party.pem", "supernode.key", "executor.secret", "state")
-SERVER = {"grpc": "run_process", "flower": "superlink_process"}
-"""A word in the command line of what a run cannot do without, by who carries its messages."""
-
-
-@pytest.fixture(params=["grpc", pytest.param("flower", marks=pytest.mark.heavy)])
-def carrier(request):
-    return request.param
+SECRETS = ("identity.key", "party.key", "party.pem", "state")
 
 
 @pytest.fixture
-def job(carrier):
+def job():
     """Makes jobs. Of five parties one may be gone in a robust round, of fewer none."""
 
     def made(*overrides, rounds=2, parties=3):
@@ -42,7 +35,6 @@ def job(carrier):
                 f"algorithm.rounds={rounds}",
                 "data.records=150",
                 "run.engine=processes",
-                f"run.transport={carrier}",
                 "run.stage-timeout=60",
                 *overrides,
             ]
@@ -130,8 +122,8 @@ def test_a_party_that_is_killed_is_a_dropout(ground, job):
 
 
 @pytest.mark.heavy
-def test_a_server_that_is_killed_goes_on_where_it_was(ground, job, carrier):
-    watcher = Watcher(round_1=lambda: ground.kill(SERVER[carrier]))
+def test_a_server_that_is_killed_goes_on_where_it_was(ground, job):
+    watcher = Watcher(round_1=lambda: ground.kill("run_process"))
     run(ground, job(rounds=3), watcher)
     assert answered(watcher) == [3, 3, 3]
     assert entries(ground.run / "ledger.sqlite") == 3
@@ -172,7 +164,7 @@ def test_a_launcher_that_is_killed_leaves_no_process(ground, job):
 
 
 def processes_left(ground):
-    return [line for line in ground.left() if "parley" in line or "flower" in line]
+    return [line for line in ground.left() if "parley" in line]
 
 
 @pytest.mark.heavy
@@ -206,7 +198,6 @@ def test_a_party_whose_budget_does_not_cover_the_run_declines_it_and_pays_nothin
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("carrier", ["grpc"])
 def test_a_party_with_anothers_certificate_is_refused_by_name(ground, job, monkeypatch):
     certify = stream_engine.certify_party
 
@@ -245,7 +236,6 @@ def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground
     assert not ground.run.exists()
 
 
-@pytest.mark.parametrize("carrier", ["grpc"])
 def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground, job):
     with pytest.raises(SchemaError, match=r"no\.toml"):
         run_processes(job("data.source=no.csv", "data.schema=no.toml"), out=ground.run)

@@ -6,10 +6,10 @@ import json
 import threading
 from types import SimpleNamespace
 
-import httpx
 import numpy as np
 import pytest
-from fake_grid import Clock, FakeGrid, echo, exchange, reply
+from commands import NAMES
+from fake_grid import Clock, FakeGrid, echo, exchange, reply, run_config
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from safetensors.numpy import load_file
 
@@ -18,15 +18,15 @@ from parley.client.app import frame_content, frame_of
 from parley.client.contract.protocol import WIRE_VERSION, decode_frame
 from parley.server.app import serve
 from parley.server.jobs.file import load_job
-from parley.server.jobs.run_config import RUN_KEYS, to_run_config
+from parley.server.jobs.run_config import RUN_KEYS
 from parley.simulations.engine.fast import simulate
 
 pytestmark = pytest.mark.usefixtures("identity")
 
 
-def test_parties_are_known_by_their_keys_in_whatever_order_nodes_come(world):
+def test_parties_are_known_by_the_names_of_their_nodes_in_whatever_order_nodes_come(world):
     deployment, nodes = world
-    stranger = SimpleNamespace(node_id=99, public_key=b"somebody else's")
+    stranger = SimpleNamespace(node_id=99, name="somebody else")
     grid = FakeGrid([nodes[2], stranger, nodes[0]], echo)
     transport = Clock().transport(grid, deployment)
     assert transport.online() == (0, 2)
@@ -92,45 +92,13 @@ def test_whatever_is_raised_while_a_reply_is_read_is_that_partys_doing(
         pull = grid.pull_messages
 
         def pull_messages(names):
-            if "m1" in names:
+            if names == ["m1"]:
                 raise error
             return pull(names)
 
         grid.pull_messages = pull_messages
     assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 2]
     assert "site-1 gave no answer that can be read" in caplog.text
-
-
-@pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
-def test_a_superlink_that_is_too_busy_to_answer_is_asked_again(world, call):
-    deployment, nodes = world
-    grid, failures = FakeGrid(nodes, echo), [1, 2, 3]
-    answers = getattr(grid, call)
-
-    def busy(*arguments):
-        if failures:
-            failures.pop()
-            raise httpx.ConnectTimeout("the handshake timed out")
-        return answers(*arguments)
-
-    setattr(grid, call, busy)
-    assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 1, 2]
-    failures.extend(range(10**6))
-    with pytest.raises(httpx.ConnectTimeout):
-        exchange(Clock().transport(grid, deployment), [0])
-
-
-def test_a_run_whose_token_is_taken_away_was_stopped(world):
-    deployment, nodes = world
-    grid = FakeGrid(nodes, echo)
-
-    def refused(*_):
-        request = httpx.Request("POST", "https://superlink")
-        raise httpx.HTTPStatusError("", request=request, response=httpx.Response(401))
-
-    grid.pull_messages = refused
-    with pytest.raises(KeyboardInterrupt):
-        exchange(Clock().transport(grid, deployment), [0])
 
 
 def test_another_nodes_reply_is_no_reply(world):
@@ -185,7 +153,7 @@ def test_in_a_simulation_each_node_is_asked_once_which_party_it_is(world, tmp_pa
         assert message.content["call"]["folder"] == str(tmp_path)
         return echo(node, message)
 
-    grid = FakeGrid([SimpleNamespace(node_id=n, public_key=b"") for n in where], behave)
+    grid = FakeGrid([SimpleNamespace(node_id=n, name="") for n in where], behave)
     transport = Clock().transport(grid, deployment, folder=tmp_path)
     assert transport.online() == (0, 1, 2)
     assert exchange(transport, [0, 1, 2]) == [0, 1, 2]
@@ -230,7 +198,7 @@ def test_a_message_that_is_none_is_answered(tmp_path):
 
 
 def run_context(job, **own):
-    config = {**RUN_KEYS, **to_run_config(job), **own}
+    config = {**RUN_KEYS, **run_config(job), **own}
     return Context(run_id=5, node_id=0, node_config={}, state=RecordDict(), run_config=config)
 
 
@@ -239,8 +207,8 @@ def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_
 
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.delenv("PARLEY_RUN", raising=False)
-    for name in ("../elsewhere", "/etc", ".hidden", ""):
-        with pytest.raises(RunFolderError, match="name of a run"):
+    for name in ("../elsewhere", "/etc", ".hidden"):
+        with pytest.raises(RunFolderError, match="a run's name"):
             serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": name}))
 
 
@@ -250,7 +218,6 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
 
     run = RunFolder.create(load_job(), tmp_path / "run").path
     monkeypatch.setenv("PARLEY_RUN", str(run))
-    monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
 
     def coordinate(*_, **__):
         raise JobError("Expected more.")
@@ -266,7 +233,7 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
     assert said["message"] == "Expected more."
 
 
-def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_path):
+def test_a_run_that_is_named_goes_on_in_its_folder(monkeypatch, tmp_path):
     from parley.server.records.run_folder import RunFolder
 
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
@@ -289,7 +256,7 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
 
 
 def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monkeypatch, tmp_path):
-    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
+    for name in ("PARLEY_SERVER", "PARLEY_RUN"):
         monkeypatch.delenv(name, raising=False)
     job = load_job(overrides=["parties.count=3", "algorithm.rounds=2", "run.seed=3"])
     monkeypatch.chdir(tmp_path)
@@ -298,7 +265,7 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
         made = parley.client.app.app(message, context(**{"partition-id": node - 70}))
         return reply(message, made.content)
 
-    nodes = [SimpleNamespace(node_id=70 + i, public_key=b"") for i in range(3)]
+    nodes = [SimpleNamespace(node_id=70 + i, name="") for i in range(3)]
     serve(FakeGrid(nodes, behave), run_context(job))
     (run,) = (tmp_path / "runs").iterdir()
     summary = json.loads((run / "summary.json").read_text())
@@ -310,6 +277,26 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
     assert not left & {"identity.key", "state"}
 
 
+def test_a_deployments_parties_run_a_whole_job_in_the_servers_folder(
+    monkeypatch, tmp_path, consortium
+):
+    monkeypatch.delenv("PARLEY_RUN", raising=False)
+    monkeypatch.setenv("PARLEY_SERVER", str(consortium / "server"))
+    nodes = [SimpleNamespace(node_id=70 + i, name=name) for i, name in enumerate(NAMES)]
+
+    def behave(node, message):
+        own = context(party=str(consortium / "parties" / NAMES[node - 70]))
+        return reply(message, parley.client.app.app(message, own).content)
+
+    job = load_job(tmp_path / "job.toml")
+    serve(FakeGrid([*nodes, SimpleNamespace(node_id=99, name="mallory")], behave), run_context(job))
+    (run,) = (consortium / "server" / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["rounds_done"]) == ("complete", 2)
+    assert summary["secure_aggregation"]["backend"] == "masked"
+    assert all((consortium / "parties" / name / "ledger.sqlite").exists() for name in NAMES)
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -318,11 +305,14 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
         ["run.out=/tmp/elsewhere"],
     ],
 )
-def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overrides):
+@pytest.mark.parametrize("served", [False, True])
+def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overrides, served):
     from parley.server.jobs.section import JobError
 
-    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PARLEY_RUN", raising=False)
+    monkeypatch.delenv("PARLEY_SERVER", raising=False)
+    if served:
+        monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JobError, match=f"in {overrides[-1].split('=')[0]} of a submission"):
         serve(FakeGrid([], echo), run_context(load_job(overrides=overrides)))
@@ -332,7 +322,7 @@ def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overr
 def test_a_run_config_names_no_function_that_makes_the_parties(monkeypatch, tmp_path):
     from parley.server.jobs.section import JobError
 
-    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
+    for name in ("PARLEY_SERVER", "PARLEY_RUN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JobError, match="Unknown key prepare"):

@@ -10,10 +10,7 @@ from parley.client.contract.roster import (
 
 
 def parties(*changes):
-    made = [
-        {"name": f"site-{i}", "identity": bytes([i]) * 32, "node": f"ecdsa-sha2-nistp384 AA{i} x"}
-        for i in range(3)
-    ]
+    made = [{"name": f"site-{i}", "identity": bytes([i]) * 32} for i in range(3)]
     for index, change in changes:
         made[index] |= change
     return [RosterParty(**party) for party in made]
@@ -72,13 +69,10 @@ def test_new_keys_are_no_new_consortium():
         {"name": 'x"\n[[party]]\nname = "y'},
         {"name": "site-0\n"},
         {"name": "-rf"},
-        {"node": 'ecdsa-sha2-nistp384 AA0 x"\n[[party]]\nname = "mallory"'},
-        {"node": "ecdsa-sha2-nistp384 AA0 x\n"},
-        {"node": "ssh-rsa AA0 x"},
         {"identity": b"short"},
     ],
 )
-def test_what_is_no_name_key_or_comment_is_refused_wherever_it_comes_from(change):
+def test_what_is_no_name_or_key_is_refused_wherever_it_comes_from(change):
     with pytest.raises(RosterError, match="Expected"):
         parties((1, change))
 
@@ -94,7 +88,6 @@ def test_an_address_is_host_and_port(address):
     [
         ({"name": "site-0"}, "name"),
         ({"identity": bytes([0]) * 32}, "identity"),
-        ({"node": "ecdsa-sha2-nistp384 AA0 another-comment"}, "node key"),
     ],
 )
 def test_two_parties_with_one_key_or_name_are_refused(change, what):

@@ -26,29 +26,8 @@ from parley.deploy.private_files import PkiError
 def folder(tmp_path):
     home = tmp_path / "consortium"
     parties = ["north", "south", "east"]
-    make_deployment(home, hosts=["fl.example.org"], parties=parties, port=9192, flower=True)
+    make_deployment(home, hosts=["fl.example.org"], parties=parties, port=9192)
     return home
-
-
-def test_a_new_deployment_passes_its_own_checks(folder):
-    home = check_server(folder)
-    assert (home.listen, home.port) == ("0.0.0.0", 9192)
-    assert home.deployment.server_address == "fl.example.org:9192"
-    for name in ("north", "south", "east"):
-        party = check_party(folder / "parties" / name)
-        assert party.name == name
-        assert party.deployment == home.deployment
-
-
-def test_nobody_gets_anothers_secret(folder):
-    server = {path.name for path in (folder / "server").iterdir()}
-    assert server == {
-        "ca.crt", "server.pem", "server.key", "server.toml", "deployment.toml", "runs",
-    }  # fmt: skip
-    party = {path.name for path in (folder / "parties" / "north").iterdir()}
-    assert party == {
-        "ca.crt", "deployment.toml", "identity.key", "supernode.key", "supernode.pub", "party.toml",
-    }  # fmt: skip
 
 
 def test_a_deployment_is_never_made_over_another(folder):
@@ -58,15 +37,9 @@ def test_a_deployment_is_never_made_over_another(folder):
 
 def test_a_party_folder_of_another_deployment_is_refused(folder, tmp_path):
     other = tmp_path / "other"
-    make_deployment(other, hosts=["a"], parties=["north", "south"], flower=True)
+    make_deployment(other, hosts=["a"], parties=["north", "south"])
     shutil.copy(other / "server" / "deployment.toml", folder / "parties" / "north")
     with pytest.raises(DeployError, match="belongs to another deployment"):
-        check_party(folder / "parties" / "north")
-
-
-def test_a_party_with_anothers_key_is_refused(folder):
-    shutil.copy(folder / "parties" / "south" / "supernode.key", folder / "parties" / "north")
-    with pytest.raises(DeployError, match="one of another party"):
         check_party(folder / "parties" / "north")
 
 
@@ -99,7 +72,7 @@ def test_a_policy_that_cannot_be_read_is_named(folder):
 
 
 def test_a_loose_key_is_refused(folder):
-    (folder / "parties" / "north" / "supernode.key").chmod(0o644)
+    (folder / "parties" / "north" / "party.key").chmod(0o644)
     with pytest.raises(PkiError, match="chmod 600"):
         check_party(folder / "parties" / "north")
 
@@ -147,7 +120,8 @@ def test_a_party_makes_its_own_keys_and_the_operator_never_has_them(folder, tmp_
     proposed = propose_keys(folder, entry)
     assert load_deployment(folder / "server" / "deployment.toml") == proposed.before
     accept(folder, proposed)
-    shutil.copy(folder / "server" / "deployment.toml", home)
+    for public in ("server/deployment.toml", "parties/north/party.pem"):
+        shutil.copy(folder / public, home)
     assert check_party(home).deployment == check_server(folder).deployment
     with pytest.raises(DeployError, match="accept it again"):
         accept(folder, proposed)
@@ -163,7 +137,7 @@ def keys_of(folder, tmp_path):
 def test_accepting_keys_changes_one_party_and_the_id_that_all_compare(folder, tmp_path):
     keys = keys_of(folder, tmp_path)
     entry = tmp_path / "entry.toml"
-    entry.write_text(tomli_w.dumps(keys | {"node": keys["node"].rsplit(" ", 1)[0] + " elsewhere"}))
+    entry.write_text(tomli_w.dumps(keys))
     before = load_deployment(folder / "server" / "deployment.toml")
     proposed = propose_keys(folder, entry)
     accept(folder, proposed)
@@ -172,29 +146,25 @@ def test_accepting_keys_changes_one_party_and_the_id_that_all_compare(folder, tm
     assert [party.name for party in after.parties] == [party.name for party in before.parties]
     assert after.parties[1:] == before.parties[1:]
     assert after.parties[0].identity.hex() == keys["identity"]
-    assert after.parties[0].node.endswith(" north")  # not a comment of the file's
     assert (before.id, before.spoken) != (after.id, after.spoken)
     assert after.id == proposed.after.id
     assert before.consortium == after.consortium
 
 
-INJECTED = '\n\n[[party]]\nname = "mallory"\nidentity = "{}"\nnode = "'.format("ab" * 32)
+INJECTED = '\n\n[[party]]\nname = "mallory"\nidentity = "{}"\n'.format("ab" * 32)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda keys: {"node": keys["node"] + '"' + INJECTED},
-        lambda keys: {"node": keys["node"] + "\n"},
-        lambda keys: {"node": keys["node"] + " two words"},
-        lambda keys: {"node": keys["node"].replace("ecdsa-sha2-nistp384", "ssh-ed25519")},
         lambda keys: {"name": 'north"' + INJECTED},
         lambda keys: {"name": "north\n"},
         lambda keys: {"name": "../north"},
         lambda keys: {"identity": keys["identity"][:-2]},
         lambda keys: {"identity": keys["identity"] + '"' + INJECTED},
         lambda keys: {"party": [{"name": "mallory"}]},
-        lambda keys: {"node": ["a", "b"]},
+        lambda keys: {"node": "ecdsa-sha2-nistp384 AAAA"},
+        lambda keys: {"request": ["a", "b"]},
     ],
 )
 def test_a_partys_file_cannot_add_a_party_or_change_another(folder, tmp_path, change):
@@ -211,10 +181,9 @@ def test_keys_of_another_party_are_not_accepted_as_ones_own(folder, tmp_path):
     keys = keys_of(folder, tmp_path)
     south = load_deployment(folder / "server" / "deployment.toml").parties[1]
     entry = tmp_path / "entry.toml"
-    for change in ({"identity": south.identity.hex()}, {"node": south.node}):
-        entry.write_text(tomli_w.dumps(keys | change))
-        with pytest.raises(RosterError, match=r"Expected a different .* north and south"):
-            propose_keys(folder, entry)
+    entry.write_text(tomli_w.dumps(keys | {"identity": south.identity.hex()}))
+    with pytest.raises(RosterError, match=r"Expected a different .* north and south"):
+        propose_keys(folder, entry)
 
 
 def test_accept_shows_what_changes_and_asks(folder, tmp_path):
@@ -253,8 +222,8 @@ def test_a_server_is_reached_at_an_address_of_six_bytes_or_of_sixteen(tmp_path):
     ("text", "said"),
     [
         ("", "public keys"),
-        ('name = "west"\nidentity = "00"\nnode = "x"', "public keys"),
-        ('name = "north"\nidentity = "zz"\nnode = "x"', "public keys"),
+        ('name = "west"\nidentity = "00"\nrequest = "x"', "public keys"),
+        ('name = "north"\nidentity = "zz"\nrequest = "x"', "public keys"),
     ],
 )
 def test_what_is_no_partys_public_keys_is_not_accepted(folder, tmp_path, text, said):
@@ -263,3 +232,10 @@ def test_what_is_no_partys_public_keys_is_not_accepted(folder, tmp_path, text, s
     with pytest.raises(DeployError, match=said):
         propose_keys(folder, tmp_path / "entry.toml")
     assert (folder / "server" / "deployment.toml").read_text() == before
+
+
+def test_a_deployment_with_keys_of_supernodes_says_what_to_use_instead(folder):
+    path = folder / "server" / "deployment.toml"
+    path.write_text(path.read_text() + 'node = "ecdsa-sha2-nistp384 AAAA"\n')
+    with pytest.raises(RosterError, match=r"parley deploy init.*docs/flower\.md"):
+        check_server(folder)

@@ -3,14 +3,11 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from parley.deploy import follow as follow_module
-from parley.deploy.flower.control import RunStatus
-from parley.deploy.flower.watching import follow_flower
-from parley.deploy.follow import Follower, RunStopped, raise_remote
+from parley.deploy.follow import Follower, RunStopped, follow, raise_remote
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS, exit_status
 from parley.privacy.ledger.errors import BudgetExceeded
@@ -116,9 +113,7 @@ def test_a_run_that_was_stopped_there_is_interrupted_here(tmp_path):
 
 
 def ended(tmp_path, outcome):
-    status = RunStatus(run=1, status="finished", outcome=outcome)
-    control = SimpleNamespace(runs=lambda _run: [status])
-    return follow_flower(tmp_path, load_job(), control=control, run=1, observer=None)
+    return follow(tmp_path, load_job(), ended=lambda: outcome, observer=None)
 
 
 def test_a_stopped_run_is_given_time_for_its_last_words(tmp_path):

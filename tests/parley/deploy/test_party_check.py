@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 import socket
@@ -11,20 +10,19 @@ import ssl
 import threading
 
 import pytest
-import uvicorn
 from typer.testing import CliRunner
 
 from parley.cli import app
 from parley.client.contract.protocol import Frame, encode_frame
 from parley.client.contract.roster import load_deployment
-from parley.deploy.flower.gate import Gate
-from parley.deploy.flower.hello import check_known
 from parley.deploy.folders import DeployError
 from parley.deploy.making import make_deployment, rotate_party
 from parley.deploy.party_check import check_items
 from parley.deploy.private_files import PkiError
 from parley.deploy.processes import ProcessError, free_ports
 from parley.deploy.reaching import check_reachable
+from parley.deploy.stream.caller import check_known
+from parley.deploy.stream.port import Port
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
@@ -34,7 +32,7 @@ from parley.simulations.engine.local_parties import prepare_parties
 
 @pytest.fixture
 def folder(tmp_path):
-    make_deployment(tmp_path / "made", hosts=["127.0.0.1"], parties=["north", "south"], flower=True)
+    make_deployment(tmp_path / "made", hosts=["127.0.0.1"], parties=["north", "south"])
     return tmp_path / "made"
 
 
@@ -42,7 +40,7 @@ def folder(tmp_path):
 def tls_server(tmp_path):
     """A TLS server on 127.0.0.1 with a deployment's certificate; yields (address, deployment)."""
     home = tmp_path / "tls"
-    make_deployment(home, hosts=["127.0.0.1"], parties=["a", "b"], flower=True)
+    make_deployment(home, hosts=["127.0.0.1"], parties=["a", "b"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(home / "server" / "server.pem", home / "server" / "server.key")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -81,29 +79,13 @@ def test_a_server_that_is_not_there_is_named(folder):
 
 
 @pytest.fixture
-def gate(folder):
-    """The parties' door of that deployment on 127.0.0.1; yields its address."""
+def door(folder):
+    """The server's port of that deployment on 127.0.0.1; yields its address."""
     server = folder / "server"
     (port,) = free_ports(1)
-    door = Gate(lambda *_: pytest.fail("no app"), load_deployment(server / "deployment.toml"))
-    config = uvicorn.Config(
-        door,
-        host="127.0.0.1",
-        port=port,
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        ssl_certfile=server / "server.pem",
-        ssl_keyfile=server / "server.key",
-    )
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(running.serve()), daemon=True)
-    thread.start()
-    while not running.started:
-        thread.join(0.02)
-    yield f"127.0.0.1:{port}"
-    running.should_exit = True
-    thread.join()
+    deployment = load_deployment(server / "deployment.toml")
+    with Port(server, deployment, listen="127.0.0.1", port=port, say=lambda _: None):
+        yield f"127.0.0.1:{port}"
 
 
 def items(home, address):
@@ -121,8 +103,8 @@ def north(folder, tmp_path):
     return home
 
 
-def test_all_is_right_where_all_is_right(north, gate):
-    found = items(north, gate)
+def test_all_is_right_where_all_is_right(north, door):
+    found = items(north, door)
     assert {item.status for item in found.values()} == {0}
     assert found["this party at the server"].said == "known as north"
     assert load_deployment(north / "deployment.toml").spoken in found["roster"].said
@@ -203,32 +185,32 @@ def no_data(north):
         (no_data, {"data"}, "every job is declined"),
     ],
 )
-def test_each_fault_is_its_own_item(north, gate, spoil, wrong, said):
+def test_each_fault_is_its_own_item(north, door, spoil, wrong, said):
     spoil(north)
-    found = items(north, gate)
+    found = items(north, door)
     assert {what for what, item in found.items() if item.status} == wrong
     assert any(said in item.said for item in found.values() if item.status)
 
 
-def test_a_refused_key_is_said_in_our_words_with_what_to_do(north, folder, gate, tmp_path):
+def test_a_refused_key_is_said_in_our_words_with_what_to_do(north, folder, door, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(north, old)
     rotate_party(folder, "north")  # after the server started: it has the old roster
-    with pytest.raises(DeployError, match=r"refuses this party.*ask the operator"):
-        check_known(north, gate, load_deployment(north / "deployment.toml"))
-    assert check_known(old, gate, load_deployment(old / "deployment.toml")) == "north"
+    with pytest.raises(DeployError, match=r"refuses this caller.*another identity than the roster"):
+        check_known(north, door, load_deployment(north / "deployment.toml"))
+    assert check_known(old, door, load_deployment(old / "deployment.toml")) == "north"
 
 
-def test_a_server_with_another_roster_is_noticed(folder, gate, north):
+def test_a_server_with_another_roster_is_noticed(folder, door, north):
     rotate_party(folder, "south")
-    with pytest.raises(DeployError, match="another roster than this folder"):
-        check_known(north, gate, load_deployment(north / "deployment.toml"))
+    with pytest.raises(DeployError, match="ask the operator for the present"):
+        check_known(north, door, load_deployment(north / "deployment.toml"))
 
 
 def test_what_answers_and_is_no_server_of_ours_is_said(tls_server):
     address, home = tls_server
     north = home / "parties" / "a"
-    with pytest.raises(ProcessError, match="Is it a `parley server`"):
+    with pytest.raises(ProcessError, match="gave this party no answer"):
         check_known(north, address, load_deployment(north / "deployment.toml"))
 
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from parley.deploy.node_keys import make_node_key
 from parley.deploy.pki import (
     check_server_certificate,
     make_authority,
@@ -94,9 +93,8 @@ def test_a_certificate_needs_a_host(authority):
 
 def test_secrets_are_for_their_owner_alone(authority, tmp_path):
     server(authority)
-    make_node_key(tmp_path / "supernode.key", comment="site-0")
     make_identity(tmp_path / "identity.key")
-    for name in ("ca.key", "server.key", "supernode.key", "identity.key"):
+    for name in ("ca.key", "server.key", "identity.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
         check_private(tmp_path / name)
 

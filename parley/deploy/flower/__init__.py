@@ -1,1 +1,0 @@
-"""Flower as the carrier of messages: SuperLink, SuperNodes, and what guards them."""
