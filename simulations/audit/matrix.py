@@ -83,8 +83,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, _FULL, "dp-sgd.clipped-fraction-share=0.05"),
     (*_DP_SGD, _FULL, "dp-sgd.precision=float32"),
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=vmap", "model.hidden=[]"),
-    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=opacus"),
-    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=loop"),
     (*_DP_SGD, _FULL, "model.hidden=[]"),
     (*_DP_SGD, "privacy.unit=party", "privacy.noise-point=server"),
     (*_DP_SGD, "privacy.unit=party", *_SHARES),
@@ -119,9 +117,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_COUNTED, _ADD, "evaluation.by-class=true", *_SHARES),
 )
 
-
-_WRITTEN_OUT = frozenset({"vmap", "opacus", "loop"})
-"""Ways of per-record gradients that take one party after another."""
 
 Row = tuple[str, ...] | Asked
 _SEEN: tuple[tuple[str, ...], ...] = (
@@ -177,7 +172,7 @@ def written_out(claim: Audited) -> bool:
     return (
         claim.job is not None
         and claim.answer.noisy
-        and claim.job.dp_sgd.per_example_method in _WRITTEN_OUT
+        and claim.job.dp_sgd.per_example_method == "vmap"
     )
 
 
@@ -192,7 +187,7 @@ def trials_of(job: Job, *, short: bool = False) -> int:
         (job.privacy.unit == "party" and (shared or job.parties.per_round != "all"), 2_000, 30),
         (slow, 1_000, 40),
         (job.privacy.unit == "party", 20_000, 1_500),
-        (job.dp_sgd.per_example_method in _WRITTEN_OUT, 200, 30),
+        (job.dp_sgd.per_example_method == "vmap", 200, 30),
         (True, 5_000, 300),
     )
     many, few = next((many, few) for costs, many, few in by_cost if costs)
