@@ -1,23 +1,11 @@
 """Seeded runs come out as they always did; `tests/vectors/make_runs.py` says how they are made."""
 
-import importlib.util
 import json
-from pathlib import Path
 
+import make_runs
 import pytest
 
-VECTORS = Path(__file__).parent / "vectors"
-
-
-def _maker():
-    spec = importlib.util.spec_from_file_location("make_runs", VECTORS / "make_runs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MAKER = _maker()
-KNOWN = json.loads(MAKER.VECTORS.read_text(encoding="utf-8"))
+KNOWN = json.loads(make_runs.VECTORS.read_text(encoding="utf-8"))
 
 
 def near(known):
@@ -31,6 +19,6 @@ def near(known):
     return known
 
 
-@pytest.mark.parametrize("name", sorted(MAKER.JOBS))
+@pytest.mark.parametrize("name", sorted(make_runs.JOBS))
 def test_a_seeded_run_is_what_it_was(name, tmp_path):
-    assert MAKER.record(MAKER.JOBS[name], tmp_path) == near(KNOWN[name])
+    assert make_runs.record(make_runs.JOBS[name], tmp_path) == near(KNOWN[name])

@@ -53,6 +53,7 @@ class Facts:
         width: columns of the rows.
         classes: K, 0 for −1/+1 and for targets.
         records: n; None where it is private.
+        most: what n never exceeds: n itself, or a number that its owner says.
         schema: see `Holding`.
         map: see `Holding`.
         columns: what its raw columns are; None of prepared rows.
@@ -62,6 +63,7 @@ class Facts:
     width: int
     classes: int
     records: int | None
+    most: int
     schema: str
     map: str
     columns: Schema | None
@@ -83,7 +85,7 @@ class Holding:
         (`parley.client.data.contents`).
         map: digest of the public map that its rows are features of; empty: of none.
         table: its raw columns instead of rows, for queries.
-        private_sizes: whether n is private.
+        most_records: what n never exceeds, where it is private; 0: it is public.
         components: `[p, k]` what rows are projected on before they are learned from; None: nothing.
     """
 
@@ -96,7 +98,7 @@ class Holding:
     contents: str = ""
     map: str = ""
     table: TableBlock | None = None
-    private_sizes: bool = False
+    most_records: int = 0
     components: NDArray[np.float64] | None = None
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
@@ -121,7 +123,8 @@ class Holding:
             features=self.features,
             width=(self.rows if self.components is None else self.components).shape[1],
             classes=self.classes,
-            records=None if self.private_sizes else len(self.labels),
+            records=None if self.most_records else len(self.labels),
+            most=self.most_records or len(self.labels),
             schema=self.schema,
             map=self.map,
             columns=None if self.table is None else self.table.schema,
@@ -232,7 +235,7 @@ def load_holding(
         schema=schema.digest,
         contents="" if records.contents is None else str(records.contents),
         map="" if features is None else features.digest,
-        private_sizes=dataset.private_sizes,
+        most_records=dataset.most_records if dataset.private_sizes else 0,
     )
 
 
@@ -251,7 +254,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
         schema=hashlib.sha256(facts.encode()).hexdigest(),
         contents=str(of_rows(rows, labels)),
         map=dataset.map,
-        private_sizes=dataset.private_sizes,
+        most_records=dataset.most_records if dataset.private_sizes else 0,
     )
 
 
@@ -327,7 +330,7 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
         schema=schema.digest,
         contents=str(table.contents),
         table=table,
-        private_sizes=dataset.private_sizes,
+        most_records=dataset.most_records if dataset.private_sizes else 0,
     )
 
 

@@ -34,6 +34,7 @@ from parley.client.contract.grid import TAIL_PROBABILITY, check_grid
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.dp_sgd.layout import MOST_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Facts
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -72,6 +73,12 @@ def check_computation(
             Reason.MODEL,
             f"Expected {own.width} features and a plan of the task's dimension, got {wanted} and "
             f"{plan.dimension} for {algorithm.dimension}.",
+        )
+    if kind.trains and own.records is None and own.most > MOST_IN_A_BATCH:
+        raise Declined(
+            Reason.ALGORITHM,
+            f"Expected at most {MOST_IN_A_BATCH} records for DP-SGD, got up to {own.most}: where "
+            "their number is private, most-records says how many there may be.",
         )
     if plan.parameters > consent.largest_model:
         raise Declined(

@@ -105,7 +105,7 @@ def test_a_party_refuses_them_and_its_log_has_the_rows_but_no_value(label, form,
     assert "column 'y'" in caught.value.detail
     (tmp_path / "schema.toml").write_text(DROP)
     holding = load_holding(dataset, tmp_path, label=label, intercept=True)
-    assert holding.records == 2
+    assert holding.facts.records == 2
 
 
 def test_the_partys_log_never_quotes_a_cell(tmp_path):

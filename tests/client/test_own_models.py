@@ -167,7 +167,9 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
         task = describe_task(honest)
         task["training"]["per_example_method"] = way
         algorithm = task_of(consent, task)
-        own = Facts(features=30, width=30, classes=3, records=60, schema="", map="", columns=None)
+        own = Facts(
+            features=30, width=30, classes=3, records=60, most=60, schema="", map="", columns=None
+        )
         check_computation(consent, plan, algorithm, ALGORITHMS["fedavg"], own)
 
     examined("vmap")

@@ -39,7 +39,9 @@ def proposed(kind, relation):
 
 def asked(algorithm, plan):
     row = ALGORITHMS[algorithm.kind]
-    own = Facts(features=6, width=6, classes=3, records=92, schema="", map="", columns=None)
+    own = Facts(
+        features=6, width=6, classes=3, records=92, most=92, schema="", map="", columns=None
+    )
     check_computation(CONSENT, plan, algorithm, row, own)
 
 

@@ -21,7 +21,7 @@ def test_features_that_are_not_finite_of_one_record_are_zeros_and_no_refusal():
         with np.errstate(divide="ignore"):
             return np.log(cells @ [[1.0, 2.0]]).astype(np.float32)
 
-    rows = Features(width=2, piece=piece).of(np.array([[0.25], [0.0], [0.5]]))
+    rows = Features(width=2, piece=piece).of(np.array([[0.25], [0.0], [0.75]]))
     assert rows.all(axis=1).tolist() == [True, False, True]
     assert rows[1].tolist() == [0.0, 0.0]
 

@@ -101,3 +101,16 @@ sick = { kind = "label", positive = "yes", negative = "no" }
     dataset = dataset.model_copy(update={"most_records": 299})
     with pytest.raises(Declined, match="most-records = 299"):
         load_holding(dataset, tmp_path, label="logistic", intercept=True)
+
+
+def test_what_dp_sgd_is_proved_for_is_asked_of_a_public_number(tmp_path, wired):
+    """Else a party of one record more than a batch may have would contribute zeros."""
+    overrides, data = WAYS["one more or less"]
+    answers = []
+    for most in (10**6, 10**6 + 1):
+        root = tmp_path / str(most)
+        root.mkdir()
+        given = {**data, "most-records": most}
+        world = wired.World(root, overrides=overrides, sizes=wired.SIZES, reopen=False, **given)
+        answers.append(world.ask(0, "join", **world.join_head()).head.get("reason"))
+    assert answers == [None, "algorithm"]
