@@ -62,7 +62,7 @@ class DPSGD(Section):
     )
     per_example_method: Literal["auto", "ghost", "vmap"] = Field(
         "auto",
-        description="How clipped sums of per-record gradients are computed; auto: ghost for a chain "
+        description="How clipped sums of per-record gradients are computed; auto: ghost for chains "
         "of linear layers and convolutions, vmap, each record by itself, for any other network.",
     )
     precision: Literal["float32", "float64"] = Field(
