@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/simulations/audit"))
+sys.path.insert(0, str(Path(__file__).parent / "audit_matrix"))
 
 import test_hunt as hunt
 

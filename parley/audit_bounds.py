@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from parley.privacy.audit.claimed_curve import ClaimedCurve as ClaimedCurve
 from parley.privacy.audit.claimed_curve import profile_ratio as profile_ratio
 from parley.privacy.audit.counts import Hits as Hits
@@ -22,3 +24,13 @@ from parley.privacy.audit.one_run import one_run_fdp_bound as one_run_fdp_bound
 from parley.privacy.audit.pair import mu_bound as mu_bound
 from parley.privacy.audit.pair import pair_bound as pair_bound
 from parley.privacy.audit.whiteness import repeated_lag as repeated_lag
+
+BOUNDS: dict[str, Callable[..., LowerBound]] = {
+    "pair": pair_bound,
+    "mu": mu_bound,
+    "one-run": one_run_bound,
+    "one-run-fdp": one_run_fdp_bound,
+    "factor": factor_bound,
+    "bayes": credible_bound,
+}
+"""Name of a method → its bound."""

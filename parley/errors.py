@@ -17,7 +17,7 @@ _STATUS = {
     "parley.secure_agg.encoding.EncodingError": 1,
     "parley.secure_agg.primitives.AlgorithmMissing": 2,
     "parley.server.records.run_folder.RunFolderError": 2,
-    "parley.simulations.audit.smaller.AuditError": 2,
+    "parley.simulations.audit.shapes.AuditError": 2,
     "parley.server.model_file.ModelFileError": 2,
     "parley.server.synthetic.generation.NoTable": 1,
     "parley.certificate.statement.CertificateError": 2,

@@ -60,18 +60,9 @@ def parse_consent(text: str, *, source: str) -> Consent:
         raise ConsentError("\n".join(dict.fromkeys(lines))) from None
 
 
-_RENAMED = {
-    "insist-on-confirmation": "confirm-survivors",
-    "corrupt": "colluders-at-least",
-}
-"""Keys of Parley 0.1.0, and what they are now."""
-
-
 def _explained(place: tuple[int | str, ...], fault: object) -> str:
     details = fault if isinstance(fault, dict) else {}
     where = ".".join(str(part) for part in place)
-    if where in _RENAMED:
-        return f"{where} is now {_RENAMED[where]}."
     if details["type"] == "extra_forbidden":
         part: type[Part] = DataSet if place[0] == "data" else Consent
         keys = [info.alias or name for name, info in part.model_fields.items()]

@@ -20,7 +20,6 @@ from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
-from parley.client.queries.prefixes import Prefixes
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.total import Total
@@ -31,7 +30,7 @@ QUERIES: dict[str, type[Query]] = {
     each.kind: each
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
-        *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance, Prefixes),
+        *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance),
     )
 }
 """Name → the query."""

@@ -147,8 +147,7 @@ def optimum(
         labels: `[N]`.
         lambda_: λ > 0.
         gradient_tolerance: on the gradient's norm.
-        weights: `[N]` ≥ 0, summing to 1; default 1/N each. `party_weights` gives those of the
-            objective that weights every party alike.
+        weights: `[N]` ≥ 0, summing to 1; default 1/N each.
 
     Raises:
         ValueError: as `local_optima`, or weights of another shape.
@@ -177,11 +176,6 @@ def optimum(
         iterations=int(steps[0]),
         loss=loss + lambda_ / 2 * float(np.vdot(theta[0], theta[0])),
     )
-
-
-def party_weights(block: PartyBlock) -> NDArray[np.float64]:
-    """`[N]` record weights 1/(B·n_j): every party counts alike, whatever its size."""
-    return np.repeat(1 / (block.parties * block.sizes), block.sizes)
 
 
 def _solve(

@@ -11,7 +11,6 @@ from parley.analytics.asking import Asking, condition_of
 from parley.analytics.clusters import lloyd, start_of
 from parley.analytics.logs import Log, synthetic_log
 from parley.analytics.partition import Cell, budgets_of, price
-from parley.analytics.prefix_tree import Tree, prefix_tree
 from parley.analytics.search import Found, find_quantile
 from parley.client.contract.canonical import canonical
 from parley.client.data.schema import Schema
@@ -178,46 +177,6 @@ class Composed(Asking):
             method=method,
             where=_condition(where),
             seed=seed,
-        )
-
-    def prefix_tree(
-        self,
-        column: str,
-        *,
-        digits: int,
-        base: int = 10,
-        letters: str = "",
-        rounds: int | None = None,
-        chance: float = 0.05,
-        where: Expression | str | None = None,
-        epsilon: float,
-    ) -> Tree:
-        """The values that many records share, of a column that nobody can list beforehand.
-
-        Args:
-            column: of whole numbers; texts are such by `parley.client.queries.prefixes.codes_of`.
-            digits: of a value; all values are below 2⁵³.
-            base: of the digits.
-            letters: of texts: the base is one more than there are.
-            rounds: R, each at ε/R; default so few that a prefix has about a thousand nodes.
-            chance: at most, that a value is found which no record has.
-            where: which records.
-            epsilon: of all rounds together.
-
-        Raises:
-            QueryError, SchemaError: it cannot be asked; nothing was charged.
-        """
-        self._check_open()
-        return prefix_tree(
-            self,
-            column,
-            digits=digits,
-            base=base,
-            letters=letters,
-            rounds=rounds,
-            chance=chance,
-            epsilon=epsilon,
-            where=_condition(where),
         )
 
     def find_quantile(

@@ -3,8 +3,7 @@
 A party's table has a row for every click. The public list is the schema's: the categories of one
 column, or of several together (a query with its link). The counts are one release, by any unit of
 the session; all after it is post-processing. What is printed for search logs (output counts that
-are optimal for the records, users drawn by their shares) has no ε and is a simulation's alone
-(`parley.simulations.search_log`).
+are optimal for the records, users drawn by their shares) has no ε (`examples/search_log.py`).
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ def synthetic_log(
     if method != "counts":
         raise QueryError(
             f"Expected method counts, got {method!r:.40}: the search log as printed reads its "
-            "bound off the records, has no ε, and is simulation-only "
-            "(parley.simulations.search_log)."
+            "bound off the records and has no ε."
         )
     if isinstance(columns, str) or not columns or not all(isinstance(c, str) for c in columns):
         raise QueryError(f"Expected a list of columns of categories, got {columns!r:.80}.")

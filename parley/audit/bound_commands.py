@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import click
 import typer
 
 from parley.server.records.plain_json import json_text
-
-if TYPE_CHECKING:
-    from parley.privacy.audit.counts import LowerBound
 
 bound_app = typer.Typer(
     suggest_commands=False,
@@ -39,83 +35,44 @@ def pair(
     as_json: AsJson = False,
 ) -> None:
     """Two worlds and one event: assumes nothing of the noise."""
-    from parley.privacy.audit.counts import Hits  # noqa: PLC0415 - start-up: scipy, for this command alone
-    from parley.privacy.audit.pair import pair_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
-
-    _show(
-        lambda: pair_bound(
-            Hits.parse(hits_in),
-            Hits.parse(hits_out),
-            confidence=confidence,
-            delta=delta,
-            copies=copies,
-        ),
-        as_json=as_json,
-    )
+    seen = (hits_in, hits_out)
+    _show("pair", as_json, *seen, confidence=confidence, delta=delta, copies=copies)
 
 
-@bound_app.command()
-def mu(
-    false_positives: FalsePositives,
-    false_negatives: FalseNegatives,
-    confidence: Confidence = 0.95,
-    delta: Delta = 1e-5,
-    as_json: AsJson = False,
-) -> None:
-    """μ of the Gaussian curve from a test's two error rates, and ε of that curve."""
-    from parley.privacy.audit.counts import Hits  # noqa: PLC0415 - start-up: scipy, for this command alone
-    from parley.privacy.audit.pair import mu_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
+def _of_errors(name: str, words: str) -> None:
+    """A command on a test's two error rates."""
 
-    errors = (false_positives, false_negatives)
-    _show(
-        lambda: mu_bound(*map(Hits.parse, errors), confidence=confidence, delta=delta),
-        as_json=as_json,
-    )
+    @bound_app.command(name, help=words)
+    def command(
+        false_positives: FalsePositives,
+        false_negatives: FalseNegatives,
+        confidence: Confidence = 0.95,
+        delta: Delta = 1e-5,
+        as_json: AsJson = False,
+    ) -> None:
+        errors = (false_positives, false_negatives)
+        _show(name, as_json, *errors, confidence=confidence, delta=delta)
 
 
-Canaries = Annotated[int, typer.Option(min=1, help="m coins that decided over canaries.")]
-Guesses = Annotated[int, typer.Option(min=0, help="r guesses; r was fixed beforehand.")]
-Right = Annotated[int, typer.Option(min=0, help="v of them right.")]
+def _of_guesses(name: str, words: str) -> None:
+    """A command on the right guesses of one run's coins."""
+
+    @bound_app.command(name, help=words)
+    def command(
+        canaries: Annotated[int, typer.Option(min=1, help="m coins that decided over canaries.")],
+        guesses: Annotated[int, typer.Option(min=0, help="r guesses; r was fixed beforehand.")],
+        right: Annotated[int, typer.Option(min=0, help="v of them right.")],
+        confidence: Confidence = 0.95,
+        delta: Delta = 1e-5,
+        as_json: AsJson = False,
+    ) -> None:
+        seen = {"canaries": canaries, "guesses": guesses, "right": right}
+        _show(name, as_json, **seen, confidence=confidence, delta=delta)
 
 
-@bound_app.command("one-run")
-def one_run(
-    canaries: Canaries,
-    guesses: Guesses,
-    right: Right,
-    confidence: Confidence = 0.95,
-    delta: Delta = 1e-5,
-    as_json: AsJson = False,
-) -> None:
-    """One run with many canaries: assumes nothing of the noise."""
-    from parley.privacy.audit.one_run import one_run_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
-
-    _show(
-        lambda: one_run_bound(
-            canaries=canaries, guesses=guesses, right=right, confidence=confidence, delta=delta
-        ),
-        as_json=as_json,
-    )
-
-
-@bound_app.command("one-run-fdp")
-def one_run_fdp(
-    canaries: Canaries,
-    guesses: Guesses,
-    right: Right,
-    confidence: Confidence = 0.95,
-    delta: Delta = 1e-5,
-    as_json: AsJson = False,
-) -> None:
-    """One run with many canaries: Gaussian curve assumed."""
-    from parley.privacy.audit.one_run import one_run_fdp_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
-
-    _show(
-        lambda: one_run_fdp_bound(
-            canaries=canaries, guesses=guesses, right=right, confidence=confidence, delta=delta
-        ),
-        as_json=as_json,
-    )
+_of_errors("mu", "μ of the Gaussian curve from a test's two error rates, and ε of that curve.")
+_of_guesses("one-run", "One run with many canaries: assumes nothing of the noise.")
+_of_guesses("one-run-fdp", "One run with many canaries: Gaussian curve assumed.")
 
 
 @bound_app.command()
@@ -137,42 +94,23 @@ def factor(
     as_json: AsJson = False,
 ) -> None:
     """The noise's scale from its own size: presumes the shape of its law."""
-    from parley.privacy.audit.noise_scale import Residuals, factor_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
-
-    def bound() -> LowerBound:
-        seen = Residuals.from_mean_norm(
-            law, vectors=vectors, dimension=dimension, mean_norm=mean_norm
-        )
-        return factor_bound(
-            seen, sensitivity=sensitivity, reach=reach, confidence=confidence, delta=delta
-        )
-
-    _show(bound, as_json=as_json)
+    seen = {"law": law, "vectors": vectors, "dimension": dimension, "mean_norm": mean_norm}
+    asked = {"sensitivity": sensitivity, "reach": reach, "confidence": confidence, "delta": delta}
+    _show("factor", as_json, residuals=seen, **asked)
 
 
-@bound_app.command()
-def bayes(
-    false_positives: FalsePositives,
-    false_negatives: FalseNegatives,
-    confidence: Confidence = 0.95,
-    delta: Delta = 1e-5,
-    as_json: AsJson = False,
-) -> None:
-    """A credible value, not a bound: posteriors of a test's two error rates."""
-    from parley.privacy.audit.counts import Hits  # noqa: PLC0415 - start-up: scipy, for this command alone
-    from parley.privacy.audit.credible import credible_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
-
-    errors = (false_positives, false_negatives)
-    _show(
-        lambda: credible_bound(*map(Hits.parse, errors), confidence=confidence, delta=delta),
-        as_json=as_json,
-    )
+_of_errors("bayes", "A credible value, not a bound: posteriors of a test's two error rates.")
 
 
-def _show(compute: Callable[[], LowerBound], *, as_json: bool) -> None:
+def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     """Prints a bound; a number that it refuses is wrong input."""
+    from parley import audit_bounds  # noqa: PLC0415 - start-up: scipy, for this command alone
+
     try:
-        bound = compute()
+        seen: list[Any] = [audit_bounds.Hits.parse(each) for each in counts]
+        if "residuals" in asked:
+            seen.append(audit_bounds.Residuals.from_mean_norm(**asked.pop("residuals")))
+        bound = audit_bounds.BOUNDS[method](*seen, **asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if as_json:

@@ -1,12 +1,12 @@
-"""What `parley audit` is asked about: a job's claims, those of a file of queries, or all of Parley.
+"""The claims of a file of queries, batch by batch.
 
-A file of queries differs from a job by its `[session]`. Its schema is read, never its data.
+It differs from a job by its `[session]`. Its schema is read, never its data.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,14 +17,8 @@ from parley.client.contract.toml_reading import load_toml
 from parley.client.data.schema import load_schema
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.server.jobs.file import load_job
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.matrix import matrix, trials_of, trials_of_queries
-from parley.simulations.audit.measure import views, views_of
-
-Claims = Iterator[tuple[Audited, int]]
-"""Each claim, and in how many worlds it is audited by itself."""
+from parley.simulations.audit.audited import Audited, asked
+from parley.simulations.audit.measure import views
 
 
 def is_of_queries(path: Path | None) -> bool:
@@ -35,27 +29,7 @@ def is_of_queries(path: Path | None) -> bool:
         return False  # who reads it as a job says what is wrong
 
 
-def claims_of_everything(
-    overrides: Sequence[str], *, features: int | None, seed: int | None
-) -> Claims:
-    """The matrix."""
-    return matrix(overrides=overrides, features=features, seed=seed)
-
-
-def claims_of_job(
-    path: Path | None, overrides: Sequence[str], *, features: int | None, seed: int | None
-) -> Claims:
-    """Every guarantee of a job.
-
-    Raises:
-        JobError, AuditError: as loading and planning it would.
-    """
-    job = load_job(path, overrides=list(overrides))
-    for each in views_of(job, seed=seed, features=features):
-        yield each, trials_of(job)
-
-
-def claims_of_queries(path: Path, *, seed: int | None) -> Claims:
+def claims_of_queries(path: Path, *, seed: int | None) -> Iterator[Audited]:
     """Every batch of a file of queries.
 
     Raises:
@@ -82,5 +56,4 @@ def claims_of_queries(path: Path, *, seed: int | None) -> Claims:
             shares=[each.share for each in batch],
             seed=seed,
         )
-        for each in views(claim):
-            yield each, trials_of_queries(each)
+        yield from views(claim)

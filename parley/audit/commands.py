@@ -1,8 +1,8 @@
-"""`parley audit`: measure a job, all of Parley (`--matrix`), or compute a bound from counts."""
+"""`parley audit`: measure a job or a file of queries, or compute a bound from counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,10 +96,6 @@ def audit_job(
     features: Annotated[
         int | None, typer.Option(min=1, help="Columns of a record of a world; the width of d.")
     ] = None,
-    matrix: Annotated[
-        bool,
-        typer.Option("--matrix", help="Every law, algorithm, unit, relation and gradient way."),
-    ] = False,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed the worlds: the audit then repeats.")
     ] = None,
@@ -109,37 +105,27 @@ def audit_job(
     ] = None,
 ) -> None:
     """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
+    from parley.audit.words import lines_of  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.run_folder import RunFolder  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.measure import Effort  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.results import combined  # noqa: PLC0415 - start-up: for this command alone
 
-    if matrix and job is not None:
-        raise click.UsageError(f"Expected --matrix without a job file, got {job}.")
-    released = on_released(attack, data=data, scores_leak=scores_leak)
-    if matrix and released:
-        raise click.UsageError(f"Expected --matrix with attacks that make worlds, got {attack!r}.")
+    released = _on_released(attack, data=data, scores_leak=scores_leak)
     if job is not None and job.is_dir():
         job = RunFolder.open(job)[0].path / "job.toml"
-    wanted = _count(trials)
-
-    def effort(own: int) -> Effort:
-        return Effort(
-            trials=own if wanted is None else wanted,
-            confidence=confidence,
-            attacks=_names(attack),
-            methods=_names(method),
-            seed=seed,
-        )
-
+    effort = Effort(
+        trials=_count(trials),
+        confidence=confidence,
+        attacks=_names(attack),
+        methods=_names(method),
+        seed=seed,
+    )
     reports: list[AuditReport] = []
-    if released:
-        found = _released(job, sets or [], effort, own_records=scores_leak)
-    else:
-        found = _worlds(job, sets or [], effort, matrix=matrix, features=features, seed=seed)
+    found = _reports(job, sets or [], effort, features, released=released, own_records=scores_leak)
     for each in found:
         reports.append(each)
         if not as_json:
-            _print(each)
+            typer.echo("\n".join(lines_of(each)))
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
     if out is not None:
@@ -156,55 +142,36 @@ def audit_job(
         raise typer.Exit(REFUTED)
 
 
-def _worlds(
+def _reports(
     job: Path | None,
     sets: list[str],
-    effort: Callable[[int], Effort],
-    *,
-    matrix: bool,
+    effort: Effort,
     features: int | None,
-    seed: int | None,
+    *,
+    released: bool,
+    own_records: bool,
 ) -> Iterator[AuditReport]:
-    """Audits by attacks that make their worlds."""
-    from parley.audit.claims import (  # noqa: PLC0415 - start-up: for this command alone
-        claims_of_everything,
-        claims_of_job,
-        claims_of_queries,
-        is_of_queries,
-    )
-    from parley.simulations.audit.measure import audit_guarantee  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audited_choices import CHOICES, audit_choice, trials_of_choices  # noqa: PLC0415 - start-up: for this command alone
+    """Of what a job releases at last, of its guarantees, or of batches of queries."""
+    from parley.audit.claims import claims_of_queries, is_of_queries  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.measure import audit_guarantee, views_of  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.released import audit_released  # noqa: PLC0415 - start-up: for this command alone
 
-    if matrix:
-        claims = claims_of_everything(sets, features=features, seed=seed)
-    elif job is not None and is_of_queries(job):
+    if released:
+        yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
+        return
+    if job is not None and is_of_queries(job):
         if sets or features:
             raise click.UsageError("Expected no --set or --features with a file of queries.")
-        claims = claims_of_queries(job, seed=seed)
+        claims = claims_of_queries(job, seed=effort.seed)
     else:
-        claims = claims_of_job(job, sets, features=features, seed=seed)
-    for claim, own in claims:
-        yield audit_guarantee(claim, effort(own))
-    for law in CHOICES if matrix else ():
-        yield audit_choice(law, effort(trials_of_choices()))
+        claims = views_of(load_job(job, overrides=sets), seed=effort.seed, features=features)
+    for claim in claims:
+        yield audit_guarantee(claim, effort)
 
 
-def _released(
-    job: Path | None, sets: list[str], effort: Callable[[int], Effort], *, own_records: bool
-) -> Iterator[AuditReport]:
-    """The audit of what a job releases at last."""
-    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.released import TRIALS, audit_released  # noqa: PLC0415 - start-up: for this command alone
-
-    yield audit_released(load_job(job, overrides=sets), effort(TRIALS), own_records=own_records)
-
-
-def on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
-    """Whether attacks are on the released model.
-
-    Raises:
-        click.UsageError: records that no such attack takes, or the job's own without the word.
-    """
+def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
+    """Whether attacks are on the released model."""
     from parley.simulations.audit.trainings import TRAININGS  # noqa: PLC0415 - start-up: for this command alone
 
     if data not in {"synthetic", "job"}:
@@ -229,10 +196,3 @@ def _count(text: str) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise click.UsageError(f"Expected --trials as a whole number or auto, got {text!r}.")
     return int(text)
-
-
-def _print(report: AuditReport) -> None:
-    from parley.audit.words import lines_of  # noqa: PLC0415 - start-up: for this command alone
-
-    for line in lines_of(report):
-        typer.echo(line)

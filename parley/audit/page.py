@@ -1,30 +1,36 @@
 """`audit.json` and `audit.html`: written aside and moved into place; the page needs nothing else.
 
 The page is a Jinja2 template with autoescape and strict names; it has no script, and its own
-content-security policy asks for nothing over a network.
+content-security policy asks for nothing over a network. Its figure, bounds against the claim and
+error rates against the claimed curve, is drawn by altair and vl-convert to one `<svg>`.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import altair
+import vl_convert
 from markupsafe import Markup
 
-from parley.audit.figure import figure_svg
 from parley.audit.words import bound_text, claim_text, verdict_text
 from parley.report.parts import write_page
 from parley.server.records.plain_json import json_text
 from parley.simulations.audit.results import AuditReport, combined
 
+alt: Any = altair
+
+_CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
+_LEAST = 1e-4
+"""Of a rate on the right: what fewer trials cannot show is left out."""
+
 
 def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
-    """Write both files into a folder, which is made, and return the page's path.
-
-    Raises:
-        OSError: the folder can't be written to.
-    """
+    """Write both files into a folder, which is made, and return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
@@ -55,4 +61,81 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
             }
             for each in reports
         ],
+    )
+
+
+def figure_svg(report: AuditReport) -> str:
+    """An `<svg>` of one audited guarantee."""
+    both = alt.hconcat(_bounds(report), _rates(report)).resolve_scale(
+        color="independent", strokeDash="independent"
+    )
+    chart = both.configure(background="transparent", font="sans-serif")
+    return str(vl_convert.vegalite_to_svg(chart.to_json()))
+
+
+def _bounds(report: AuditReport) -> Any:
+    """A bar for each bound, the claim as a line, the ceiling of so many trials as a tick."""
+    most = max(report.claim.epsilon, *(each.epsilon_lower or 0.0 for each in report.results))
+    rows = [
+        {
+            "name": f"{each.attack}, {each.method}",
+            "epsilon": each.epsilon_lower,
+            # One far beyond the claim is no limit, and would shrink the bars.
+            "ceiling": each.ceiling if (each.ceiling or math.inf) < 4 * most else None,
+            "assumes": "nothing" if each.assumption == "none" else "a curve or a law",
+        }
+        for each in report.results
+        if each.epsilon_lower is not None
+    ]
+    base = alt.Chart(alt.Data(values=rows))
+    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows])
+    shades = alt.Scale(domain=["nothing", "a curve or a law"], range=[_FREE, _ASSUMED])
+    bars = base.mark_bar().encode(
+        x=alt.X("epsilon:Q", title="ε, lower bound (tick: ceiling of so many trials)"),
+        y=y,
+        color=alt.Color(
+            "assumes:N", title="assumes", scale=shades, legend=alt.Legend(orient="top")
+        ),
+    )
+    ticks = base.transform_filter("datum.ceiling != null").mark_tick(color=_CEILING, thickness=2)
+    claim = alt.Chart(alt.Data(values=[{"epsilon": report.claim.epsilon}])).mark_rule(
+        color=_CLAIM, strokeDash=[6, 4], size=2
+    )
+    return (bars + ticks.encode(x="ceiling:Q", y=y) + claim.encode(x="epsilon:Q")).properties(
+        width=320, height=max(120, 26 * len(rows)), title="Lower bounds, and the claim (dashed)"
+    )
+
+
+def _rates(report: AuditReport) -> Any:
+    """Empirical error rates of each attack: on or above the claimed curve, unless it is refuted."""
+    rows = [
+        {"curve": name, "fpr": positives, "fnr": negatives, "order": at}
+        for name, points in (("claimed", report.claimed_curve), *report.roc.items())
+        for at, (positives, negatives) in enumerate(points)
+        if min(positives, negatives) >= _LEAST
+    ]
+    names = ["claimed", *report.roc]
+    colours = [_CLAIM, _FREE, "#4a6fa5", "#8a5aa0", "#6a727b"][: len(names)]
+    scale = alt.Scale(type="log", domain=[_LEAST, 1], clamp=True)
+    axis = alt.Axis(grid=False, values=[1e-4, 1e-3, 1e-2, 0.1, 1], format="~g")
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(clip=True)
+        .encode(
+            x=alt.X("fpr:Q", scale=scale, title="false positives", axis=axis),
+            y=alt.Y("fnr:Q", scale=scale, title="false negatives", axis=axis),
+            order="order:Q",
+            color=alt.Color(
+                "curve:N",
+                title=None,
+                scale=alt.Scale(domain=names, range=colours),
+                legend=alt.Legend(orient="top"),
+            ),
+            strokeDash=alt.StrokeDash(
+                "curve:N",
+                legend=None,
+                scale=alt.Scale(domain=names, range=[[6, 4], *[[1, 0]] * len(report.roc)]),
+            ),
+        )
+        .properties(width=280, height=220, title="Error rates, and the least that is claimed")
     )

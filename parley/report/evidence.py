@@ -7,18 +7,10 @@ its ε are the accounts of the summary, none is computed here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.output_perturbation import OutputPerturbation
-from parley.client.algorithms.pathak import PathakAveraging
-from parley.client.algorithms.registry import task_from
-from parley.client.contract.decoding import DecodingError
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.protocol import strict_json
 from parley.client.data.columns import CategoricalColumn
@@ -177,36 +169,28 @@ def _label_names(schema: Schema) -> Sequence[str]:
     return label.names("softmax" if label.classes is not None else "logistic")
 
 
-def coefficients(folder: Path, run: RunSummary) -> Table | None:
-    """A linear model's weights of its columns, and how far the noise alone may have moved each."""
+def coefficients(folder: Path) -> Table | None:
+    """A linear model's weights of its columns, the largest first."""
     try:
         job = load_job(folder / "job.toml")
         if not job.model.regularisation:
             return None  # no convex objective: nothing that a reader could make of weights
         model = load_model(folder)
-        algorithm = task_from(model.task)
-    except (ModelFileError, SchemaError, JobError, DecodingError, OSError):
+    except (ModelFileError, SchemaError, JobError, OSError):
         return None
     names = _names(model)
     if len(names) != len(model.theta):
         return None  # features that have no names
-    spread = _spread(run, model, algorithm)
     chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
-    left = len(names) - len(chosen)
-    which = f"the {_MOST} largest of {number(len(names))}" if left > 0 else "of rows as scaled"
-    caption = f"Coefficients, {which}"
-    if spread:
-        caption += (
-            "; ± is two standard deviations of the noise alone, by its law, at most: other records "
-            "would have moved them too"
-        )
+    which = (
+        f"the {_MOST} largest of {number(len(names))}"
+        if len(names) > _MOST
+        else "of rows as scaled"
+    )
     return Table(
-        caption=caption,
-        head=["column", "coefficient", *(["± noise alone"] if spread else [])],
-        rows=[
-            [names[at], number(model.theta[at], 3), *([f"{spread:.2g}"] if spread else [])]
-            for at in chosen
-        ],
+        caption=f"Coefficients, {which}",
+        head=["column", "coefficient"],
+        rows=[[names[at], number(model.theta[at], 3)] for at in chosen],
     )
 
 
@@ -216,81 +200,3 @@ def _names(model: Model) -> list[str]:
     if model.learned.loss.outputs == 1:
         return names
     return [f"{label}: {name}" for label in model.classes_ for name in names]
-
-
-def _spread(run: RunSummary, model: Model, algorithm: FederatedAlgorithm) -> float | None:
-    """Two deviations of a coefficient by the noise's law; None where no simple bound is known."""
-    noise, reach = run.primary.noise, _REACH.get(type(algorithm))
-    if noise.expected_norm is None or reach is None:
-        return None
-    deviation = noise.expected_norm / math.sqrt(len(model.theta))
-    return reach(algorithm, deviation, run.rounds_done)
-
-
-def _of_steps(algorithm: Any, deviation: float, rounds: int) -> float | None:
-    rate, lambda_ = algorithm.learning_rate, algorithm.lambda_
-    steepest = algorithm.model.smoothness + lambda_
-    if not algorithm.momentum and rate * steepest <= 1 + 1e-9:
-        return reach_of_steps(rate, lambda_, deviation, rounds)
-    reach = reach_of_momentum(
-        rate,
-        (lambda_, steepest),
-        deviation,
-        rounds,
-        momentum=algorithm.momentum,
-        nesterov=algorithm.nesterov,
-    )
-    return reach if math.isfinite(reach) else None
-
-
-def _of_one_release(algorithm: Any, deviation: float, rounds: int) -> float | None:
-    del algorithm, rounds
-    return 2 * deviation
-
-
-_REACH: dict[type, Callable[[Any, float, int], float | None]] = {
-    GradientPerturbation: _of_steps,
-    OutputPerturbation: _of_one_release,
-    PathakAveraging: _of_one_release,
-}
-"""Algorithm → what its noise adds to a coefficient; others' noise is not only added."""
-
-
-def reach_of_steps(rate: float, lambda_: float, deviation: float, rounds: int) -> float:
-    """Two deviations of a coefficient after gradient steps with noise, to first order, at most.
-
-    z_t enters as −ηz_t. A later step takes it on by I − η∇²J, which shrinks it by 1 − ηλ at least,
-    as J is λ-strongly convex and η ≤ 1/(L_s + λ): a deviation of at most ησ√Σ_k (1 − ηλ)^2k. An
-    average of iterates has no more.
-    """
-    keep = (1 - rate * lambda_) ** 2
-    return 2 * rate * deviation * math.sqrt(sum(keep**k for k in range(rounds)))
-
-
-def reach_of_momentum(
-    rate: float,
-    curvatures: tuple[float, float],
-    deviation: float,
-    rounds: int,
-    *,
-    momentum: float,
-    nesterov: bool,
-) -> float:
-    """The same with momentum, to first order and as if curvature stayed: at most, over curvatures.
-
-    Along an eigenvector of ∇²J of eigenvalue h, v ← βv + he + z and e ← e − ηv (Nesterov:
-    e ← e − η(he + z + βv)) answer a noise of 1 by r_0, r_1, …, whatever the other directions do
-    (Polyak 1964; Nesterov 2004, §2.2): a deviation of ησ√Σ_k r_k², which grows with every round, so
-    that an average of iterates has no more. A coefficient is a mixture of directions with
-    λ ≤ h ≤ L_s + λ; the largest of 400 is taken.
-    """
-    h = np.geomspace(*curvatures, 400)
-    error, velocity, total, pushed = np.zeros(400), np.zeros(400), np.zeros(400), 1.0
-    with np.errstate(all="ignore"):  # steps that diverge
-        for _ in range(rounds):
-            gradient = h * error + pushed
-            velocity = momentum * velocity + gradient
-            error = error - rate * (gradient + momentum * velocity if nesterov else velocity)
-            total += error**2
-            pushed = 0.0
-        return float(2 * deviation * np.sqrt(total.max()))

@@ -78,9 +78,7 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
             *(who_learns_what(summary, of) for of in summary.guarantees),
             *(table for table in [parties_named(folder)] if table),
         ],
-        "model": [
-            table for table in (coefficients(folder, summary), public_ranges(folder)) if table
-        ],
+        "model": [table for table in (coefficients(folder), public_ranges(folder)) if table],
         "assumptions": assumptions(summary, simulated=simulated),
         "dp_sgd": None if summary.dp_sgd is None else _dp_sgd(summary, summary.dp_sgd),
         "secure_sum_words": secure_sum_words(summary, simulated=simulated),

@@ -1,7 +1,7 @@
 """A sweep's figures: means over repetitions with their 95 % intervals, along one axis.
 
 Where that axis is ε, a point lies at the ε that the run was charged, never at a smaller one that it
-was asked for. Drawn by altair and vl-convert, without a network; each as SVG, PNG and Vega-Lite.
+was asked for. Drawn by altair and vl-convert, without a network; each as SVG and Vega-Lite.
 """
 
 from __future__ import annotations
@@ -91,9 +91,6 @@ def draw(
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
         (folder / f"{name}.vl.json").write_text(spec, encoding="utf-8")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{name}.png").write_bytes(
-            vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
-        )
         failed = sum(cell.failed for cell in cells)
         figures.append(Figure(name=name, title=f"{title} by {axis}", svg=svg, failed=failed))
     return figures

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 # A server that is away must not hold a run up: read by the client when it is imported.
@@ -47,13 +46,6 @@ class MlflowTracker:
         self._client.log_batch(
             self._run, metrics=[Metric(name, value, 0, step) for name, value in values.items()]
         )
-
-    def pictures(self, pngs: Mapping[str, bytes]) -> None:
-        """Artefacts in the folder `figures`."""
-        with TemporaryDirectory() as folder:
-            for name, png in pngs.items():
-                (Path(folder) / f"{name}.png").write_bytes(png)
-            self._client.log_artifacts(self._run, folder, "figures")
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
         """Uploads the artefacts and says how the run ended."""

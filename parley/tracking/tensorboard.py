@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tensorboardX import SummaryWriter
-from tensorboardX.proto.summary_pb2 import Summary
 
 
 class TensorboardTracker:
-    """A folder for each run within `folder`: scalars by round, the job's keys as a text,
-    the report's figures as images.
+    """A folder for each run within `folder`: scalars by round, the job's keys as a text.
 
     Artefacts are named, not copied: an event file holds none.
     """
@@ -33,14 +30,6 @@ class TensorboardTracker:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
-
-    def pictures(self, pngs: Mapping[str, bytes]) -> None:
-        """Images, as they are: an event holds a PNG's bytes."""
-        for name, png in pngs.items():
-            wide, high = struct.unpack_from(">2I", png, 16)  # of the PNG's head
-            image = Summary.Image(width=wide, height=high, colorspace=4, encoded_image_string=png)
-            summary = Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)])
-            self._writer.file_writer.add_summary(summary)
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
         """Says how it ended and where the artefacts are."""

@@ -1,10 +1,10 @@
 """A run as a tracker keeps it: `--track mlflow:URI`, `--track tensorboard:DIR`.
 
 What goes out: the job's keys as parameters (a ledger's URL without its password), after every round
-ε of each unit and what the round measured, at the end the summary's figures, the report's as
-pictures and the run's artefacts. Figures that only a simulation may know are under
-`simulation-only/`, pictures of them say so: no budget covers them. Nothing that a tracker does or
-fails to do changes the run: the first failure is reported once, and nothing more is sent.
+ε of each unit and what the round measured, at the end the summary's figures and the run's
+artefacts. Figures that only a simulation may know are under `simulation-only/`: no budget covers
+them. Nothing that a tracker does or fails to do changes the run: the first failure is reported
+once, and nothing more is sent.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ class Tracker(Protocol):
 
     def figures(self, values: Mapping[str, float], *, step: int) -> None:
         """Finite numbers of a round."""
-
-    def pictures(self, pngs: Mapping[str, bytes]) -> None:
-        """The report's figures by name, as PNG."""
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
         """The run ended."""
@@ -118,7 +115,6 @@ class Tracked:
 
         def tell() -> None:
             self._tracker.figures(dict(_of_run(result)), step=result.summary.rounds_done)
-            self._tracker.pictures(_pictures(result.folder))
             self._tracker.end(result.summary.status, there)
 
         self._try(tell)
@@ -135,12 +131,6 @@ class Tracked:
                 f"{self._place} gave no answer ({type(error).__name__}: {_public(said)}). The run "
                 "goes on, and nothing more is sent there; its folder has everything."
             )
-
-
-def _pictures(folder: Path) -> Mapping[str, bytes]:
-    from parley.report.figure_png import figure_pngs  # noqa: PLC0415 - start-up: altair takes time
-
-    return figure_pngs(folder)
 
 
 def _parameters(job: Job) -> Iterator[tuple[str, str]]:

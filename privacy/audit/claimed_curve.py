@@ -22,8 +22,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.audit.counts import Hits, check_alpha
-from parley.privacy.audit.events import Event, Scores, candidate_events, rate_limits
+from parley.privacy.audit.counts import (
+    Event,
+    Hits,
+    Scores,
+    candidate_events,
+    check_alpha,
+    rate_limits,
+)
 
 _EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 
@@ -77,12 +83,6 @@ class ClaimedCurve:
     ) -> tuple[float, Event]:
         """The event that would contradict the curve most, were the rates those of the pilot.
 
-        Args:
-            scores_in: `[n]` of pilot worlds with the canary.
-            scores_out: `[n]` without.
-            trials: a world, that the claim will be held against.
-            alpha: of that comparison.
-
         Returns:
             By how much it would (≤ 0: not at all), and the event.
         """
@@ -112,9 +112,6 @@ def profile_event(
 
     An honest claim is contradicted by no event, and nearly by every trivial one: what tells events
     apart is which claims of more noise they contradict.
-
-    Args:
-        curve_of: noise over the claimed → its curve.
     """
     event = Event(threshold=0.0)
     for more in _EXAGGERATED:
@@ -136,9 +133,6 @@ def profile_ratio(
     """The most noise, over the claimed, whose curve these rates do not refute, to half a percent.
 
     What so much noise is charged is a lower bound on ε, for a release that is Gaussian steps.
-
-    Args:
-        curve_of: noise over the claimed → its curve.
     """
 
     def refuted(ratio: float) -> bool:

@@ -1,17 +1,30 @@
-"""Counts of hits, and what a count says of a probability: Clopper & Pearson's limits.
+"""Which event to count, its hits, and what they say of a probability: Clopper & Pearson's limits.
+
+Threshold and direction of an event are chosen on their own trials, then frozen: chosen on the very
+trials that it is counted on, it would be too good.
 
 >>> hits = Hits(hits=490, trials=500)
 >>> round(hits.lower(0.005), 6), round(hits.upper(0.005), 6)
 (0.957691, 0.992527)
+>>> rng = np.random.default_rng(0)
+>>> round(middle_threshold(rng.normal(3.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)), 1)
+1.5
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincinv
+
+LEAST_PILOT = 2_000
+_CANDIDATES = 500
+Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +51,7 @@ class Hits:
 
     @classmethod
     def parse(cls, text: str) -> Hits:
-        """From "490/500".
-
-        Raises:
-            ValueError: other text.
-        """
+        """From "490/500"."""
         if not re.fullmatch(r"\d{1,15}/\d{1,15}", text, re.ASCII):
             raise ValueError(f'Expected hits and trials as "490/500", got {text!r}.')
         hits, trials = text.split("/")
@@ -71,29 +80,21 @@ class LowerBound:
     """A lower bound on ε, not an estimate; it holds with this confidence, not certainly.
 
     Attributes:
-        method: its name.
         epsilon_lower: ε is at least this at `delta`.
         mu_lower: μ of the Gaussian curve, where the method bounds it; else None.
         confidence: 1 − α.
-        delta: δ.
     """
 
     method: str
     epsilon_lower: float
-    mu_lower: float | None
+    mu_lower: float | None = None
     confidence: float
     delta: float
 
     def to_json(self) -> dict[str, str | float | None]:
         """Plain values; a bound that is infinite (counts alone never are) as None."""
         finite = math.isfinite(self.epsilon_lower)
-        return {
-            "method": self.method,
-            "epsilon_lower": self.epsilon_lower if finite else None,
-            "mu_lower": self.mu_lower,
-            "confidence": self.confidence,
-            "delta": self.delta,
-        }
+        return asdict(self) | {"epsilon_lower": self.epsilon_lower if finite else None}
 
 
 def check_alpha(alpha: float) -> None:
@@ -102,7 +103,97 @@ def check_alpha(alpha: float) -> None:
         raise ValueError(f"Expected alpha in (0, 0.5), got {alpha}.")
 
 
-def check_confidence(confidence: float) -> None:
-    """Raise ValueError unless ½ < confidence < 1."""
+def alpha_of(confidence: float) -> float:
+    """α of a confidence; raises ValueError unless ½ < confidence < 1."""
     if not 0.5 < confidence < 1:
         raise ValueError(f"Expected a confidence in (0.5, 1), such as 0.95, got {confidence}.")
+    return 1 - confidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """score ≥ threshold, or score < threshold.
+
+    Attributes:
+        threshold: of the score.
+        above: which side.
+        swapped: it is likelier in worlds without the canary, whose hits then count as `in`.
+    """
+
+    threshold: float
+    above: bool = True
+    swapped: bool = False
+
+    def count(self, scores_in: Scores, scores_out: Scores) -> tuple[Hits, Hits]:
+        """Hits in worlds with the canary and without; exchanged if `swapped`."""
+        counted = tuple(
+            Hits(
+                hits=int(((each >= self.threshold) == self.above).sum()),
+                trials=each.size,
+            )
+            for each in (scores_in, scores_out)
+        )
+        return (counted[1], counted[0]) if self.swapped else (counted[0], counted[1])
+
+
+def pilot_size(trials: int) -> int:
+    """Trials of a world that choose the event: a tenth, 2,000 at least, half at most."""
+    return min(max(trials // 10, LEAST_PILOT), trials // 2)
+
+
+def middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
+    """Midway between the medians: for a Gaussian's μ.
+
+    The best of many candidates on a small pilot lost a quarter of μ (.71 of the claim for .92).
+    """
+    return float(np.median(scores_in) + np.median(scores_out)) / 2
+
+
+def best_event(
+    scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float, delta: float
+) -> Event:
+    """The event whose `pair` bound would be the highest, were the rates those of the pilot."""
+    best = (-math.inf, Event(threshold=0.0))
+    for event, hits_in, hits_out in candidate_events(scores_in, scores_out):
+        low, high = rate_limits(hits_in, hits_out, trials=trials, alpha=alpha)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.nan_to_num(np.log((low - delta) / high), nan=-math.inf, neginf=-math.inf)
+        at = int(values.argmax())
+        if values[at] > best[0]:
+            best = (float(values[at]), event(at))
+    return best[1]
+
+
+def candidate_events(
+    scores_in: Scores, scores_out: Scores
+) -> Iterator[tuple[Callable[[int], Event], Scores, Scores]]:
+    """Thresholds, both sides of each, and either world as the likelier one.
+
+    Yields:
+        (place → event, rates `[k]` in the likelier world, rates `[k]` in the other), the latter one
+        hit of the pilot higher than seen: a pilot's zero is no zero.
+    """
+    ordered = np.sort(scores_in), np.sort(scores_out)
+    pooled = np.concatenate(ordered)
+    thresholds = np.unique(np.quantile(pooled, np.linspace(0, 1, _CANDIDATES)))
+    below = [np.searchsorted(each, thresholds) / each.size for each in ordered]
+    for above in (True, False):
+        rates = [1 - each if above else each for each in below]
+        for swapped in (False, True):
+            first, second = (rates[1], rates[0]) if swapped else (rates[0], rates[1])
+
+            def event(at: int, above: bool = above, swapped: bool = swapped) -> Event:
+                return Event(threshold=float(thresholds[at]), above=above, swapped=swapped)
+
+            yield event, first, np.minimum(second + 1 / scores_out.size, 1.0)
+
+
+def rate_limits(
+    rate_in: Scores, rate_out: Scores, *, trials: int, alpha: float
+) -> tuple[Scores, Scores]:
+    """`[k]` CP₋ of the one and CP₊ of the other, each at α/2, as so many trials would give them."""
+    k_in, k_out = rate_in * trials, rate_out * trials
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.where(k_in > 0, betaincinv(k_in, trials - k_in + 1, alpha / 2), 0.0)
+        high = np.where(k_out < trials, betaincinv(k_out + 1, trials - k_out, 1 - alpha / 2), 1.0)
+    return low, high

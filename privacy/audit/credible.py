@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import Hits, LowerBound, check_alpha, check_confidence
+from parley.privacy.audit.counts import Hits, LowerBound, alpha_of, check_alpha
 
 _NODES = 20_000
 
@@ -25,11 +25,7 @@ _NODES = 20_000
 def credible_epsilon(
     false_positives: Hits, false_negatives: Hits, *, alpha: float, delta: float
 ) -> float:
-    """The ε that is at least so large with posterior probability 1 − α.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
+    """The ε that is at least so large with posterior probability 1 − α."""
     check_alpha(alpha)
     check_delta(delta)
     # Equally likely values of one rate: the integral over it is a mean.
@@ -56,16 +52,11 @@ def credible_epsilon(
 def credible_bound(
     false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
 ) -> LowerBound:
-    """`credible_epsilon` under the name bayes.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
-    epsilon = credible_epsilon(false_positives, false_negatives, alpha=1 - confidence, delta=delta)
-    return LowerBound(
-        method="bayes", epsilon_lower=epsilon, mu_lower=None, confidence=confidence, delta=delta
+    """`credible_epsilon` under the name bayes."""
+    epsilon = credible_epsilon(
+        false_positives, false_negatives, alpha=alpha_of(confidence), delta=delta
     )
+    return LowerBound(method="bayes", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
 def _jeffreys(errors: Hits) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtr, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from parley.privacy.accounting.rounding import check_delta, check_positive
-from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
+from parley.privacy.audit.counts import LowerBound, alpha_of
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 
 FactorLaw = Literal["gaussian", "l2-laplace", "laplace-l1"]
@@ -133,7 +133,8 @@ class Residuals:
         cls, law: str, *, vectors: int, dimension: int, mean_norm: float
     ) -> Residuals:
         """From the mean of the vectors' L2 norms (l2-laplace) or L1 norms (laplace-l1), or from
-        the root of their mean square (gaussian)."""
+        the root of their mean square (gaussian).
+        """
         # An unknown name is refused when it is built.
         known = cast(FactorLaw, law)
         total = vectors * mean_norm ** (_LAWS[law].power if law in _LAWS else 1)
@@ -179,16 +180,11 @@ def factor_bound(
         reach: how much of Δ two neighbours were seen to differ by.
         confidence: 1 − α.
         delta: δ of the claim; a Laplace law's ε does not depend on it.
-
-    Raises:
-        ValueError: a value out of its range.
     """
-    check_confidence(confidence)
     check_delta(delta)
     check_positive("sensitivity", sensitivity)
     check_positive("reach", reach)
-    alpha = 1 - confidence
-    check_alpha(alpha)
+    alpha = alpha_of(confidence)
     ratio = reach * sensitivity / residuals.scale_upper(alpha)
     epsilon = _LAWS[residuals.law].cost(ratio, delta)
     return LowerBound(

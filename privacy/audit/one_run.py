@@ -13,14 +13,14 @@ relation of the coins: in or out is add-or-remove-one, one of two is replace-one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
+from parley.privacy.audit.counts import LowerBound, alpha_of, check_alpha
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 
 _LARGEST_EPSILON = 200.0
@@ -76,18 +76,11 @@ def one_run_epsilon(
 def one_run_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`one_run_epsilon` with its confidence; it assumes nothing of the noise.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
+    """`one_run_epsilon` with its confidence; it assumes nothing of the noise."""
     epsilon = one_run_epsilon(
-        canaries=canaries, guesses=guesses, right=right, alpha=1 - confidence, delta=delta
+        canaries=canaries, guesses=guesses, right=right, alpha=alpha_of(confidence), delta=delta
     )
-    return LowerBound(
-        method="one-run", epsilon_lower=epsilon, mu_lower=None, confidence=confidence, delta=delta
-    )
+    return LowerBound(method="one-run", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
 def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> float:
@@ -95,9 +88,6 @@ def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> floa
 
     Mahloujifar, Melis & Chaudhuri 2024 (arXiv:2410.22235, Algorithm 3), with abstention and two
     choices a canary.
-
-    Raises:
-        ValueError: as `one_run_epsilon`.
     """
     check_alpha(alpha)
     _check_guesses(canaries, guesses, right)
@@ -120,14 +110,9 @@ def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> floa
 def one_run_fdp_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
+    """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
     check_delta(delta)
-    mu = one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=1 - confidence)
+    mu = one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=alpha_of(confidence))
     return LowerBound(
         method="one-run-fdp",
         epsilon_lower=gaussian_epsilon_lower(mu, delta),
@@ -135,6 +120,40 @@ def one_run_fdp_bound(
         confidence=confidence,
         delta=delta,
     )
+
+
+def surest_guesses(
+    scores: NDArray[np.float64],
+    right: NDArray[np.bool_],
+    parts: Sequence[tuple[int, float]],
+    *,
+    alpha: float,
+    delta: float,
+) -> dict[str, tuple[float, int, int]]:
+    """The best bound of the guesses with the largest scores, for several numbers of them.
+
+    Each number is fixed beforehand, and has its share of α: a bound holds for all that are tried.
+
+    Args:
+        scores: `[m]`, of either sign.
+        right: `[m]` whether the guess by that score is right.
+        parts: (k, share): an m/k of all guesses, at this share of α.
+
+    Returns:
+        one-run → (ε, guesses, right), one-run-fdp → (μ, guesses, right).
+    """
+    order = np.argsort(-np.abs(scores), kind="stable")
+    best: dict[str, tuple[float, int, int]] = {}
+    for part, share in parts:
+        chosen = order[: max(1, scores.size // part)]
+        v = int(right[chosen].sum())
+        coins = {"canaries": scores.size, "guesses": len(chosen), "right": v}
+        for method, bound in (
+            ("one-run", one_run_epsilon(**coins, alpha=share * alpha, delta=delta)),
+            ("one-run-fdp", one_run_mu(**coins, alpha=share * alpha)),
+        ):
+            best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), v))
+    return best
 
 
 def estimated_mu(cosines: NDArray[np.float64], dimension: int) -> float:

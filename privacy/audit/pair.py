@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import Hits, LowerBound, check_alpha, check_confidence
+from parley.privacy.audit.counts import Hits, LowerBound, alpha_of, check_alpha
 
 
 def pair_epsilon(
@@ -34,9 +34,6 @@ def pair_epsilon(
         delta: δ of the claim.
         copies: k records that make the canary: P_in ≤ e^{kε}·P_out + δ(e^{kε} − 1)/(e^ε − 1)
             (Dwork & Roth 2014, Theorem 2.2, with its exact sum).
-
-    Raises:
-        ValueError: a value out of its range.
     """
     check_alpha(alpha)
     check_delta(delta)
@@ -64,16 +61,11 @@ def pair_epsilon(
 def pair_bound(
     hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float, copies: int = 1
 ) -> LowerBound:
-    """`pair_epsilon` with its confidence; it assumes nothing of the noise.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
-    epsilon = pair_epsilon(hits_in, hits_out, alpha=1 - confidence, delta=delta, copies=copies)
-    return LowerBound(
-        method="pair", epsilon_lower=epsilon, mu_lower=None, confidence=confidence, delta=delta
+    """`pair_epsilon` with its confidence; it assumes nothing of the noise."""
+    epsilon = pair_epsilon(
+        hits_in, hits_out, alpha=alpha_of(confidence), delta=delta, copies=copies
     )
+    return LowerBound(method="pair", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
 def pair_ceiling(trials: int, *, alpha: float, delta: float, copies: int = 1) -> float:
@@ -89,9 +81,6 @@ def mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> f
     Equation (6)). It refutes a claim of less than μ. As a bound on ε it presumes that the release
     *is* as hard as a Gaussian one everywhere: "Gaussian curve assumed" (Nasr et al. 2023,
     arXiv:2302.07956).
-
-    Raises:
-        ValueError: α out of its range.
     """
     check_alpha(alpha)
     rates = false_positives.upper(alpha / 2), false_negatives.upper(alpha / 2)
@@ -109,14 +98,9 @@ def gaussian_epsilon_lower(mu: float, delta: float) -> float:
 def mu_bound(
     false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
 ) -> LowerBound:
-    """`mu_lower` and the ε of that curve at δ.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-    check_confidence(confidence)
+    """`mu_lower` and the ε of that curve at δ."""
     check_delta(delta)
-    mu = mu_lower(false_positives, false_negatives, alpha=1 - confidence)
+    mu = mu_lower(false_positives, false_negatives, alpha=alpha_of(confidence))
     return LowerBound(
         method="mu",
         epsilon_lower=gaussian_epsilon_lower(mu, delta),

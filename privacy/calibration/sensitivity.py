@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from parley.privacy.accounting.rounding import check_non_negative, check_positive, exact, round_up
+from parley.privacy.accounting.rounding import check_positive, exact, round_up
 
 Weights = Literal["uniform", "size"]
 
@@ -116,33 +116,6 @@ def output_sensitivity(
             )
         heaviest = max_records / records
     return _both(ideal + heaviest * 2 * exact(tolerance) / exact(lambda_), parties)
-
-
-def step_certificate(
-    *, lambda_: float, smoothness: float, learning_rate: float, steps: int
-) -> float:
-    """The factor 1 − (1−ηλ)^T that exactly T full-batch gradient steps put on Δ₂ of the optimum.
-
-    From a public start; no convergence is needed, since a step with η ≤ 1/(L_s+λ) contracts by
-    1−ηλ and one record moves it by at most 2Gη/n. Rounded up; it multiplies either Δ₂.
-
-    Raises:
-        ValueError: η > 1/(L_s+λ), T < 1, or a value that is not positive.
-    """
-    check_positive("lambda_", lambda_)
-    check_non_negative("smoothness", smoothness)
-    check_positive("learning_rate", learning_rate)
-    _check_count("steps", steps)
-    largest = 1 / (smoothness + lambda_)
-    if learning_rate > largest * (1 + 1e-15):
-        raise ValueError(
-            f"Expected learning_rate ≤ 1/(L_s + λ) = {largest:g} for the certificate, "
-            f"got {learning_rate:g}."
-        )
-    contraction = min(1.0, learning_rate * lambda_)
-    if contraction == 1:
-        return 1.0
-    return min(1.0, -math.expm1(steps * math.log1p(-contraction)) * (1 + 1e-15))
 
 
 def _both(total: Fraction, parties: int) -> Sensitivity:

@@ -29,15 +29,6 @@ from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section import JobError
 
-RENAMED = {
-    "secure-aggregation.mode": "secure-aggregation.backend",
-    "secure-aggregation.protocol": "secure-aggregation.dropouts",
-    "secure-aggregation.confirm": "secure-aggregation.confirm-survivors",
-    "dp-sgd.gradients": "dp-sgd.per-example-method",
-    "algorithm.tolerance": "algorithm.relative-tolerance",
-}
-"""Keys of Parley 0.1.0 and their names now."""
-
 
 def load_job(
     path: str | Path | None = None,
@@ -96,9 +87,7 @@ def _explain(error: ValidationError) -> str:
         # pydantic names the member of a union after the field: keep section.key alone.
         keys = [str(part) for part in place[:2]]
         name = ".".join(keys)
-        if name in RENAMED:
-            lines.append(f"{name} is now {RENAMED[name]}.")
-        elif problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden":
             lines.append(f"Unknown key {name}. {_nearest(keys)}")
         elif problem["type"] == "value_error":
             where = f"In [{name}]: " if name else ""
@@ -125,8 +114,6 @@ def checked_key(name: str, *, where: str) -> str:
     """
     keys = name.split(".")
     if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
-        if name in RENAMED:
-            raise JobError(f"{where}: {name} is now {RENAMED[name]}.")
         raise JobError(f"{where}: Unknown key {name}. {_nearest(keys)}")
     return name
 

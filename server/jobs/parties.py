@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from parley.server.jobs.naming import CodeReference, DataSource, FilePath, Text
+from parley.server.jobs.naming import DataSource, FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 
 
@@ -108,13 +108,12 @@ class Data(Section):
         "files; `parley schema infer FILE` writes a first one to review. With real parties your "
         "copy of theirs: the model then says how its rows are read.",
     )
-    partition: CodeReference = Field(
+    partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
         "iid",
-        description="How one file is split among the parties: iid | column | dirichlet | sizes, or "
-        "your own, 'file.py:function' or 'module:function' (docs/extending.md).",
+        description="How one file is split among the parties: iid | column | dirichlet | sizes.",
     )
     partition_column: Text = Field(
-        "", description="Column that names the party (partition column), or that your own goes by."
+        "", description="Column that names the party (partition column)."
     )
     dirichlet_alpha: Positive = Field(
         0.5, description="Label skew: small is extreme (partition dirichlet)."
@@ -136,14 +135,6 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Data:
-        if (
-            self.partition not in ("iid", "column", "dirichlet", "sizes")
-            and ":" not in self.partition
-        ):
-            raise ValueError(
-                "Expected partition to be one of 'iid', 'column', 'dirichlet', 'sizes', or your "
-                f"own 'file.py:function', got {self.partition!r}."
-            )
         if self.partition == "column" and not self.partition_column:
             raise ValueError("Expected partition-column with partition = 'column', got none.")
         if self.partition == "sizes" and not self.sizes:

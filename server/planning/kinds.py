@@ -29,7 +29,6 @@ from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs import algorithm as jobs_algorithm
-from parley.server.jobs import synthetic as jobs_synthetic
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.federation import Federation
@@ -194,18 +193,6 @@ def _any_rows(_: Job, features: int, classes: int) -> AnyRows:
     return AnyRows(features=features, classes=classes or 2)
 
 
-def _marginals(
-    job: Job, settings: jobs_synthetic.Marginals, model: AnyRows, federation: Parties
-) -> FederatedAlgorithm:
-    return pair_tables(job, settings, model, federation)
-
-
-def _random_features(
-    job: Job, settings: jobs_synthetic.RandomFeatures, model: AnyRows, federation: Parties
-) -> FederatedAlgorithm:
-    return random_features(job, settings, model, federation)
-
-
 def _own(
     job: Job, settings: jobs_algorithm.OwnAlgorithm, model: AnyRows, _: Parties
 ) -> FederatedAlgorithm:
@@ -229,8 +216,8 @@ PLANNERS: dict[str, Planner] = {
     "rajkumar-agarwal": Planner(model=_linear_model, algorithm=_rajkumar),
     "fedavg": Planner(model=_network, algorithm=_averaging),
     "distributed-dp-sgd": Planner(model=_network, algorithm=_distributed),
-    "marginals": Planner(model=_any_rows, algorithm=_marginals),
-    "random-features": Planner(model=_any_rows, algorithm=_random_features),
+    "marginals": Planner(model=_any_rows, algorithm=pair_tables),
+    "random-features": Planner(model=_any_rows, algorithm=random_features),
 }
 
 _OWN = Planner(

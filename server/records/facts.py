@@ -6,9 +6,7 @@ JSON has no form for it (`parley.server.records.plain_json`).
 
 from __future__ import annotations
 
-import json
 import math
-from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any, Self
 
@@ -20,8 +18,6 @@ from pydantic import (
     ValidationError,
     model_serializer,
 )
-
-from parley.server.records.plain_json import json_text
 
 
 class FactsError(ValueError):
@@ -54,21 +50,12 @@ class Facts(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
-    def upgraded(cls, payload: dict[str, Any]) -> dict[str, Any]:
-        """The same facts in the format of today; a class that had another says how."""
-        return payload
-
-    @classmethod
     def parse(cls, text: str, where: object) -> Self:
         """Reads what `to_json` gave.
 
         Raises:
             FactsError: it is something else; the message names `where` and the first wrong key.
         """
-        with suppress(ValueError, RecursionError):  # what is wrong is said below
-            payload = json.loads(text)
-            if isinstance(payload, dict):
-                text = json_text(cls.upgraded(payload))
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
@@ -81,11 +68,6 @@ class Facts(BaseModel):
                 f"Expected {cls.__name__} as JSON in {where}: {f'{key}: ' if key else ''}"
                 f"{first['msg']}{came}."
             ) from None
-
-    @classmethod
-    def of(cls, payload: dict[str, Any]) -> Self:
-        """From the plain values that `to_json` gave, of whichever format."""
-        return cls.model_validate(cls.upgraded(payload))
 
     def adding(self, **facts: Any) -> Self:
         """The same facts and more, checked as all of them are."""

@@ -1,27 +1,20 @@
 """What a run folder says of its run, read and checked: job, rounds so far, summary.
 
-Anything else than what Parley writes is refused, with the file and the key named. Folders of
-Parley 0.1.0 are read too: their summaries have no `format`, and `_upgraded` gives them the keys of
-today.
+Anything else than what this Parley writes is refused, with the file and the key named.
 """
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from parley.client.contract.file_reading import lines_of, text_of
 from parley.client.contract.toml_reading import parse_toml
-from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.ledger.errors import LedgerError
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.records.facts import FactsError
-from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import RunSummary
@@ -96,41 +89,10 @@ def read_summary(folder: Path) -> RunSummary | None:
     path = folder / "summary.json"
     if not path.exists():
         return None
-    text = _text(path)
     try:
-        payload = json.loads(text)
-        if isinstance(payload, dict) and "format" not in payload:
-            text = json_text(_upgraded(payload, folder / "job.toml"))
-    except (ValueError, RecursionError):
-        pass  # what is wrong is said below
-    try:
-        return RunSummary.parse(text, path)
+        return RunSummary.parse(_text(path), path)
     except FactsError as error:
         raise RunFolderError(str(error)) from error
-
-
-def _upgraded(payload: Mapping[str, Any], job: Path) -> dict[str, Any]:
-    """A summary of Parley 0.1.0 with the keys of today; what doesn't fit is left as it is."""
-    new = dict(payload)
-    parties = parse_toml(_text(job)).get("parties", {}) if job.exists() else {}
-    new["weights"] = parties.get("weights", "uniform")
-    sums = new.get("secure_aggregation")
-    if isinstance(sums, dict) and "mode" in sums:
-        new["secure_aggregation"] = {
-            "backend" if key == "mode" else key: value for key, value in sums.items()
-        }
-    new["accounts"] = _charged(new)
-    new["format"] = 1
-    party = new.get("party_level")
-    if isinstance(party, dict):
-        new["party_level"] = {**party, "accounts": _charged(party)}
-    return new
-
-
-def _charged(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The charged account, against the weakest adversary: 0.1.0 didn't say against whom."""
-    figures = {key: payload.get(key) for key in ("epsilon", "delta")}
-    return [{"adversary": str(Adversary.READERS), "charged": True, **figures}]
 
 
 def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -41,7 +41,7 @@ class RoundLine(Facts):
     A figure that an algorithm releases beside its model is its own key, a number.
 
     Attributes:
-        format: of this line; a line without one is of Parley 0.1.0, which had the keys of 1.
+        format: of this line.
         guarantees: what each came to so far, the primary one first.
         absent: names of the parties that are not in the sum, where they are real.
         reasons: reason class → how many parties declined for it.
@@ -54,7 +54,7 @@ class RoundLine(Facts):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, float] = Field(init=False)
 
-    format: Literal[2] = 2
+    format: Literal[2]
     round: int = Field(ge=1)
     guarantees: tuple[Account, ...] = Field(min_length=1)
     parties: Counts
@@ -72,13 +72,3 @@ class RoundLine(Facts):
     def primary(self) -> Account:
         """What the primary guarantee came to so far."""
         return self.guarantees[0]
-
-    @classmethod
-    def upgraded(cls, payload: dict[str, Any]) -> dict[str, Any]:
-        """Format 1 had the primary account's keys beside the round's, and a key for another."""
-        if payload.get("format", 1) != 1 or "guarantees" in payload:
-            return payload
-        own = {key: payload[key] for key in payload.keys() & Account.model_fields.keys()}
-        others = [payload["party_level"]] if payload.get("party_level") is not None else []
-        rest = {key: payload[key] for key in payload.keys() - own.keys() - {"party_level"}}
-        return {**rest, "format": 2, "guarantees": [own, *others]}

@@ -313,7 +313,6 @@ def anchored(job: Job) -> Job:
         for name in ("test_source", "test_schema")
         if (given := getattr(job.data, name))
     }
-    tested["partition"] = beside(job.data.partition, Path.cwd())
     job = job.model_copy(update={"data": job.data.model_copy(update=tested)})
     ledger = job.privacy.ledger
     if not ledger or "://" in ledger:

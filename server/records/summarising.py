@@ -72,6 +72,7 @@ def run_summary(
         for way in ("bytes_up", "bytes_down"):
             sums[way] += components.get(way, 0)
     facts: dict[str, Any] = {
+        "format": 2,
         **facts_of_job(job),
         "algorithm_title": kind_of(job.algorithm.kind).title,
         "model_digest": getattr(model, "digest", None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -207,7 +207,7 @@ class RunSummary(Facts):
     """What a run came to.
 
     Attributes:
-        format: of this file; one without it is of Parley 0.1.0.
+        format: of this file.
         guarantees: one for each unit, the primary one first.
         status: complete, budget-exhausted, too-few-survivors, party-failed; or interrupted, which
             is never written: it is what is known before a run ends.
@@ -235,7 +235,7 @@ class RunSummary(Facts):
         data_accounts: what the shared ledger said of the data when the run ended; absent otherwise.
     """
 
-    format: Literal[2] = 2
+    format: Literal[2]
     run_dir: str
     run_id: str
     ledger: str
@@ -292,13 +292,3 @@ class RunSummary(Facts):
     def primary(self) -> GuaranteeSummary:
         """The guarantee that the job's own ε and δ are asked for."""
         return self.guarantees[0]
-
-    @classmethod
-    def upgraded(cls, payload: dict[str, Any]) -> dict[str, Any]:
-        """Format 1 had the primary guarantee's keys beside the run's, and a key for another."""
-        if payload.get("format") != 1:
-            return payload
-        own = {key: value for key, value in payload.items() if key in GuaranteeSummary.model_fields}
-        others = [payload["party_level"]] if payload.get("party_level") is not None else []
-        rest = {key: payload[key] for key in payload.keys() - own.keys() - {"party_level"}}
-        return {**rest, "format": 2, "guarantees": [own, *others]}

@@ -44,6 +44,7 @@ def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSum
     grid = drawn.get("grid_scale")
     least = job.parties.min_records
     facts: dict[str, Any] = {
+        "format": 2,
         **facts_of_job(job),
         "run_dir": str(folder),
         "run_id": run_id,

@@ -277,7 +277,7 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
         if stage.name:
             ahead[stage.name] = dict(recorded.outcome)
         else:
-            lines.append(RoundLine.of(recorded.outcome["line"]))
+            lines.append(RoundLine.model_validate(recorded.outcome["line"]))
     stored = ledger.checkpoint(run_id)
     if stored is None:
         return Progress(done=0, state={}, spent=spent_before(stages, 0), lines=[])
@@ -336,6 +336,7 @@ def _line(
     """What a round came to, each guarantee's account so far included."""
     figures = cohort.evaluate(algorithm.model_of(state), round_number=plan.round_number)
     return RoundLine(
+        format=2,
         round=plan.round_number,
         **_traffic(total),
         absent=total.absent,

@@ -1,4 +1,4 @@
-"""From a job to what is audited: the same release, of a federation that is cheap to repeat.
+"""From a job, or queries, to what is audited: the same release, of a federation cheap to repeat.
 
 An audit may change what ε does not depend on: data, start, learning rate, width of the model, the
 number of parties and of records. The plan is made anew for those by the product's own planner;
@@ -7,6 +7,7 @@ mechanism, law, calibration, budget, clip, weights, sampler, rounds and steps ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,19 +15,29 @@ from typing import Any
 import numpy as np
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.queries import QueryRelease
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Facts, Query
+from parley.client.queries.counting import Counting
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
 from parley.server.jobs.job import Job
 from parley.server.planning.federation import Federation
+from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_terms import Terms
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.server.planning.stages import COMPONENTS, EVALUATION, stages_of
-from parley.simulations.audit.scores import sampling_rate
-from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, answer_of
-from parley.simulations.audit.smaller import (
+from parley.simulations.audit.shapes import (
+    LEARNERS,
+    MOMENTS,
+    Answer,
     AuditError,
+    Learner,
     Shape,
+    answer_of,
     enough_features,
     least_parties,
     least_records,
@@ -39,16 +50,15 @@ ROUNDS = ""
 
 @dataclass(frozen=True, kw_only=True)
 class Audited:
-    """One guarantee of one job, as it is audited.
+    """One guarantee of one job or batch of queries, as it is audited.
 
     Attributes:
         job: with the changes; None where queries are asked.
         shape: of a world.
-        algorithm, plan: of that job, by the product's planner.
+        algorithm, plan: by the product's planner.
         guarantee: of the unit, and whose event charges it.
         charged: the guarantee whose noise charges the unit.
         against: who looks: the guarantee's own adversary, or whoever reads what is released.
-        learner: what its worlds look like.
         rounds: number of releases.
         changed: how the job differs from the one that was asked for, in words.
         release: what is released, in a word or two.
@@ -62,9 +72,22 @@ class Audited:
     charged: Guarantee
     against: Adversary
     learner: Learner
-    rounds: int
-    changed: tuple[str, ...]
+    rounds: int = 1
+    changed: tuple[str, ...] = ()
     release: str
+
+    @classmethod
+    def of_plan(cls, plan: ReleasePlan, unit: Unit, **own: Any) -> Audited:
+        """What a plan says of one of its units."""
+        guarantee, charged = plan.of(unit), plan.charged_by(unit)
+        if guarantee is None:
+            raise AuditError(f"Expected a guarantee for a {unit}, got none.")
+        of_unit: dict[str, Any] = {
+            "guarantee": guarantee,
+            "charged": charged,
+            "against": charged.against,
+        }
+        return cls(plan=plan, **of_unit | own)
 
     @property
     def answer(self) -> Answer:
@@ -85,11 +108,6 @@ class Audited:
         """The plan of one of the sums, from 1."""
         release, step = divmod(number - 1, self.plan.steps)
         return self.plan.at_round(self.plan.round_number + release).at_step(step + 1)
-
-    @property
-    def sampling_rate(self) -> float:
-        """q that the releases are charged at."""
-        return sampling_rate(self.charged.mechanism)
 
     @property
     def by_coins(self) -> bool:
@@ -174,7 +192,6 @@ def audited(
     unit: Unit | None = None,
     *,
     stage: str = ROUNDS,
-    against: Adversary | None = None,
     parties: int | None = None,
     records: int | None = None,
     features: int | None = None,
@@ -184,11 +201,8 @@ def audited(
 
     Args:
         stage: which of the job's releases, of `stage_names`.
-        against: who looks; None: whom the claim holds against.
-        parties: most parties of a world; a job with fewer keeps its own. None: two, or five where
-            noise is in shares.
-        records: of the smallest party; as many as the attack needs, if None.
-        features: p; as many as the attack needs, if None.
+        parties: most of a world; a job with fewer keeps its own. None: two, or five in shares.
+        records, features: of the smallest party; None: as many as the attack needs.
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
 
     Raises:
@@ -231,18 +245,12 @@ def audited(
         run_id="audit",
     )
     release = next(each for each in stages if each.name == stage)
-    plan = release.plan
-    guarantee = plan.of(wanted)
-    if guarantee is None:
-        raise AuditError(f"Expected a guarantee for a {wanted}, got none.")
-    return Audited(
+    return Audited.of_plan(
+        release.plan,
+        wanted,
         job=plain,
         shape=shape,
         algorithm=release.algorithm({} if components is None else {"components": components}),
-        plan=plan,
-        guarantee=guarantee,
-        charged=plan.charged_by(wanted),
-        against=against or plan.charged_by(wanted).against,
         learner=learner,
         rounds=release.rounds,
         changed=changed,
@@ -272,12 +280,6 @@ def as_it_runs(
 ) -> Audited:
     """The rounds of a job with nothing changed, seen by whoever reads the model at last.
 
-    Args:
-        model: what is learned.
-        federation: the public facts about its parties.
-        features: p.
-        seed: of the worlds.
-
     Raises:
         AuditError: a job without a linear model or a network on the records themselves, or whose
             budget is a party's alone.
@@ -298,20 +300,15 @@ def as_it_runs(
     plain = Job.model_validate(values)
     algorithm = algorithm_for(plain, model, federation)
     plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
-    guarantee = plan.of(Unit.RECORD)
-    if guarantee is None:
-        raise AuditError("Expected a guarantee for a record, got none.")
-    return Audited(
+    return Audited.of_plan(
+        plan,
+        Unit.RECORD,
         job=plain,
         shape=Shape(parties=federation.parties, records=federation.min_records, features=features),
         algorithm=algorithm,
-        plan=plan,
-        guarantee=guarantee,
-        charged=plan.charged_by(Unit.RECORD),
         against=Adversary.READERS,
         learner=LEARNERS[job.model.learns],
         rounds=plain.rounds,
-        changed=(),
         release=job.algorithm.kind,
     )
 
@@ -321,3 +318,67 @@ def stage_names(job: Job) -> tuple[str, ...]:
     ahead = (COMPONENTS,) if job.model.components_share else ()
     after = (EVALUATION,) if job.evaluation.asked else ()
     return (*ahead, ROUNDS, *after)
+
+
+def asked(
+    queries: Sequence[Query],
+    schema: Schema,
+    *,
+    epsilon: float,
+    delta: float = 1e-5,
+    neighbouring: Neighbouring = Neighbouring.REPLACE_ONE,
+    noise_point: NoisePoint = NOISE_POINTS["server"],
+    law: str = "auto",
+    shares: Sequence[float] | None = None,
+    records: int = 2,
+    counting: Counting | None = None,
+    seed: int | None = None,
+) -> Audited:
+    """One batch of queries, by the planner of sessions: the release of few public records.
+
+    Args:
+        records: of each party of a world.
+        counting: how they count: the unit; None: records.
+        seed: of the worlds; None for entropy.
+
+    Raises:
+        QueryError, SchemaError, CalibrationError, RingTooSmall: as asking would.
+    """
+    split = noise_point.in_contributions
+    parties = 5 if split else 2
+    how = counting or Counting()
+    private = how.private(neighbouring)
+    terms = Terms(
+        facts=Facts(
+            schema=schema,
+            neighbouring=how.relation(neighbouring),
+            records=None if private else parties * records,
+        ),
+        parties=parties,
+        min_records=1 if private else records,
+        most_records=records,
+        min_survivors=4 if split else 1,
+        corrupt=1 if split else 0,
+        noise_point=noise_point,
+        delta=delta,
+        seeded=seed is not None,
+        counting=how,
+        relation=neighbouring,
+    )
+    planned = plan_batch(
+        queries, terms, epsilon=epsilon, run_id="audit", number=1, law=law, shares=shares
+    )
+    return Audited.of_plan(
+        planned.plan,
+        planned.plan.primary.unit,
+        job=None,
+        shape=Shape(parties=parties, records=records, features=1),
+        algorithm=QueryRelease(
+            batch=planned.batch,
+            neighbouring=neighbouring,
+            counting=planned.counting,
+            schema=schema,
+        ),
+        learner=LEARNERS["nothing"],
+        release=", ".join(query.kind for query in queries),
+    )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,33 +20,29 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
-from parley.privacy.audit.counts import check_confidence
-from parley.privacy.audit.events import pilot_size
+from parley.privacy.audit.counts import alpha_of, pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
 from parley.simulations.audit.audited import Audited, audited, stage_names
-from parley.simulations.audit.hypotheses import hypotheses, reach
-from parley.simulations.audit.methods import (
-    METHODS,
-    Pilot,
-    Pilots,
-    Seen,
-    choose_events,
-    fitting_methods,
+from parley.simulations.audit.methods import METHODS, Pilots, Seen, choose_events, fitting_methods
+from parley.simulations.audit.neighbours import ATTACKS, neighbours
+from parley.simulations.audit.observed import Observed, hypotheses, observe, reach
+from parley.simulations.audit.results import (
+    CONFIRMED,
+    AuditReport,
+    AuditResult,
+    Claim,
+    Finding,
+    looked_again,
 )
-from parley.simulations.audit.neighbours import ATTACKS, Neighbours, neighbours
-from parley.simulations.audit.observed import Observed, observe
-from parley.simulations.audit.results import AuditReport, AuditResult, Claim
-from parley.simulations.audit.scores import Hypotheses
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.shapes import LEARNERS, AuditError
 from parley.simulations.audit.trainings import TRAININGS
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.keeping import held_mib, peak_mib
 
-CONFIRMED = 1e-6
-"""α of the second look."""
-
 _LEAST_TRIALS = 20
+
+Rates = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +50,14 @@ class Effort:
     """How much an audit asks for.
 
     Attributes:
-        trials: worlds with the canary, and as many without.
+        trials: worlds with the canary, and as many without; None: as many as are cheap.
         confidence: 1 − α, of all bounds of one audit together.
         attacks: names of attacks; empty: those that fit.
         methods: names of methods; empty: those that fit.
         seed: of worlds; None for the operating system's entropy.
     """
 
-    trials: int = 100_000
+    trials: int | None = None
     confidence: float = 0.95
     attacks: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -69,10 +65,10 @@ class Effort:
 
     def __post_init__(self) -> None:
         try:
-            check_confidence(self.confidence)
+            alpha_of(self.confidence)
         except ValueError as error:
             raise AuditError(str(error)) from error
-        if self.trials < _LEAST_TRIALS:
+        if self.trials is not None and self.trials < _LEAST_TRIALS:
             raise AuditError(f"Expected trials >= {_LEAST_TRIALS}, got {self.trials}.")
         for kind, asked, known in (
             ("attacks", self.attacks, {**ATTACKS, **TRAININGS}),
@@ -83,13 +79,7 @@ class Effort:
                 raise AuditError(f"Expected {kind} of {', '.join(known)}, got {unknown[0]!r}.")
 
 
-def audit(
-    job: Job,
-    effort: Effort,
-    *,
-    observe_result: Callable[[AuditReport], None] | None = None,
-    **shape: Any,
-) -> list[AuditReport]:
+def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
     """Every guarantee of a job, each by its own audit.
 
     Args:
@@ -99,12 +89,7 @@ def audit(
         AuditError: an attack or a method that does not fit.
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
-    reports = []
-    for each in views_of(job, seed=effort.seed, **shape):
-        reports.append(audit_guarantee(each, effort))
-        if observe_result:
-            observe_result(reports[-1])
-    return reports
+    return [audit_guarantee(each, effort) for each in views_of(job, seed=effort.seed, **shape)]
 
 
 def views_of(job: Job, *, seed: int | None, **shape: Any) -> Iterator[Audited]:
@@ -121,169 +106,65 @@ def views(own: Audited) -> Iterator[Audited]:
         yield replace(own, against=Adversary.READERS)
 
 
-def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
-    """One guarantee, by all attacks and methods that are asked for and fit.
+def written_out(given: Audited) -> bool:
+    """Whether every party of every world is trained by itself: 80 worlds a second."""
+    job = given.job
+    return job is not None and given.answer.noisy and job.dp_sgd.per_example_method == "vmap"
 
-    Raises:
-        AuditError: one that does not fit.
-    """
-    attacks = effort.attacks or _usual_attacks(given)
-    methods = _methods(given, effort.methods)
-    comparisons = len(attacks) * len(methods)
-    alpha = (1 - effort.confidence) / comparisons
-    names = ("audit", given.algorithm.kind, str(given.unit), str(given.against))
-    source = Source(seed=effort.seed, names=names)
-    results: list[AuditResult] = []
-    roc: dict[str, tuple[tuple[float, float], ...]] = {}
-    for name in attacks:
-        attack = _Attack(
-            given=given, worlds=neighbours(given, name), name=name, source=source.of(name)
-        )
-        found, curve = attack.run(methods, effort.trials, alpha, comparisons)
-        results += found
-        roc[name] = curve
-    return AuditReport(
-        claim=claim_of(given),
-        results=tuple(results),
-        environment=environment_of(given, effort),
-        confidence=effort.confidence,
-        roc=roc,
-        claimed_curve=claimed_rates(given),
+
+def trials_of(given: Audited, *, short: bool = False) -> int:
+    """As many worlds as are cheap, many or few: networks cost more, ways without a batch most."""
+    job, slow = given.job, given.answer.slow
+    split = given.charged.shares is not None
+    shared = split if job is None else job.privacy.point.in_contributions
+    if job is None or (LEARNERS[job.model.learns].cheap and not slow):
+        return (500 if shared else 5_000) if short else 100_000
+    party = job.privacy.unit == "party"
+    by_cost = (
+        # Every party of every world trains by itself.
+        (party and (shared or job.parties.per_round != "all"), 2_000, 30),
+        (slow, 1_000, 40),
+        (party, 20_000, 1_500),
+        (job.dp_sgd.per_example_method == "vmap", 200, 30),
+        (True, 5_000, 300),
     )
+    many, few = next((many, few) for costs, many, few in by_cost if costs)
+    return few if short else many
 
 
-def _usual_attacks(given: Audited) -> tuple[str, ...]:
-    return tuple(name for name, attack in ATTACKS.items() if attack.fits(given))
-
-
-def _methods(given: Audited, asked: Sequence[str]) -> list[str]:
+def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
+    """One guarantee, by all attacks and methods that are asked for and fit."""
+    effort = replace(effort, trials=effort.trials or trials_of(given))
     fitting = fitting_methods(given)
-    wrong = [name for name in asked if name not in fitting]
+    wrong = [name for name in effort.methods if name not in fitting]
     if wrong:
         raise AuditError(
             f"Expected a method that fits this claim ({', '.join(fitting)}), got {wrong[0]!r}."
         )
-    return list(asked) or fitting
+    methods = list(effort.methods) or fitting
+    attacks = effort.attacks or [name for name, each in ATTACKS.items() if each.fits(given)]
+    source = Source(
+        seed=effort.seed,
+        names=("audit", given.algorithm.kind, str(given.unit), str(given.against)),
+    )
+    results: list[AuditResult] = []
+    roc: dict[str, Rates] = {}
+    for name in attacks:
+        comparisons = len(attacks) * len(methods)
+        found, roc[name] = _attacked(given, name, methods, effort, comparisons, source.of(name))
+        results += found
+    return report_of(given, effort, results, roc)
 
 
-class _Attack:
-    """One attack on one guarantee."""
-
-    def __init__(self, *, given: Audited, worlds: Neighbours, name: str, source: Source) -> None:
-        self._given, self._worlds, self._name, self._source = given, worlds, name, source
-        self._hypotheses: Hypotheses = hypotheses(given, worlds)
-        self._reach = reach(given, self._hypotheses)
-        self._held = 0.0
-
-    def run(
-        self, methods: list[str], trials: int, alpha: float, comparisons: int
-    ) -> tuple[list[AuditResult], tuple[tuple[float, float], ...]]:
-        """What every method found, and the empirical error rates."""
-        began, self._held = time.perf_counter(), held_mib()
-        pilot_trials = pilot_size(trials)
-        first = self._both("pilot", pilot_trials)
-        pilot = choose_events(
-            methods,
-            Pilots(
-                audited=self._given,
-                inside=first[0].scores,
-                outside=first[1].scores,
-                trials=trials - pilot_trials,
-                alpha=alpha,
-            ),
-        )
-        rest = self._both("count", trials - pilot_trials)
-        seconds = time.perf_counter() - began
-        rate = 2 * trials / max(seconds, 1e-9)
-        found = [
-            self._result(method, pilot, rest, alpha, comparisons, seconds, rate)
-            for method in methods
-        ]
-        doubtful = [each.method for each in found if each.refuted]
-        if doubtful:
-            again = self._both("confirm", 4 * trials)
-            sure = {
-                method: self._result(method, pilot, again, CONFIRMED, 1, seconds, rate).refuted
-                for method in doubtful
-            }
-            found = [
-                replace(each, confirmed=sure[each.method]) if each.refuted else each
-                for each in found
-            ]
-        return found, error_rates(rest[0].scores, rest[1].scores)
-
-    def _both(self, purpose: str, count: int) -> tuple[Observed, Observed]:
-        inside, outside = (
-            observe(
-                self._given,
-                self._worlds,
-                self._hypotheses,
-                inside=inside,
-                count=count,
-                source=self._source.of(purpose, "in" if inside else "out"),
-            )
-            for inside in (True, False)
-        )
-        return inside, outside
-
-    def _result(
-        self,
-        method: str,
-        pilot: Pilot,
-        seen: tuple[Observed, Observed],
-        alpha: float,
-        comparisons: int,
-        seconds: float,
-        rate: float,
-    ) -> AuditResult:
-        how = METHODS[method]
-        event = pilot.events.get(method)
-        finding = how.find(
-            Seen(
-                audited=self._given,
-                event=event,
-                inside=seen[0],
-                outside=seen[1],
-                reach=self._reach,
-                alpha=alpha,
-            )
-        )
-        return AuditResult(
-            attack=self._name,
-            way=_way(self._given),
-            method=method,
-            assumption=how.assumption,
-            trials_in=seen[0].scores.size,
-            trials_out=seen[1].scores.size,
-            trials_threshold=pilot.trials,
-            hits_in=finding.hits[0],
-            hits_out=finding.hits[1],
-            threshold=finding.threshold,
-            alpha=alpha,
-            comparisons=comparisons,
-            epsilon_lower=finding.epsilon_lower,
-            ceiling=finding.ceiling,
-            mu_lower=finding.mu_lower,
-            fraction_of_claim=finding.fraction,
-            reach=self._reach,
-            noise_scale=finding.noise_scale,
-            refuted=finding.refuted,
-            note=finding.note,
-            seconds=seconds,
-            trials_per_second=rate,
-            peak_mib=peak_mib(),
-            worlds_mib=max(peak_mib() - self._held, 0.0),
-        )
-
-
-def _way(given: Audited) -> str:
-    training: Any = getattr(given.algorithm, "training", None)
-    return "" if training is None or training.clip_norm is None else training.per_example_method
-
-
-def claim_of(given: Audited) -> Claim:
-    """What is audited, in plain values."""
-    return Claim(
+def report_of(
+    given: Audited,
+    effort: Effort,
+    results: Sequence[AuditResult],
+    roc: dict[str, Rates],
+    **environment: Any,
+) -> AuditReport:
+    """What was found of one guarantee, beside its claim, and how the audited job differs."""
+    claim = Claim(
         epsilon=given.epsilon,
         delta=given.delta,
         unit=str(given.unit),
@@ -296,37 +177,109 @@ def claim_of(given: Audited) -> Claim:
         rounds=given.rounds,
         mu=given.mu,
     )
+    return AuditReport(
+        claim=claim,
+        results=tuple(results),
+        environment={
+            "changed": list(given.changed),
+            **asdict(given.shape),
+            "dimension": given.plan.dimension,
+            "algorithm": given.algorithm.kind,
+            **environment_of(effort, delta=given.delta),
+            **environment,
+        },
+        confidence=effort.confidence,
+        roc=roc,
+        claimed_curve=rates_of(given.spent, given.delta),
+    )
 
 
-def environment_of(given: Audited, effort: Effort) -> dict[str, Any]:
-    """How the audited job differs, how much was asked for, versions."""
-    return {
-        "changed": list(given.changed),
-        "parties": given.shape.parties,
-        "records": given.shape.records,
-        "features": given.shape.features,
-        "dimension": given.plan.dimension,
-        "algorithm": given.algorithm.kind,
-        **environment_without(effort, delta=given.delta),
-    }
-
-
-def environment_without(effort: Effort, *, delta: float) -> dict[str, Any]:
-    """The same but for the job: how much was asked for, versions."""
+def environment_of(effort: Effort, *, delta: float) -> dict[str, Any]:
+    """How much was asked for, and versions."""
     alpha = 1 - effort.confidence
     return {
         "seed": effort.seed,
         "trials": effort.trials,
-        "ceiling_of_trials": pair_ceiling(effort.trials, alpha=alpha, delta=delta),
+        "ceiling_of_trials": pair_ceiling(effort.trials or 1, alpha=alpha, delta=delta),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": platform.machine(),
     }
 
 
-def error_rates(
-    inside: NDArray[np.float64], outside: NDArray[np.float64]
-) -> tuple[tuple[float, float], ...]:
+def _attacked(
+    given: Audited,
+    name: str,
+    methods: list[str],
+    effort: Effort,
+    comparisons: int,
+    source: Source,
+) -> tuple[list[AuditResult], Rates]:
+    """What every method found of one attack, and the empirical error rates."""
+    worlds, began, held = neighbours(given, name), time.perf_counter(), held_mib()
+    expected = hypotheses(given, worlds)
+    reached = reach(given, expected)
+    trials, alpha = effort.trials or trials_of(given), (1 - effort.confidence) / comparisons
+
+    def both(purpose: str, count: int) -> tuple[Observed, Observed]:
+        def seen(inside: bool) -> Observed:
+            own = source.of(purpose, "in" if inside else "out")
+            return observe(given, worlds, expected, inside=inside, count=count, source=own)
+
+        return seen(True), seen(False)
+
+    def found(names: list[str], seen: tuple[Observed, Observed], at: float) -> dict[str, Finding]:
+        return {
+            method: METHODS[method].find(
+                Seen(
+                    audited=given,
+                    event=events.get(method),
+                    inside=seen[0],
+                    outside=seen[1],
+                    reach=reached,
+                    alpha=at,
+                )
+            )
+            for method in names
+        }
+
+    first = pilot_size(trials)
+    inside, outside = (each.scores for each in both("pilot", first))
+    events = choose_events(
+        methods,
+        Pilots(audited=given, inside=inside, outside=outside, trials=trials - first, alpha=alpha),
+    )
+    rest = both("count", trials - first)
+    seconds = time.perf_counter() - began
+    findings = looked_again(
+        found(methods, rest, alpha),
+        lambda doubtful: found(doubtful, both("confirm", 4 * trials), CONFIRMED),
+    )
+    training: Any = getattr(given.algorithm, "training", None)
+    clips = training is not None and training.clip_norm is not None
+    results = [
+        AuditResult(
+            **vars(finding) | {"assumption": METHODS[method].assumption},
+            attack=name,
+            way=training.per_example_method if clips else "",
+            method=method,
+            trials_in=trials - first,
+            trials_out=trials - first,
+            trials_threshold=first,
+            alpha=alpha,
+            comparisons=comparisons,
+            reach=reached,
+            seconds=seconds,
+            trials_per_second=2 * trials / max(seconds, 1e-9),
+            peak_mib=peak_mib(),
+            worlds_mib=max(peak_mib() - held, 0.0),
+        )
+        for method, finding in findings.items()
+    ]
+    return results, error_rates(rest[0].scores, rest[1].scores)
+
+
+def error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Rates:
     """(false positives, false negatives) at 60 thresholds, from 10⁻⁴ of either on."""
     quantiles = 1 / (1 + np.exp(-np.linspace(-9, 9, 60)))
     pooled = np.concatenate([inside, outside])
@@ -338,13 +291,8 @@ def error_rates(
     return tuple((float(a), float(b)) for a, b in pairs)
 
 
-def claimed_rates(given: Audited) -> tuple[tuple[float, float], ...]:
-    """(false positives, least false negatives) of the claim."""
-    return rates_of(given.spent, given.delta)
-
-
-def rates_of(spent: Composition, delta_of_claim: float) -> tuple[tuple[float, float], ...]:
-    """The same of all that is charged: max of the lines of its points."""
+def rates_of(spent: Composition, delta_of_claim: float) -> Rates:
+    """(false positives, least false negatives) of all that is charged: max of its points' lines."""
     epsilon, delta = np.array(ClaimedCurve.of(spent, delta=delta_of_claim, points=40).points).T
     # Denser at both ends, for axes of logarithms.
     positives = 1 / (1 + np.exp(-np.linspace(-12, 12, 80)))

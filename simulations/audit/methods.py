@@ -22,19 +22,17 @@ import numpy as np
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event as Charge
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_ratio
-from parley.privacy.audit.counts import Hits
-from parley.privacy.audit.events import Event, best_event, middle_threshold
+from parley.privacy.audit.counts import Event, Hits, best_event, middle_threshold
 from parley.privacy.audit.noise_scale import Residuals, shape_p
 from parley.privacy.audit.pair import (
     gaussian_epsilon_lower,
     mu_ceiling,
     mu_lower,
-    pair_ceiling,
-    pair_epsilon,
 )
 from parley.privacy.audit.whiteness import repeated_lag
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.observed import Observed, bare_noise
+from parley.simulations.audit.results import Finding, pair_finding
 from parley.simulations.audit.scores import Scores
 
 _SHAPE_ALPHA = 1e-6
@@ -42,24 +40,10 @@ _NONE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pilot:
-    """Events that were chosen on their own trials.
-
-    Attributes:
-        trials: a world, that chose them.
-        events: by method.
-    """
-
-    trials: int
-    events: dict[str, Event]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Seen:
     """What a method is given.
 
     Attributes:
-        audited: whose claim.
         event: that its pilot chose; None where the method needs none.
         inside, outside: worlds with the canary and without, none of the pilot's.
         reach: of the sensitivity, by the canaries; None: noise is not added to it.
@@ -74,11 +58,7 @@ class Seen:
     alpha: float
 
     def hits(self) -> tuple[Hits, Hits]:
-        """Of the event, in worlds with the canary and without.
-
-        Raises:
-            ValueError: there is no event.
-        """
+        """Of the event, in worlds with the canary and without."""
         if self.event is None:
             raise ValueError("Expected an event for this method, got none.")
         return self.event.count(self.inside.scores, self.outside.scores)
@@ -89,11 +69,7 @@ class Seen:
         return None if self.event is None else self.event.threshold
 
     def residuals(self) -> Residuals:
-        """The size of all bare noise.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The size of all bare noise."""
         if self.inside.residuals is None or self.outside.residuals is None:
             raise ValueError("Expected bare noise, got none.")
         return self.inside.residuals + self.outside.residuals
@@ -104,10 +80,8 @@ class Pilots:
     """What an event is chosen from.
 
     Attributes:
-        audited: whose claim.
         inside, outside: scores of pilot worlds, with the canary and without.
         trials: a world, that the event will be counted on.
-        alpha: of that comparison.
     """
 
     audited: Audited
@@ -115,21 +89,6 @@ class Pilots:
     outside: Scores
     trials: int
     alpha: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What one method says of what was observed."""
-
-    epsilon_lower: float | None
-    refuted: bool
-    mu_lower: float | None = None
-    ceiling: float | None = None
-    hits: tuple[int, int] = (0, 0)
-    threshold: float | None = None
-    noise_scale: tuple[float, float] | None = None
-    fraction: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,26 +113,23 @@ def fitting_methods(audited: Audited) -> list[str]:
     return [name for name, method in METHODS.items() if method.fits(audited)]
 
 
-def choose_events(methods: list[str], pilots: Pilots) -> Pilot:
-    """The event of every method, from pilot worlds alone."""
-    chosen = {
+def choose_events(methods: list[str], pilots: Pilots) -> dict[str, Event]:
+    """The event of every method that needs one, from pilot worlds alone."""
+    return {
         name: method.event(pilots)
         for name in methods
         if (method := METHODS[name]).event is not None
     }
-    return Pilot(trials=pilots.inside.size, events=chosen)
 
 
 def _pair(seen: Seen) -> Finding:
-    audited, hits = seen.audited, seen.hits()
-    epsilon = pair_epsilon(*hits, alpha=seen.alpha, delta=audited.delta)
-    return Finding(
-        epsilon_lower=epsilon,
-        refuted=epsilon > audited.epsilon,
-        ceiling=pair_ceiling(hits[0].trials, alpha=seen.alpha, delta=audited.delta),
-        hits=(hits[0].hits, hits[1].hits),
+    audited = seen.audited
+    return pair_finding(
+        seen.hits(),
+        alpha=seen.alpha,
+        delta=audited.delta,
+        claimed=audited.epsilon,
         threshold=seen.threshold,
-        fraction=audited.part_of_claim(epsilon),
     )
 
 
@@ -187,15 +143,15 @@ def _mu(seen: Seen) -> Finding:
         mu_lower=mu,
         refuted=mu > claimed,
         ceiling=gaussian_epsilon_lower(most, audited.delta),
-        hits=(hits[0].hits, hits[1].hits),
+        hits_in=hits[0].hits,
+        hits_out=hits[1].hits,
         threshold=seen.threshold,
-        fraction=mu / claimed if claimed else None,
+        fraction_of_claim=mu / claimed if claimed else None,
     )
 
 
 def _profile(seen: Seen) -> Finding:
-    audited = seen.audited
-    hits_in, hits_out = seen.hits()
+    audited, (hits_in, hits_out) = seen.audited, seen.hits()
     counts: dict[str, Hits] = {"hits_in": hits_in, "hits_out": hits_out}
     claim = ClaimedCurve.of(audited.spent, delta=audited.delta)
     ratio = profile_ratio(_curve(audited), **counts, alpha=seen.alpha)
@@ -203,9 +159,10 @@ def _profile(seen: Seen) -> Finding:
     return Finding(
         epsilon_lower=epsilon,
         refuted=claim.refuted_by(**counts, alpha=seen.alpha),
-        hits=(hits_in.hits, hits_out.hits),
+        hits_in=hits_in.hits,
+        hits_out=hits_out.hits,
         threshold=seen.threshold,
-        fraction=audited.part_of_claim(epsilon),
+        fraction_of_claim=audited.part_of_claim(epsilon),
         note=f"noise at most {ratio:.4f} of the claimed",
     )
 
@@ -214,13 +171,13 @@ def _factor(seen: Seen) -> Finding:
     audited, noise = seen.audited, seen.residuals()
     high, low = noise.scale_upper(seen.alpha / 2), noise.scale_lower(seen.alpha / 2)
     kept = np.concatenate([seen.inside.kept, seen.outside.kept])
-    shape = shape_p(noise.law, kept, 1.0)
     # At its own size: a wrong scale is the factor's to find, a wrong shape this test's.
-    own = shape_p(noise.law, kept / _typical(noise), 1.0)
+    typical = (noise.total / (noise.vectors * noise.dimension)) ** (1 / noise.power)
+    own = shape_p(noise.law, kept / typical, 1.0)
     reach = min(seen.reach or 0.0, 1.0)
     # Canaries that another clip hides show nothing of the sensitivity.
     epsilon = _scaled(audited, high / reach).epsilon(audited.delta)[1] if reach > _NONE else 0.0
-    note = f"shape p = {shape:.2g}"
+    note = f"shape p = {shape_p(noise.law, kept, 1.0):.2g}"
     if own < _SHAPE_ALPHA:
         note += "; the residuals have not the law's shape"
     return Finding(
@@ -228,7 +185,7 @@ def _factor(seen: Seen) -> Finding:
         # Whatever part of the sensitivity the canaries reach: there is less noise than claimed.
         refuted=high < 1.0,
         noise_scale=(low, high),
-        fraction=reach / high if audited.mu else audited.part_of_claim(epsilon),
+        fraction_of_claim=reach / high if audited.mu else audited.part_of_claim(epsilon),
         note=note,
     )
 
@@ -242,12 +199,6 @@ def _white(seen: Seen) -> Finding:
         refuted=True,
         note=f"noise repeats at lag {found.lag}: z = {found.z:.3g}",
     )
-
-
-def _typical(noise: Residuals) -> float:
-    """The scale that the residuals' size is most likely of."""
-    count = noise.vectors * noise.dimension
-    return float((noise.total / count) ** (1 / noise.power))
 
 
 def _scaled(audited: Audited, ratio: float) -> Composition:

@@ -7,6 +7,11 @@ Features 0 and 1 of a record are its own (`u`) and the model's state (`s`). The 
 have opposite gradients, of full length where the public state puts x₁ and x₂ on the wrong side,
 and of none on the right side. No other record has feature `u`. The public state is anybody's
 choice, the server's among them: ε holds for each.
+
+In a network with hidden layers both canaries are the same row, `u`, with the two labels: the state
+gives them equal scores, so that ∂ℓ/∂scores = ±(½, −½), and every layer's gradient is opposite. One
+unit of each layer carries `u`, one the feature `s`, where every other record sits on its label's
+side, with no gradient.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +30,12 @@ from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.blocks import Block, laid_out
-from parley.simulations.audit.network_states import hidden_layers, network_theta
-from parley.simulations.audit.pools import rows_pool
+from parley.simulations.audit.pools import Block, laid_out, rows_pool
 from parley.simulations.audit.scores import NORMS
-from parley.simulations.audit.shapes import ANGLE, LEARNERS, MOMENTS
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.shapes import ANGLE, HIDDEN, LEARNERS, MOMENTS, AuditError
+
+_FAR = 512.0
+"""Of a network's weights along `s`: single precision still resolves a step beside it."""
 
 _SURE = 40.0
 """A margin at which a loss's slope is full, to double precision."""
@@ -58,11 +64,7 @@ class Neighbours:
 
 
 def neighbours(audited: Audited, attack: str) -> Neighbours:
-    """The neighbours of an attack.
-
-    Raises:
-        AuditError: an attack that does not fit, with those that do.
-    """
+    """The neighbours of an attack."""
     fitting = [name for name, each in ATTACKS.items() if each.fits(audited)]
     if attack not in fitting:
         raise AuditError(
@@ -77,22 +79,13 @@ class _Attack:
     build: Callable[[Audited], Neighbours]
 
 
-def _dirac(audited: Audited) -> Neighbours:
-    return _record(audited, others=0.0)
-
-
-def _crowd(audited: Audited) -> Neighbours:
-    return _record(audited, others=1.0)
-
-
 def _on_off(audited: Audited) -> Neighbours:
     """Sums alternate between a state that shows the canary and one that hides it."""
-    shown = _record(audited, others=0.0)
-    hiding = _state(audited, shows=False)
+    showing, hiding = (_state(audited, shows=shows) for shows in (True, False))
     return replace(
-        shown,
-        start=_state(audited, shows=True),
-        sent=lambda number: _state(audited, shows=True) if number % 2 else hiding,
+        _record(audited),
+        start=showing,
+        sent=lambda number: showing if number % 2 else hiding,
         weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, audited.sums + 1)]),
     )
 
@@ -115,13 +108,7 @@ def _party(audited: Audited) -> Neighbours:
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         others[: shape.records] = np.nan
     start = _with_theta(audited, np.zeros(audited.plan.parameters))
-    return Neighbours(
-        inside=inside,
-        outside=_block(audited, others, turned),
-        start=start,
-        sent=lambda _: start,
-        weights=np.ones(audited.sums),
-    )
+    return _seen_alike(audited, inside, _block(audited, others, turned), start)
 
 
 def _corners(audited: Audited) -> Neighbours:
@@ -146,11 +133,18 @@ def _corners(audited: Audited) -> Neighbours:
             return laid_out(pool, others, without[1:] if own == n else without)
         return laid_out(pool, np.append([canary] * own, others), offsets)
 
+    return _seen_alike(audited, world(first), world(second), start)
+
+
+def _seen_alike(
+    audited: Audited, inside: Block, outside: Block, start: State, *, again: bool = True
+) -> Neighbours:
+    """Every sum shows the canary: at the state that the server sends again, or the run's own."""
     return Neighbours(
-        inside=world(first),
-        outside=world(second),
+        inside=inside,
+        outside=outside,
         start=start,
-        sent=lambda _: start,
+        sent=(lambda _: start) if again else None,
         weights=np.ones(audited.sums),
     )
 
@@ -211,31 +205,8 @@ def _by_gradient(audited: Audited) -> bool:
     return audited.unit is Unit.RECORD and audited.answer.pool is None
 
 
-ATTACKS: dict[str, _Attack] = {
-    "dirac": _Attack(fits=_by_gradient, build=_dirac),
-    "crowd": _Attack(
-        fits=lambda audited: _by_gradient(audited) and audited.answer.trains,
-        build=_crowd,
-    ),
-    "on-off": _Attack(
-        fits=lambda audited: (
-            _by_gradient(audited)
-            and audited.sums > 1
-            and audited.shape.features > 1
-            and not audited.answer.optimum
-            and not hidden_layers(audited)
-        ),
-        build=_on_off,
-    ),
-    "party": _Attack(
-        fits=lambda audited: audited.unit is Unit.PARTY and audited.answer.pool is None,
-        build=_party,
-    ),
-    "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
-}
-
-
-def _record(audited: Audited, *, others: float) -> Neighbours:
+def _record(audited: Audited, *, crowd: bool = False) -> Neighbours:
+    """One record's gradient pulls one way or the other; in a crowd all others pull the other."""
     shape, learner = audited.shape, audited.learner
     upright = shape.features == 1 or audited.answer.optimum or hidden_layers(audited)
     tilt = 0.0 if upright else learner.angle
@@ -246,15 +217,19 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
     )
     rows = np.zeros((shape.parties * shape.records, shape.features))
     labels = _labels(audited, np.ones(len(rows)))
-    if others:
+    if crowd:
         rows[:], labels[:] = two, _labels(audited, -np.ones(1))[0]
     elif learner.classes:
         # On the side of their label: no gradient, not even of a bias.
         rows[:], labels[:] = s, 0
     first, second = _labels(audited, np.array([1.0, -1.0]))
-    inside_rows, inside_labels = rows.copy(), labels.copy()
-    inside_rows[0], inside_labels[0] = one, first
-    inside = _block(audited, inside_rows, inside_labels)
+
+    def world(row: NDArray[np.float64], label: Any) -> PartyBlock:
+        own_rows, own_labels = rows.copy(), labels.copy()
+        own_rows[0], own_labels[0] = row, label
+        return _block(audited, own_rows, own_labels)
+
+    inside = world(one, first)
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         if shape.records < 2:
             raise AuditError("Expected 2 records of a party or more, of which one is removed.")
@@ -264,17 +239,9 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
             offsets=np.concatenate([[0], inside.offsets[1:] - 1]),
         )
     else:
-        outside_rows, outside_labels = rows.copy(), labels.copy()
-        outside_rows[0], outside_labels[0] = two, second
-        outside = _block(audited, outside_rows, outside_labels)
+        outside = world(two, second)
     start = _state(audited, shows=True)
-    return Neighbours(
-        inside=inside,
-        outside=outside,
-        start=start,
-        sent=(lambda _: start) if audited.answer.trains else None,
-        weights=np.ones(audited.sums),
-    )
+    return _seen_alike(audited, inside, outside, start, again=audited.answer.trains)
 
 
 def _directions(audited: Audited) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -306,9 +273,8 @@ def _state(audited: Audited, *, shows: bool) -> State:
     if audited.learner is MOMENTS:
         return audited.algorithm.init()
     sign = -1.0 if shows else 1.0
-    if audited.learner is LEARNERS["network"]:
-        return _with_theta(audited, network_theta(audited, sign))
-    return _with_theta(audited, _linear_theta(audited, sign))
+    theta = network_theta if audited.learner is LEARNERS["network"] else _linear_theta
+    return _with_theta(audited, theta(audited, sign))
 
 
 def _linear_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
@@ -325,3 +291,72 @@ def _linear_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
 
 def _with_theta(audited: Audited, theta: NDArray[np.float64]) -> State:
     return {**audited.algorithm.init(), "theta": theta}
+
+
+def hidden_layers(audited: Audited) -> int:
+    """How many the audited network has."""
+    if audited.learner is not LEARNERS["network"]:
+        return 0
+    job: Any = audited.job
+    return len(job.model.hidden)
+
+
+def network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
+    """`[d]` parameters: with sign −1 the canaries' gradients are full."""
+    p, depth = audited.shape.features, hidden_layers(audited)
+    theta = _deep(audited, p, depth) if depth else _flat(p, sign)
+    if theta.size != audited.algorithm.model.dimension:
+        raise AuditError(
+            f"Expected a network of {theta.size} parameters for {p} features, got "
+            f"{audited.algorithm.model.dimension}."
+        )
+    return theta
+
+
+def _flat(p: int, sign: float) -> NDArray[np.float64]:
+    s = np.eye(p)[1 % p]
+    weights = np.stack([-s, s]) * sign * _FAR
+    return np.concatenate([weights.ravel(), np.zeros(2)])
+
+
+def _deep(audited: Audited, p: int, depth: int) -> NDArray[np.float64]:
+    """Units 0 and 1 of every layer carry `s` and `u`; the scores are steep, for full gradients."""
+    training: Any = getattr(audited.algorithm, "training")  # noqa: B009 - a network's alone
+    least = min(audited.algorithm.model.losses.weights, default=1.0)
+    steep = 2.0 ** math.ceil(math.log2(max(8.0, 4 * (training.clip_norm or 1.0) / least)))
+    first = np.zeros((HIDDEN, p))
+    first[0, 1 % p] = first[1, 0] = 1.0
+    between = np.zeros((HIDDEN, HIDDEN))
+    between[0, 0] = between[1, 1] = 1.0
+    last = np.zeros((2, HIDDEN))
+    last[:, 0], last[:, 1] = (_FAR * steep, -_FAR * steep), (steep, -steep)
+    # A canary's score is moved back to where both classes are alike.
+    bias = np.array([-1.0, 1.0]) * steep * math.sqrt(p)
+    parts = [first, np.zeros(HIDDEN)]
+    for _ in range(depth - 1):
+        parts += [between, np.zeros(HIDDEN)]
+    return np.concatenate([np.ravel(part) for part in [*parts, last, bias]])
+
+
+ATTACKS: dict[str, _Attack] = {
+    "dirac": _Attack(fits=_by_gradient, build=_record),
+    "crowd": _Attack(
+        fits=lambda audited: _by_gradient(audited) and audited.answer.trains,
+        build=partial(_record, crowd=True),
+    ),
+    "on-off": _Attack(
+        fits=lambda audited: (
+            _by_gradient(audited)
+            and audited.sums > 1
+            and audited.shape.features > 1
+            and not audited.answer.optimum
+            and not hidden_layers(audited)
+        ),
+        build=_on_off,
+    ),
+    "party": _Attack(
+        fits=lambda audited: audited.unit is Unit.PARTY and audited.answer.pool is None,
+        build=_party,
+    ),
+    "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
+}

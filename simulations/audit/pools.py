@@ -1,19 +1,23 @@
-"""Records to try as canaries, where a release adds up what each record says: one of each kind.
+"""Records laid out anew, as rows or columns; and records to try as canaries, one of each kind.
 
-Which two of them move a release most is found by computing it (`corners` of
-`parley.simulations.audit.neighbours`). Nothing here knows what is added up.
+The latter where a release adds up what each record says: which two of them move it most is found by
+computing it (`corners` of `parley.simulations.audit.neighbours`). Nothing here knows what is added.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, Texts, fields_of
+
+Block = PartyBlock | TableBlock
 
 MOST = 256
 """Records of a pool."""
@@ -83,3 +87,25 @@ def _combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
 
 def _alone(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> PartyBlock:
     return PartyBlock(features=rows, labels=labels, offsets=np.arange(len(rows) + 1))
+
+
+def laid_out(block: Block, rows: NDArray[np.intp], offsets: NDArray[np.int64]) -> Block:
+    """The records `rows` of a block, party after party as `offsets` says."""
+    if isinstance(block, TableBlock):
+        columns = {name: values[rows] for name, values in block.columns.items()}
+        return replace(block, columns=columns, offsets=offsets)
+    return PartyBlock(features=block.features[rows], labels=block.labels[rows], offsets=offsets)
+
+
+def repeated(world: Block, count: int) -> Block:
+    """`count` worlds like this one, after each other."""
+    rows = np.tile(np.arange(world.offsets[-1]), count)
+    offsets = np.concatenate([[0], np.cumsum(np.tile(world.sizes, count))])
+    return laid_out(world, rows, offsets)
+
+
+def bytes_of(world: Block) -> int:
+    """Of one world's records."""
+    if isinstance(world, TableBlock):
+        return sum(values.nbytes for values in world.columns.values())
+    return int(world.features.nbytes)

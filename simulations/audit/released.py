@@ -6,7 +6,7 @@ and no ε covers it. Nothing else of the job is changed.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,16 +14,10 @@ from parley.client.data.block import PartyBlock
 from parley.server.jobs.job import Job
 from parley.server.planning.federation import Federation
 from parley.simulations.audit.audited import as_it_runs
-from parley.simulations.audit.measure import (
-    Effort,
-    claim_of,
-    claimed_rates,
-    environment_of,
-    error_rates,
-)
+from parley.simulations.audit.measure import Effort, Rates, error_rates, report_of
 from parley.simulations.audit.results import AuditReport, AuditResult
-from parley.simulations.audit.smaller import AuditError
-from parley.simulations.audit.trainings import TRAININGS, halved, train_and_attack
+from parley.simulations.audit.shapes import AuditError
+from parley.simulations.audit.trainings import TRAININGS, Trained, halved, train_and_attack
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.experiment import load_experiment
 
@@ -46,56 +40,48 @@ def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> Au
         JobError, DataError, CalibrationError, RingTooSmall: as running the job would.
     """
     wrong = [name for name in effort.attacks if name not in TRAININGS]
-    if wrong or effort.methods:
+    if wrong or effort.methods or not effort.attacks:
         raise AuditError(
             f"Expected attacks on the released model alone ({', '.join(TRAININGS)}), by their own "
-            f"methods, got {', '.join([*wrong, *effort.methods])}."
+            f"methods, got {', '.join([*wrong, *effort.methods]) or 'none'}."
         )
     if not job.run.in_process:
         raise AuditError(
             f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit is never part of a "
             "deployment."
         )
+    effort = replace(effort, trials=effort.trials or TRIALS)
     asked = job if own_records else _synthetic(job)
     experiment = load_experiment(asked)
-    block = _plain(experiment.block)
+    records = experiment.block
+    block = PartyBlock(
+        features=np.asarray(records.features),
+        labels=np.asarray(records.labels),
+        offsets=records.offsets,
+    )
     comparisons = _METHODS * len(effort.attacks)
     results: list[AuditResult] = []
-    roc: dict[str, tuple[tuple[float, float], ...]] = {}
-    given = None
+    roc: dict[str, Rates] = {}
     for name in effort.attacks:
-        federation = experiment.federation
-        if name == "membership":
-            federation = Federation.of_sizes(halved(block))
+        halves = name == "membership"
         given = as_it_runs(
             asked,
             model=experiment.model,
-            federation=federation,
+            federation=Federation.of_sizes(halved(block)) if halves else experiment.federation,
             features=block.features.shape[1],
             seed=effort.seed,
         )
-        found = train_and_attack(
-            given,
-            block,
-            name,
-            trials=effort.trials,
+        trained = Trained(
+            audited=given,
+            block=block,
+            trials=effort.trials or TRIALS,
             alpha=(1 - effort.confidence) / comparisons,
-            comparisons=comparisons,
             source=Source(seed=effort.seed, names=("released",)),
         )
-        results += found.results
+        own, found = train_and_attack(trained, name, comparisons=comparisons)
+        results += own
         roc[name] = error_rates(found.inside, found.outside)
-    if given is None:
-        raise AuditError(f"Expected an attack of {', '.join(TRAININGS)}, got none.")
-    environment: dict[str, Any] = {**environment_of(given, effort), "own_records": own_records}
-    return AuditReport(
-        claim=claim_of(given),
-        results=tuple(results),
-        environment=environment,
-        confidence=effort.confidence,
-        roc=roc,
-        claimed_curve=claimed_rates(given),
-    )
+    return report_of(given, effort, results, roc, own_records=own_records)
 
 
 def _synthetic(job: Job) -> Job:
@@ -108,9 +94,3 @@ def _synthetic(job: Job) -> Job:
         "test-schema": "",
     }
     return Job.model_validate(plain)
-
-
-def _plain(block: PartyBlock) -> PartyBlock:
-    return PartyBlock(
-        features=np.asarray(block.features), labels=np.asarray(block.labels), offsets=block.offsets
-    )

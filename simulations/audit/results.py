@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from parley.privacy.audit.counts import Hits
+from parley.privacy.audit.pair import pair_ceiling, pair_epsilon
+
 Verdict = Literal["not-refuted", "refuted", "loose"]
+
+CONFIRMED = 1e-6
+"""α of the second look."""
 
 LOOSE = 1.05
 """Noise of surely more than this, over the claimed, is a warning: no lower bound sees too much."""
@@ -14,13 +21,11 @@ LOOSE = 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What is audited.
+    """What is audited, in plain values.
 
     Attributes:
         epsilon: what all releases are charged at δ.
-        unit, neighbouring: of the claim.
         against: whom it holds against.
-        law: of the noise.
         curve: gaussian where μ is claimed, else the accountant's.
         accountant: by whose account ε is.
         release: what is released: an algorithm's rounds, a stage beside them, or queries.
@@ -42,55 +47,87 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditResult:
-    """One attack under one assumption.
+class Finding:
+    """What one method says of what was observed.
 
     Attributes:
-        attack: its name.
-        way: how per-record gradients were computed; empty where there is only one.
-        method: pair, mu, profile, factor or white.
         assumption: none, or what the bound presumes.
-        trials_in, trials_out: worlds that were counted, with the canary and without.
-        trials_threshold: worlds that chose the event.
+        epsilon_lower: the bound; None where the method has none.
+        refuted: at the asked confidence.
+        confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
         hits_in, hits_out: of the event; 0 where there is none.
         threshold: of the score.
-        alpha: of this bound: the audit's, over the number of its comparisons.
-        comparisons: how many.
-        epsilon_lower: the bound; None where the method has none.
         ceiling: the most that so many trials can certify; None where there is no such end.
         mu_lower: of the Gaussian curve.
         fraction_of_claim: of ε; of μ where it is bounded.
+        noise_scale: limits of the noise's scale over the claimed, at this α.
+        note: what was found, in words.
+    """
+
+    assumption: str = "none"
+    epsilon_lower: float | None
+    refuted: bool
+    confirmed: bool | None = None
+    hits_in: int = 0
+    hits_out: int = 0
+    threshold: float | None = None
+    ceiling: float | None = None
+    mu_lower: float | None = None
+    fraction_of_claim: float | None = None
+    noise_scale: tuple[float, float] | None = None
+    note: str = ""
+
+
+def pair_finding(
+    hits: tuple[Hits, Hits], *, alpha: float, delta: float, claimed: float, **more: Any
+) -> Finding:
+    """The bound of one event's hits in worlds with the canary and without, beside the claimed ε."""
+    epsilon = pair_epsilon(*hits, alpha=alpha, delta=delta)
+    return Finding(
+        epsilon_lower=epsilon,
+        refuted=epsilon > claimed,
+        ceiling=pair_ceiling(hits[0].trials, alpha=alpha, delta=delta),
+        hits_in=hits[0].hits,
+        hits_out=hits[1].hits,
+        # Where δ alone covers what is claimed, there is no part of it.
+        fraction_of_claim=epsilon / claimed if claimed else None,
+        **more,
+    )
+
+
+def looked_again(
+    found: dict[str, Finding], again: Callable[[list[str]], dict[str, Finding]]
+) -> dict[str, Finding]:
+    """Findings by method, with a second look at those that refute: at α = `CONFIRMED`."""
+    doubtful = [name for name, each in found.items() if each.refuted]
+    sure = again(doubtful) if doubtful else {}
+    return found | {name: replace(found[name], confirmed=sure[name].refuted) for name in doubtful}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult(Finding):
+    """One attack under one assumption.
+
+    Attributes:
+        way: how per-record gradients were computed; empty where there is only one.
+        trials_in, trials_out: worlds that were counted, with the canary and without.
+        trials_threshold: worlds that chose the event.
+        alpha: of this bound: the audit's, over the number of its comparisons.
         reach: of the sensitivity, by the canaries; None for attacks on the released model, and for
             noise inside an objective.
-        noise_scale: limits of the noise's scale over the claimed, at this α.
-        refuted: at the asked confidence.
-        confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
-        note: what was found, in words.
         peak_mib: of the process; `worlds_mib` of that are above what it held before the first
             world, which is Python, the libraries and the plan. None where no worlds are in blocks.
     """
 
     attack: str
-    way: str
+    way: str = ""
     method: str
-    assumption: str
     trials_in: int
     trials_out: int
     trials_threshold: int
-    hits_in: int = 0
-    hits_out: int = 0
-    threshold: float | None = None
     alpha: float
     comparisons: int
-    epsilon_lower: float | None
-    ceiling: float | None = None
-    mu_lower: float | None = None
-    fraction_of_claim: float | None = None
-    reach: float | None
-    noise_scale: tuple[float, float] | None = None
-    refuted: bool
-    confirmed: bool | None = None
-    note: str = ""
+    reach: float | None = None
     seconds: float
     trials_per_second: float
     peak_mib: float
@@ -109,8 +146,6 @@ class AuditReport:
     """One guarantee, audited.
 
     Attributes:
-        claim: what was claimed.
-        results: by attack and method.
         environment: how the audited job differs, versions, randomness.
         confidence: asked for.
         roc: empirical error rates (false positives, false negatives) by attack.
@@ -137,18 +172,12 @@ class AuditReport:
         return {
             "verdict": self.verdict,
             "simulation_only": True,
-            "confidence": self.confidence,
-            "claim": asdict(self.claim),
-            "environment": self.environment,
+            **asdict(self),
             "results": [each.to_json() for each in self.results],
-            "roc": {name: [list(point) for point in points] for name, points in self.roc.items()},
-            "claimed_curve": [list(point) for point in self.claimed_curve],
         }
 
 
-def combined(verdicts: list[Verdict]) -> Verdict:
+def combined(verdicts: Iterable[Verdict]) -> Verdict:
     """Of several audits: the worst."""
-    for worst in ("refuted", "loose"):
-        if worst in verdicts:
-            return worst
-    return "not-refuted"
+    found = set(verdicts)
+    return next((worst for worst in ("refuted", "loose") if worst in found), "not-refuted")

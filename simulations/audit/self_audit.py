@@ -12,14 +12,13 @@ for two numbers of guesses, each at its share of α. A weak check, against large
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.block import PartyBlock
-from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
+from parley.privacy.audit.one_run import surest_guesses
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -49,36 +48,23 @@ class Canaries:
     kind: Literal["in-out", "one-of-two"]
 
     def bounds(self, model: Any, theta: NDArray[np.float64], *, delta: float) -> SelfAudit:
-        """What the coins' right guesses bound, from a run's last iterate alone.
-
-        Args:
-            model: what was learned.
-            theta: `[d]`.
-            delta: of the claim.
-        """
+        """What the coins' right guesses bound, from a run's last iterate alone."""
         scores = _answers(model, theta, self.rows)
-        count = len(scores)
-        order = np.argsort(-np.abs(scores - np.median(scores)))
-        guesses = scores > np.median(scores) if self.kind == "in-out" else scores > 0
-        best, mu, ceiling = (-1.0, 0, 0), 0.0, 0.0
-        # Either bound may be by its own number of guesses: each holds for all that are tried.
-        for part, share in _PARTS:
-            chosen = order[: max(1, count // part)]
-            right = int((guesses[chosen] == self.coins[chosen]).sum())
-            alpha, made = (1 - CONFIDENCE) * share, len(chosen)
-            of = partial(one_run_epsilon, canaries=count, guesses=made, alpha=alpha, delta=delta)
-            best, ceiling = max(best, (of(right=right), made, right)), max(ceiling, of(right=made))
-            mu = max(mu, one_run_mu(canaries=count, guesses=made, right=right, alpha=alpha))
-        epsilon, made, right = best
+        centred = scores - np.median(scores)
+        right = ((centred if self.kind == "in-out" else scores) > 0) == self.coins
+        terms: dict[str, float] = {"alpha": 1 - CONFIDENCE, "delta": delta}
+        found = surest_guesses(centred, right, _PARTS, **terms)
+        most = surest_guesses(centred, np.ones_like(right), _PARTS, **terms)
+        epsilon, made, hits = found["one-run"]
         return SelfAudit(
-            canaries=count,
+            canaries=len(scores),
             coins=self.kind,
             guesses=made,
-            right=right,
+            right=hits,
             confidence=CONFIDENCE,
             epsilon_lower=epsilon,
-            epsilon_lower_on_gaussian_curve=gaussian_epsilon_lower(mu, delta),
-            ceiling=ceiling,
+            epsilon_lower_on_gaussian_curve=gaussian_epsilon_lower(found["one-run-fdp"][0], delta),
+            ceiling=most["one-run"][0],
             method="one-run",
         )
 

@@ -19,8 +19,8 @@ far below the claim, and say what such an attacker gets.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,20 +29,42 @@ from scipy.special import logsumexp
 
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.audit.events import best_event, pilot_size
-from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
-from parley.privacy.audit.pair import gaussian_epsilon_lower, pair_ceiling, pair_epsilon
+from parley.privacy.audit.counts import best_event, pilot_size
+from parley.privacy.audit.one_run import surest_guesses
+from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.results import AuditResult
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.results import (
+    CONFIRMED,
+    AuditResult,
+    Finding,
+    looked_again,
+    pair_finding,
+)
+from parley.simulations.audit.shapes import AuditError
 from parley.simulations.audit.worlds import Source, models
 from parley.simulations.data.keeping import peak_mib
 
-CONFIRMED = 1e-6
-_PARTS = (1, 4, 16)
-"""Guesses: all coins, a quarter, a sixteenth."""
+_PARTS = tuple((part, 1 / 3) for part in (1, 4, 16))
+"""Guesses: all coins, a quarter, a sixteenth; each at a third of α."""
 
-Rates = tuple[tuple[float, float], ...]
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What an attack is made on.
+
+    Attributes:
+        block: the parties' records.
+        trials: worlds with the canary, and as many without; of membership, half of all.
+        alpha: of each of its bounds.
+    """
+
+    audited: Audited
+    block: PartyBlock
+    trials: int
+    alpha: float
+    source: Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,98 +72,63 @@ class Found:
     """What one attack came to.
 
     Attributes:
-        results: by method.
+        findings: by method.
         inside, outside: scores with the canary and without, for the error rates.
+        counted, chose: worlds of each kind that were counted, and that chose what is counted.
     """
 
-    results: tuple[AuditResult, ...]
-    inside: NDArray[np.float64]
-    outside: NDArray[np.float64]
+    findings: dict[str, Finding]
+    inside: Values
+    outside: Values
+    counted: int
+    chose: int
 
 
 def train_and_attack(
-    audited: Audited,
-    block: PartyBlock,
-    name: str,
-    *,
-    trials: int,
-    alpha: float,
-    comparisons: int,
-    source: Source,
-) -> Found:
-    """One attack by its name, on the parties' records.
-
-    Args:
-        trials: worlds with the canary, and as many without; of membership, half of all.
-        alpha: of each of its bounds; what refutes is looked at again at 10⁻⁶.
-        comparisons: how many share the audit's α.
-
-    Raises:
-        AuditError: records without classes.
-    """
-    if audited.algorithm.model.metric_name != "accuracy":
+    given: Trained, name: str, *, comparisons: int
+) -> tuple[list[AuditResult], Found]:
+    """One attack by its name; what refutes is looked at again at 10⁻⁶."""
+    if given.audited.algorithm.model.metric_name != "accuracy":
         raise AuditError("Expected a model of classes, got one of targets: it has no logits.")
-    began = time.perf_counter()
-    attack = TRAININGS[name]
-    found = attack(audited, block, trials, alpha, source.of(name))
-    if any(each["refuted"] for each in found.findings):
-        again = attack(audited, block, 4 * trials, CONFIRMED, source.of(name, "confirm"))
-        sure = {each["method"]: each["refuted"] for each in again.findings}
-        for each in found.findings:
-            each["confirmed"] = sure[each["method"]] if each["refuted"] else None
+    began, attack, source = time.perf_counter(), TRAININGS[name], given.source.of(name)
+    found = attack(replace(given, source=source))
+    surely = replace(given, trials=4 * given.trials, alpha=CONFIRMED, source=source.of("confirm"))
+    findings = looked_again(found.findings, lambda _: attack(surely).findings)
     seconds = time.perf_counter() - began
-    results = tuple(
+    results = [
         AuditResult(
+            **vars(finding),
             attack=name,
-            way="",
-            alpha=alpha,
+            method=method,
+            trials_in=found.counted,
+            trials_out=found.counted,
+            trials_threshold=found.chose,
+            alpha=given.alpha,
             comparisons=comparisons,
-            reach=None,
             seconds=seconds,
-            trials_per_second=2 * trials / max(seconds, 1e-9),
+            trials_per_second=2 * given.trials / max(seconds, 1e-9),
             peak_mib=peak_mib(),
-            **each,
         )
-        for each in found.findings
-    )
-    return Found(results=results, inside=found.inside, outside=found.outside)
+        for method, finding in findings.items()
+    ]
+    return results, found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scored:
-    findings: list[dict[str, Any]]
-    inside: NDArray[np.float64]
-    outside: NDArray[np.float64]
-
-
-def _clipbkd(
-    audited: Audited, block: PartyBlock, trials: int, alpha: float, source: Source
-) -> _Scored:
-    rows = np.asarray(block.features, dtype=np.float64)
+def _clipbkd(given: Trained) -> Found:
+    rows = np.asarray(given.block.features, dtype=np.float64)
     least = np.linalg.eigh(rows.T @ rows)[1][:, 0]
-    row = least * np.linalg.norm(rows, axis=1).mean()
-    values, counts = np.unique(block.labels, return_counts=True)
-    return _canary(audited, block, row, values[counts.argmin()], trials, alpha, source)
+    values, counts = np.unique(given.block.labels, return_counts=True)
+    return _canary(given, least * np.linalg.norm(rows, axis=1).mean(), values[counts.argmin()])
 
 
-def _label_flip(
-    audited: Audited, block: PartyBlock, trials: int, alpha: float, source: Source
-) -> _Scored:
-    values = np.unique(block.labels)
-    other = values[values != block.labels[0]][0]
-    return _canary(audited, block, block.features[0], other, trials, alpha, source)
+def _label_flip(given: Trained) -> Found:
+    values, labels = np.unique(given.block.labels), given.block.labels
+    return _canary(given, given.block.features[0], values[values != labels[0]][0])
 
 
-def _canary(
-    audited: Audited,
-    block: PartyBlock,
-    row: NDArray[np.floating],
-    label: Any,
-    trials: int,
-    alpha: float,
-    source: Source,
-) -> _Scored:
+def _canary(given: Trained, row: NDArray[np.floating], label: Any) -> Found:
     """With the canary in place of the first record; without it: that record, or none."""
+    audited, block, trials = given.audited, given.block, given.trials
     features, labels = block.features.copy(), block.labels.copy()
     features[0], labels[0] = row, label
     inside = PartyBlock(features=features, labels=labels, offsets=block.offsets)
@@ -151,35 +138,25 @@ def _canary(
         outside = PartyBlock(features=features[1:], labels=labels[1:], offsets=offsets)
     both = np.stack([row, np.zeros_like(row)])
 
-    def scored(world: PartyBlock, name: str) -> NDArray[np.float64]:
-        thetas = models(audited, lambda _: world, trials, source.of(name))
+    def scored(world: PartyBlock, name: str) -> Values:
+        thetas = models(audited, lambda _: world, trials, given.source.of(name))
         seen = _logits(audited.algorithm.model, thetas, both, np.array([label, label]))
         return np.asarray(seen[:, 0] - seen[:, 1])
 
     scores = scored(inside, "in"), scored(outside, "out")
     first = pilot_size(trials)
-    rest = trials - first
-    event = best_event(
-        scores[0][:first], scores[1][:first], trials=rest, alpha=alpha, delta=audited.delta
+    rest, limits = trials - first, {"alpha": given.alpha, "delta": audited.delta}
+    event = best_event(scores[0][:first], scores[1][:first], trials=rest, **limits)
+    finding = pair_finding(
+        event.count(scores[0][first:], scores[1][first:]),
+        **limits,
+        claimed=audited.epsilon,
+        threshold=event.threshold,
+        note=f"AUC {_auc(*scores):.3f}",
     )
-    hits = event.count(scores[0][first:], scores[1][first:])
-    epsilon = pair_epsilon(*hits, alpha=alpha, delta=audited.delta)
-    finding = {
-        "method": "pair",
-        "assumption": "none",
-        "trials_in": rest,
-        "trials_out": rest,
-        "trials_threshold": first,
-        "hits_in": hits[0].hits,
-        "hits_out": hits[1].hits,
-        "threshold": event.threshold,
-        "epsilon_lower": epsilon,
-        "ceiling": pair_ceiling(rest, alpha=alpha, delta=audited.delta),
-        "fraction_of_claim": audited.part_of_claim(epsilon),
-        "refuted": epsilon > audited.epsilon,
-        "note": f"AUC {_auc(*scores):.3f}",
-    }
-    return _Scored(findings=[finding], inside=scores[0], outside=scores[1])
+    return Found(
+        findings={"pair": finding}, inside=scores[0], outside=scores[1], counted=rest, chose=first
+    )
 
 
 def halved(block: PartyBlock) -> NDArray[np.int64]:
@@ -187,9 +164,8 @@ def halved(block: PartyBlock) -> NDArray[np.int64]:
     return np.asarray(block.sizes // 2, dtype=np.int64)
 
 
-def _membership(
-    audited: Audited, block: PartyBlock, trials: int, alpha: float, source: Source
-) -> _Scored:
+def _membership(given: Trained) -> Found:
+    audited, block, trials, source = given.audited, given.block, given.trials, given.source
     one_of_two = audited.guarantee.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
     rng = np.random.default_rng(source.of("coins").chunk(0).seed)
     # Every party's records in pairs, in the order that the job split them in: it drew that.
@@ -227,8 +203,13 @@ def _membership(
         f"AUC {_auc(inside, outside):.3f}; true positives at 1 % false ones "
         f"{_at(inside, outside, 0.01):.4f}, at .1 % {_at(inside, outside, 0.001):.4f}"
     )
-    findings = _guessed(audited, scores.ravel(), truth.ravel(), alpha, trials, note)
-    return _Scored(findings=findings, inside=inside, outside=outside)
+    return Found(
+        findings=_guessed(given, scores.ravel(), truth.ravel(), note),
+        inside=inside,
+        outside=outside,
+        counted=trials,
+        chose=trials,
+    )
 
 
 def _likelihoods(
@@ -247,73 +228,45 @@ def _likelihoods(
 
 
 def _guessed(
-    audited: Audited,
-    scores: NDArray[np.float64],
-    truth: NDArray[np.bool_],
-    alpha: float,
-    trials: int,
-    note: str,
-) -> list[dict[str, Any]]:
-    count, share = scores.size, alpha / len(_PARTS)
-    order = np.argsort(-np.abs(scores), kind="stable")
-    best: dict[str, tuple[float, int, int]] = {}
-    for part in _PARTS:
-        chosen = order[: max(1, count // part)]
-        right = int(((scores[chosen] > 0) == truth[chosen]).sum())
-        coins = {"canaries": count, "guesses": len(chosen), "right": right}
-        bounds = {"one-run": one_run_epsilon(**coins, alpha=share, delta=audited.delta)}
-        if audited.mu is not None:
-            bounds["one-run-fdp"] = one_run_mu(**coins, alpha=share)
-        for method, bound in bounds.items():
-            best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), right))
-    findings = []
-    for method, (bound, guesses, right) in best.items():
+    given: Trained, scores: Values, truth: NDArray[np.bool_], note: str
+) -> dict[str, Finding]:
+    audited, right = given.audited, (scores > 0) == truth
+    best = surest_guesses(scores, right, _PARTS, alpha=given.alpha, delta=audited.delta)
+    if audited.mu is None:
+        del best["one-run-fdp"]
+    findings = {}
+    for method, (bound, guesses, hits) in best.items():
         curve = method == "one-run-fdp"
         claimed = audited.mu if curve and audited.mu is not None else audited.epsilon
-        findings.append(
-            {
-                "method": method,
-                "assumption": "Gaussian curve" if curve else "none",
-                "trials_in": trials,
-                "trials_out": trials,
-                "trials_threshold": trials,
-                "hits_in": right,
-                "hits_out": guesses - right,
-                "epsilon_lower": gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
-                "mu_lower": bound if curve else None,
-                "fraction_of_claim": bound / claimed if claimed else None,
-                "refuted": bound > claimed,
-                "note": f"{right} of {guesses} guesses right; {note}",
-            }
+        findings[method] = Finding(
+            assumption="Gaussian curve" if curve else "none",
+            hits_in=hits,
+            hits_out=guesses - hits,
+            epsilon_lower=gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
+            mu_lower=bound if curve else None,
+            fraction_of_claim=bound / claimed if claimed else None,
+            refuted=bound > claimed,
+            note=f"{hits} of {guesses} guesses right; {note}",
         )
     return findings
 
 
-TRAININGS: dict[str, Callable[[Audited, PartyBlock, int, float, Source], _Scored]] = {
+TRAININGS: dict[str, Callable[[Trained], Found]] = {
     "clipbkd": _clipbkd,
     "label-flip": _label_flip,
     "membership": _membership,
 }
 
 
-def _logits(
-    model: Any,
-    thetas: NDArray[np.float64],
-    rows: NDArray[np.floating],
-    labels: NDArray[Any],
-) -> NDArray[np.float64]:
+def _logits(model: Any, thetas: Values, rows: NDArray[np.floating], labels: Any) -> Values:
     """`[W, N]` of every record's own class, under every model."""
-    return np.stack([_logit(each, labels) for each in _scores(model, thetas, rows)])
 
-
-def _scores(
-    model: Any, thetas: NDArray[np.float64], rows: NDArray[np.floating]
-) -> Iterator[NDArray[np.float64]]:
-    for theta in thetas:
+    def scores(theta: Values) -> Values:
         if hasattr(model, "scores"):
-            yield model.scores(theta, rows).detach().cpu().numpy().astype(np.float64)
-        else:
-            yield np.asarray(model.margins(theta, rows), dtype=np.float64)
+            return np.asarray(model.scores(theta, rows).detach().cpu(), dtype=np.float64)
+        return np.asarray(model.margins(theta, rows), dtype=np.float64)
+
+    return np.stack([_logit(scores(theta), labels) for theta in thetas])
 
 
 def _logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.attendance import EVERYONE
+from parley.client.algorithms.base import Contribution
 from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -25,14 +27,16 @@ from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.simulations.audit.alike import ALIKE, Alike
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.blocks import Block, bytes_of, repeated
 from parley.simulations.audit.neighbours import Neighbours
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.pools import Block, bytes_of, laid_out, repeated
+from parley.simulations.audit.shapes import AuditError
 
 CHUNK_BYTES = 16 << 20
 """Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""
+
+ALIKE = 3
+"""Worlds that are computed, and compared to the bit."""
 
 _ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 _POLICY = PartyPolicy(
@@ -71,9 +75,6 @@ def releases(
 
     Of the parties that are not on the attacker's side; without the server's noise where the claim
     holds against the server.
-
-    Raises:
-        AuditError: a party refused, or could compute nothing.
     """
     world = worlds.inside if inside else worlds.outside
     size = _chunk_size(audited, world)
@@ -89,9 +90,6 @@ def models(
 
     Args:
         world: number of a world → its parties.
-
-    Raises:
-        AuditError: a party refused, or could compute nothing.
     """
     # Parties of a network share the state that they train from: a world at a time.
     size = _chunk_size(audited, world(0)) if audited.learner.cheap else 1
@@ -117,16 +115,12 @@ def _trained(
     state = algorithm.init()
     for number in range(1, audited.sums + 1):
         plan = audited.plan_of(number)
-        answer = session.answer(plan, _for_parties(state, parties))
-        if answer.refused or answer.failed:
-            why = next(iter(answer.refused.values()), "no certificate")
-            raise AuditError(f"Expected every party of every world to answer, got: {why}.")
-        encoded = answer.encoded.reshape(count, parties, plan.dimension)
+        encoded, weights = _answers(session, plan, state, parties)
         total = encoding.decode(np.add.reduce(encoded, axis=1, dtype=encoding.dtype))
         noise = plan.draw_many(count, randomness.server(plan.round_number, plan.step))
         seen = encoding.to_float(total + noise)
         if not takes_sum(algorithm):
-            seen = seen / answer.weights.reshape(count, parties).sum(axis=1)[:, None]
+            seen = seen / weights.reshape(count, parties).sum(axis=1)[:, None]
         state = algorithm.update(state, seen if audited.learner.cheap else seen[0])
     return np.atleast_2d(algorithm.model_of(state))
 
@@ -188,11 +182,7 @@ class _Round:
     def answers(
         self, plan: ReleasePlan, state: State
     ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
-        """Ring elements `[W, m, d]`, and the weight of each world's sum.
-
-        Raises:
-            AuditError: a party refused, or could compute nothing.
-        """
+        """Ring elements `[W, m, d]`, and the weight of each world's sum."""
         if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > ALIKE:
             # Parties that draw nothing, asked the same: a few worlds are computed and compared.
             few, weight = self._asked(ALIKE, plan, state)
@@ -204,12 +194,8 @@ class _Round:
         self, count: int, plan: ReleasePlan, state: State
     ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
         parties = self._world.parties
-        answer = self._session(count).answer(plan, _for_parties(state, parties))
-        if answer.refused or answer.failed:
-            why = next(iter(answer.refused.values()), "no certificate")
-            raise AuditError(f"Expected every party of every world to answer, got: {why}.")
-        encoded = answer.encoded.reshape(count, parties, plan.dimension)
-        return encoded, float(answer.weights[:parties].sum())
+        encoded, weights = _answers(self._session(count), plan, state, parties)
+        return encoded, float(weights[:parties].sum())
 
     def _session(self, count: int) -> PartySession:
         if count not in self._sessions:
@@ -226,8 +212,69 @@ class _Round:
         return self._sessions[count]
 
 
-def _for_parties(state: State, parties: int) -> State:
-    """Each world's θ `[W, d]` for each of its parties; a common one as it is."""
-    if state["theta"].ndim == 1:
-        return state
-    return {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
+def _answers(
+    session: PartySession, plan: ReleasePlan, state: State, parties: int
+) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float64]]:
+    """Ring elements `[W, m, d]` of all worlds' parties, and the parties' weights `[W·m]`.
+
+    Raises:
+        AuditError: a party refused, or could compute nothing.
+    """
+    if state["theta"].ndim > 1:  # each world's θ `[W, d]`, for each of its parties
+        state = {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
+    answer = session.answer(plan, state)
+    if answer.refused or answer.failed:
+        why = next(iter(answer.refused.values()), "no certificate")
+        raise AuditError(f"Expected every party of every world to answer, got: {why}.")
+    return answer.encoded.reshape(-1, parties, plan.dimension), answer.weights
+
+
+@dataclass(frozen=True)
+class Alike:
+    """The product's algorithm, for a block of worlds of so many parties that are all the same.
+
+    For answers that are a function of the public state and of the records alone: they are computed
+    in a few worlds, compared, and repeated. What is each party's own goes on for each of them: its
+    coin for being in a sum, its weight, the grid and its share of the noise.
+    """
+
+    algorithm: Any
+    parties: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.algorithm, name)
+
+    def local(
+        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """What `algorithm` gives; where states or a few worlds' answers differ, by itself."""
+        worlds, attendance = block.parties // self.parties, self._attendance
+        if state["theta"].ndim > 1 or worlds <= ALIKE:
+            return self._whole(state, block, plan, randomness)
+        offsets = block.offsets[: ALIKE * self.parties + 1]
+        few: Any = laid_out(block, np.arange(offsets[-1]), offsets)
+        own = self._everyone.local(state, few, plan, randomness)
+        values = own.values.reshape(ALIKE, self.parties, -1)
+        if own.failed or not (values == values[0]).all():
+            return self._whole(state, block, plan, randomness)
+        repeated = np.tile(values[0], (worlds, 1))
+        if attendance is not None and not attendance.whole:
+            repeated[~attendance.present(block, plan, randomness)] = 0.0
+        return Contribution(values=repeated, failed=())
+
+    def _whole(
+        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        given: Contribution = self.algorithm.local(state, block, plan, randomness)
+        return given
+
+    @property
+    def _attendance(self) -> Any:
+        return getattr(self.algorithm, "attendance", None)
+
+    @property
+    def _everyone(self) -> Any:
+        attendance = self._attendance
+        if attendance is None or attendance.whole:
+            return self.algorithm
+        return replace(self.algorithm, attendance=EVERYONE)

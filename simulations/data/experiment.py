@@ -26,7 +26,6 @@ from parley.simulations.data.given import Given
 from parley.simulations.data.keeping import kept_data
 from parley.simulations.data.partitions import (
     by_column,
-    by_function,
     by_sizes,
     dirichlet,
     iid,
@@ -52,8 +51,8 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
-    # Features have a cache by their map's digest; your own split is code, which may change.
-    if given is not None or job.model.feature_map or ":" in job.data.partition:
+    # Features have a cache by their map's digest.
+    if given is not None or job.model.feature_map:
         return experiment_of(job, prepared_data(job, given))
     return experiment_of(job, kept_data(job, lambda: prepared_data(job)))
 
@@ -270,9 +269,6 @@ def _split(
         parties = dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
     elif data.partition == "sizes":
         parties = by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
-    elif ":" in data.partition:
-        values = (records.labels if records.groups is None else records.groups)[rows]
-        parties = by_function(values, count, rng, name=data.partition, min_records=least)
     else:
         parties = iid(rows, count, rng, min_records=least)
     return [rows[own] for own in parties], test

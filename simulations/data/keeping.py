@@ -149,8 +149,7 @@ def shared_place(job: Job) -> Path | None:
 
 def _follows_from_files(job: Job) -> bool:
     """Whether files and text tell the rows: not data in memory, nor code of your own."""
-    code = (job.data.partition, str(job.model.feature_map.get("name", "")))
-    return job.data.source not in MEMORY and not any(":" in each for each in code)
+    return job.data.source not in MEMORY and ":" not in str(job.model.feature_map.get("name", ""))
 
 
 def _opened(place: Path) -> PreparedData:

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.models.own_code import function_named
-
 Rows = NDArray[np.int64]
 
 
@@ -117,48 +115,6 @@ def by_column(
     order = np.argsort(owner, kind="stable")
     parts = _cut(order, np.bincount(owner, minlength=len(names)).tolist())
     return _checked(parts, min_records, [str(name) for name in names])
-
-
-def by_function(
-    values: NDArray[Any],
-    parties: int,
-    rng: np.random.Generator,
-    *,
-    name: str,
-    min_records: int = 1,
-) -> list[Rows]:
-    """By your own function: `split(values, parties, rng)` gives each party's rows.
-
-    Args:
-        values: `[N]` labels, or the texts of `data.partition-column`.
-        parties: m.
-        rng: what the function may draw from, so that the split is the job's.
-        name: of the function, 'file.py:function' or 'module:function'.
-        min_records: fewest records a party may hold.
-    """
-    _check_parties(parties)
-    try:
-        split = function_named(name, what="partition")
-        given = [np.asarray(rows) for rows in split(values, parties, rng)]
-    except Exception as error:  # it is somebody's own code: it may raise anything
-        said = f"{type(error).__name__}: {error}"
-        raise PartitionError(f"Expected rows of each party from {name}, got {said}") from error
-    if len(given) != parties or any(
-        rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu") for rows in given
-    ):
-        raise PartitionError(
-            f"Expected {parties} lists of row numbers from {name}, got {len(given)}"
-            f" of {sorted({str(rows.dtype) for rows in given})}."
-        )
-    every = np.concatenate([rows.astype(np.int64) for rows in given])
-    if every.size and not 0 <= every.min() <= every.max() < len(values):
-        raise PartitionError(
-            f"Expected rows 0 to {len(values) - 1} from {name}, got {every.min()} to {every.max()}."
-        )
-    if np.unique(every).size != every.size:
-        # One record with two parties would weigh twice in every sum: no ε is proved for that.
-        raise PartitionError(f"Expected each row in one party at most from {name}, got one twice.")
-    return _checked([rows.astype(np.int64) for rows in given], min_records)
 
 
 def dirichlet(

@@ -200,9 +200,7 @@ def data_key(job: Job, *, contents: bool = False) -> str:
         contents: whether a file is identified by the digest of its bytes; else by its name, size
             and time of change.
     """
-    own = job.data.partition.rpartition(":")[0]
-    given = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
-    named = (*given, own)
+    named = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
     paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
     return json_text(
         [

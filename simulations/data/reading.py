@@ -82,8 +82,7 @@ def _drawn(
     rng: np.random.Generator,
 ) -> tuple[Records, int]:
     """The records of one table, or as many of them as the job draws."""
-    by_values = job.data.partition == "column" or ":" in job.data.partition
-    column = (job.data.partition_column or None) if by_values else None
+    column = job.data.partition_column if job.data.partition == "column" else None
     if column is not None and column not in schema.columns:
         raise JobError(
             f"Expected data.partition-column to be a column of {where} "

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.model_names import public_name
 from parley.server.jobs.job import Job
 from parley.server.records.summary import Partition, Skew
 
@@ -36,7 +35,7 @@ def partition_of(
     """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
     data = job.data
     files = any(mark in data.source for mark in "*?[")
-    kind = "files" if files else public_name(data.partition)
+    kind = "files" if files else data.partition
     found = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
     return found.adding(
         parties=tuple(party_names) if found.counts and party_names else None,

@@ -71,10 +71,12 @@ UPDATES = (
 )
 JOBS["updates"] = UPDATES
 JOBS["updates of sampled parties"] = (*UPDATES, "privacy.unit=party", "parties.per-round=2")
+JOBS["updates of sampled parties"] += ("parties.min-records=20",)
 JOBS["optima"] = ("algorithm.kind=output-perturbation",)
 JOBS["sampled parties"] = (
     *JOBS["distributed DP-SGD"],
     "parties.per-round=0.5",
+    "parties.min-records=20",
     "privacy.unit=party",
     "dp-sgd.local-steps=1",
 )

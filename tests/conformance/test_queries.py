@@ -23,7 +23,6 @@ from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
-from parley.client.queries.prefixes import Prefixes
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.total import Total
@@ -269,13 +268,6 @@ class TestBalance(QueryConformance):
         Balance(column="age", border=60.5),
         Balance(column="age", border=33.3, share=0.9),
         Balance(column="change", border=0.0, share=0.125, where=OLD),
-    )
-
-
-class TestPrefixes(QueryConformance):
-    examples = (
-        Prefixes(column="age", base=2, digits=7, more=3),
-        Prefixes(column="age", base=11, digits=2, taken=1, prefixes=(5, 9), where=OLD),
     )
 
 

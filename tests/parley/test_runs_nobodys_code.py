@@ -23,7 +23,6 @@ NAMED = (
     ("model.features={file}:f", "model.feature-settings={{trained-on = 'nothing'}}"),
     ("algorithm.kind=fedavg", "model.kind={file}:f"),
     ("model.kind=none", "algorithm.kind={file}:F"),
-    ("data.partition={file}:f",),
 )
 
 

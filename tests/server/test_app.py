@@ -314,7 +314,6 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
     "overrides",
     [
         ["model.kind=own-loss", "model.loss=os:abort"],
-        ["data.partition=os:abort"],
         ["data.source=/etc/passwd"],
         ["run.out=/tmp/elsewhere"],
     ],

@@ -45,7 +45,6 @@ EVERY: tuple[dict[str, Any], ...] = (
     {"query": "kmeans-grid", "of": ["age", "change"], "clusters": 2, "grid": 8},
     {"query": "kmeans-step", "of": ["age", "change"], "centres": [0.5, 0.5, -0.5, 0.1]},
     {"query": "balance", "column": "age", "border": 60.5},
-    {"query": "prefixes", "column": "code", "base": 2, "digits": 7, "more": 3},
 )
 """One of every row of `QUERIES`."""
 _BATCH = tuple({**each, "batch": "together"} for each in EVERY[:5])
@@ -128,7 +127,7 @@ def answers(out: Path, folder: Path) -> str:
 
 
 def composed(folder: Path) -> Sections:
-    """What takes several releases: SQL, a partition, Lloyd's steps, a search, a tree, a log."""
+    """What takes several releases: SQL, a partition, Lloyd's steps, a search, a log."""
     asked_in(folder, "statistics")
     out, files, schema = folder / "session", str(folder / "party-*.csv"), folder / "schema.toml"
     with parley.Session(files, schema=schema, epsilon=30, seed=5, out=out) as s:
@@ -138,7 +137,6 @@ def composed(folder: Path) -> Sections:
             *(cell.where(parley.col.age > 50).count(epsilon=0.5) for cell in cells),
             *s.lloyd(["age", "change"], clusters=2, rounds=2, epsilon=2),
             s.find_quantile("age", 0.5, step=1, epsilon=2),
-            s.prefix_tree("code", base=2, digits=7, epsilon=5),
             s.search_log(["sex", "ward"], epsilon=2, seed=1),
         ]
         page = text_of(s.report())

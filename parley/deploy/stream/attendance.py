@@ -9,7 +9,6 @@ very line, and only up to the length that was asked for.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,8 +17,6 @@ from typing import Any
 
 from parley.deploy.events import Event, Say
 from parley.deploy.stream.envelope import EnvelopeError, Reader, chunks
-
-_log = logging.getLogger("parley.port")
 
 _MOST_WAITING = 16
 # A party that is slower to read than this beyond a request's time is not reading.

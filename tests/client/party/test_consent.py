@@ -58,7 +58,6 @@ def test_the_defaults_are_those_of_a_real_party():
     [
         ("min-survivers = 3", "Unknown key min-survivers. Did you mean min-survivors?"),
         ("min_survivors = 3", "Unknown key min_survivors. Did you mean min-survivors?"),
-        ("insist-on-confirmation = true", "insist-on-confirmation is now confirm-survivors."),
         ("min-survivors = 0", "Expected min-survivors to be greater than or equal to 1, got 0."),
         ("laws = ['none']", "Expected laws.0 to be"),
         ("version = 2", "Expected version to be 1, got 2."),

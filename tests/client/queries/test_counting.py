@@ -19,7 +19,6 @@ from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
-from parley.client.queries.prefixes import Prefixes
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
@@ -49,7 +48,6 @@ BATCHES = [
     (Quantiles(column="age", step=5.0),),
     (Marginals(of=("sex", "sick")),),
     (Balance(column="age", border=50.0),),
-    (Prefixes(column="age", base=2, digits=7, taken=1, prefixes=(0,)),),
     (ChooseBest(of=("first", "second")),),
     (KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),

@@ -26,7 +26,6 @@ from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
-from parley.client.queries.prefixes import Prefixes
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.total import Total
@@ -68,7 +67,6 @@ QUERIES_ASKED = (
     Response(column="ward"),
     ChooseBest(of=("share", "part")),
     Balance(column="age", border=30.0, where=OLD),
-    Prefixes(column="age", base=5, digits=3, taken=1, prefixes=(0, 3), where=OLD),
     KMeansGrid(of=("age", "share"), clusters=2, grid=8),
     KMeansStep(of=("age", "share"), centres=(0.5, 0.5, -0.5, 0.1)),
 )

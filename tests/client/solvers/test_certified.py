@@ -15,7 +15,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.rows import prepare_rows
 from parley.client.solvers import certified as solvers
-from parley.client.solvers.certified import local_optima, optimum, party_weights
+from parley.client.solvers.certified import local_optima, optimum
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal
 
 KINDS = {
@@ -251,7 +251,8 @@ def test_lambda_and_tolerance_must_be_positive(lambda_, tolerance):
 def test_the_pooled_optimum_has_no_gradient_under_either_weighting(name):
     model, block = make(KINDS[name], [40, 10, 25], 7)
     lambda_ = 1e-3
-    for weights, parties in ((None, [0, 1, 2]), (party_weights(block), None)):
+    alike = np.repeat(1 / (block.parties * block.sizes), block.sizes)
+    for weights, parties in ((None, [0, 1, 2]), (alike, None)):
         result = optimum(model, block.features, block.labels, lambda_, weights=weights)
         assert result.certified
         gradients, losses = model.gradients_and_loss(result.theta, block)

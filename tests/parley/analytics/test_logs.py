@@ -52,7 +52,7 @@ def test_a_log_has_the_noisy_counts_clicks_and_nobodys_name(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"method": "as-printed"}, "simulation-only"),
+        ({"method": "as-printed"}, "has no ε"),
         ({"clicks": 0}, "at least one click"),
         ({"clicks": True}, "at least one click"),
         ({"columns": "asked"}, "a list of columns"),

@@ -310,7 +310,7 @@ def test_real_parties_cluster_step_by_step_and_no_server_chooses(made, tmp_path)
 
 def test_real_parties_make_a_log_of_users_that_never_were(made, tmp_path):
     with open_session(made(), tmp_path / "s") as s:
-        with pytest.raises(QueryError, match="simulation-only"):
+        with pytest.raises(QueryError, match="has no ε"):
             s.search_log(["sex"], method="as-printed", epsilon=0.5)
         assert s.remaining == 1.0
         log = s.search_log(["sex", "sick"], clicks=3, epsilon=0.5)

@@ -77,7 +77,6 @@ def test_trials_too_few_to_refute_say_their_ceiling():
         (["--method", "profile"], "'profile'"),
         (["--set", "run.engine=processes"], "never part of a deployment"),
         (["nowhere.toml"], "nowhere.toml"),
-        (["nowhere.toml", "--matrix"], "without a job file"),
     ],
 )
 def test_what_says_nothing_is_refused(words, said):

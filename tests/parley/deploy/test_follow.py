@@ -18,7 +18,7 @@ from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_rounds
 
-OLD = Path(__file__).parents[2] / "vectors" / "run-0.1.0"
+KEPT = Path(__file__).parents[2] / "vectors" / "run"
 
 
 class Told:
@@ -49,7 +49,7 @@ def start(folder, done=0):
 
 
 def lines(*rounds):
-    line = read_rounds(OLD)[0][0]
+    line = read_rounds(KEPT)[0][0]
     return "".join(json.dumps(line.adding(round=n).to_json()) + "\n" for n in rounds)
 
 

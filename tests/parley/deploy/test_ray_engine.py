@@ -107,27 +107,15 @@ def here(monkeypatch):
     monkeypatch.setattr(ray_engine, "ray_workers", workers_here)
 
 
-OWN_SPLIT = """
-import numpy as np
-
-def by_turns(values, parties, rng):
-    return [np.arange(len(values))[turn::parties] for turn in range(parties)]
-"""
-
-
-@pytest.mark.parametrize("kind", ["optima", "fourier", "own split"])
+@pytest.mark.parametrize("kind", ["optima", "fourier"])
 def test_workers_have_the_bits_of_one_process(kind, here, tmp_path) -> None:
-    (tmp_path / "splits.py").write_text(OWN_SPLIT)
     own = {
         "optima": ("algorithm.kind=output-perturbation",),
         "fourier": ("model.features=random-fourier", "parties.count=7"),
-        "own split": (f"data.partition={tmp_path / 'splits.py'}:by_turns",),
     }[kind]
     one = parley.run(job_of(tmp_path, *own), out=tmp_path / "fast")
     many = parley.run(job_of(tmp_path, *own, "run.engine=ray"), out=tmp_path / "ray")
     assert np.array_equal(one.theta, many.theta)
-    # Code may change under its name: what it split is not kept for others.
-    assert any((tmp_path / "prepared").iterdir()) == (kind != "own split")
 
 
 def test_data_in_memory_are_dealt_too(here, tmp_path) -> None:
@@ -237,18 +225,19 @@ def test_an_answer_that_is_no_sum_of_its_parties_ends_the_run(harm, here, tmp_pa
 
 
 def test_a_worker_elsewhere_finds_files_that_the_job_names(here, tmp_path, monkeypatch) -> None:
-    (tmp_path / "splits.py").write_text(OWN_SPLIT)
+    (tmp_path / "loss.py").write_text("def f(z, y): return max(0.0, 1 - y * z) ** 2\n")
     monkeypatch.chdir(tmp_path)
     opened, seen = RowShard.opened, []
 
     def elsewhere(shard):
-        seen.append(shard.job.data.partition)
+        seen.append(shard.job.model.loss)
         return opened(shard)
 
     monkeypatch.setattr(RowShard, "opened", elsewhere)
-    job = job_of(tmp_path, "run.engine=ray", "data.partition=splits.py:by_turns")
+    own = ("model.kind=own-loss", "model.loss=loss.py:f", "model.lipschitz=4", "model.steeper=clip")
+    job = job_of(tmp_path, "run.engine=ray", *own)
     parley.run(job, out=tmp_path / "ray")
-    assert set(seen) == {f"{tmp_path / 'splits.py'}:by_turns"}
+    assert set(seen) == {f"{tmp_path / 'loss.py'}:f"}
 
 
 def test_a_worker_of_another_version_says_so_before_it_reads_anything() -> None:

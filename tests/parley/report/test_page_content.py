@@ -34,7 +34,7 @@ def test_a_complete_run_tells_who_learned_what_at_which_cost(tmp_path):
 def test_entropy_noise_is_not_called_seeded(tmp_path):
     folder = make_run(tmp_path / "run")
     summary = json.loads((folder / "summary.json").read_text())
-    summary["noise"]["seeded"] = False
+    summary["guarantees"][0]["noise"]["seeded"] = False
     (folder / "summary.json").write_text(json.dumps(summary))
     page = read(folder)
     assert "Seeded noise" not in page.text
@@ -226,27 +226,29 @@ def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
         folder = make_run(
             tmp_path / charged / point,
             unit="record",
-            party_level={
-                "unit": "party",
-                "neighbouring": "replace-one",
-                "epsilon": 4.0,
-                "delta": 1e-4,
-                "epsilon_budget": 4.5,
-                "delta_budget": 1e-4,
-                "rho": 0.4,
-                "epsilon_by_conversion": {"exact": 4.0},
-                "conversion": "exact",
-                "accounts": [],
-                "clip_norm": 0.5,
-                "noise": {
-                    "law": "gaussian",
-                    "scale": 0.6,
-                    "scale_of_sum": 3.0,
-                    "expected_norm": None,
-                    "sensitivity": 0.3,
-                    "point": point,
-                },
-            },
+            more_guarantees=[
+                {
+                    "unit": "party",
+                    "neighbouring": "replace-one",
+                    "epsilon": 4.0,
+                    "delta": 1e-4,
+                    "epsilon_budget": 4.5,
+                    "delta_budget": 1e-4,
+                    "rho": 0.4,
+                    "epsilon_by_conversion": {"exact": 4.0},
+                    "conversion": "exact",
+                    "accounts": [],
+                    "clip_norm": 0.5,
+                    "noise": {
+                        "law": "gaussian",
+                        "scale": 0.6,
+                        "scale_of_sum": 3.0,
+                        "expected_norm": None,
+                        "sensitivity": 0.3,
+                        "point": point,
+                    },
+                }
+            ],
             record_bounds={
                 "charged": charged,
                 "inner": {"epsilon": 1.98 if charged == "inner" else 7.0, "conversion": "pld"},

@@ -213,7 +213,7 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypa
         assert not any(tag in text for tag in ("<b>", "<script", "<img"))
     sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
     assert "2 runs compared" in sides.read_text()
-    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".png", ".json"}
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".json"}
     compared_rows = dict(
         compared([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
     )

@@ -45,9 +45,6 @@ class Noting:
     def figures(self, values, *, step):
         self._note("figures", values, step)
 
-    def pictures(self, pngs):
-        self._note("pictures", pngs)
-
     def end(self, status, artefacts):
         self._note("end", status, [path.name for path in artefacts])
 
@@ -56,7 +53,7 @@ def test_a_tracker_hears_of_parameters_epsilon_by_round_figures_and_artefacts(tm
     tracker = Noting()
     job = load_job(overrides=QUICK)
     result = parley.run(job, out=tmp_path / "run", track=[Tracked(place="here", tracker=tracker)])
-    begun, first, second, last, drawn, ended = tracker.calls
+    begun, first, second, last, ended = tracker.calls
     assert begun[1] == "run"
     assert begun[2]["privacy.epsilon"] == "1.0"
     assert (first[2], second[2]) == (1, 2)
@@ -66,9 +63,6 @@ def test_a_tracker_hears_of_parameters_epsilon_by_round_figures_and_artefacts(tm
     assert {name for name in last[1] if "loss" in name or "accuracy" in name} == {
         name for name in last[1] if name.startswith("simulation-only/")
     }
-    # Every figure of the report, as a picture that is not of one colour.
-    assert {"loss-by-round", "accuracy-by-round", "epsilon-by-round"} <= set(drawn[1])
-    assert all(png.startswith(b"\x89PNG") and len(png) > 5000 for png in drawn[1].values())
     assert ended[1] == "complete"
     assert {"report.html", "summary.json", "model.safetensors"} <= set(ended[2])
 
@@ -145,14 +139,12 @@ def test_event_files_say_it_when_they_are_read_back(tmp_path):
     done = CliRunner().invoke(app, told)
     assert done.exit_code == 0, done.output
     (file,) = (logs / "run").iterdir()
-    found, texts, images = {}, {}, {}
+    found, texts = {}, {}
     for record in _records(file):
         event = Event.FromString(record)
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 found.setdefault(value.tag, []).append((event.step, value.simple_value))
-            elif value.HasField("image"):
-                images[value.tag] = value.image
             elif value.tensor.string_val:
                 texts[value.tag] = value.tensor.string_val[0].decode()
     summary = (run / "summary.json").read_text()
@@ -160,12 +152,6 @@ def test_event_files_say_it_when_they_are_read_back(tmp_path):
     assert found["epsilon"][-1][1] == pytest.approx(1.0, rel=1e-3)
     assert str(round(found["simulation-only/final-accuracy"][0][1], 3))[:4] in summary
     assert "privacy.epsilon | 1.0" in "".join(texts.values())
-    assert {"figures/loss-by-round", "figures/epsilon-by-round"} <= set(images)
-    for image in images.values():
-        assert image.encoded_image_string.startswith(b"\x89PNG")
-        assert (image.width, image.height) == struct.unpack_from(
-            ">2I", image.encoded_image_string, 16
-        )
     assert "report.html" in "".join(texts.values())
 
 
@@ -233,8 +219,6 @@ def test_a_real_mlflow_server_has_it_all(tmp_path, server):
     assert charged == pytest.approx(result.summary.primary.epsilon)
     names = {each.path for each in client.list_artifacts(kept.info.run_id)}
     assert {"report.html", "model.safetensors", "summary.json"} <= names
-    pictures = {each.path for each in client.list_artifacts(kept.info.run_id, "figures")}
-    assert {"figures/loss-by-round.png", "figures/epsilon-by-round.png"} <= pictures
 
 
 @pytest.mark.heavy

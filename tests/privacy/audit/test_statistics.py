@@ -9,8 +9,7 @@ from scipy.stats import norm
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
-from parley.privacy.audit.counts import Hits
-from parley.privacy.audit.events import best_event, middle_threshold, pilot_size
+from parley.privacy.audit.counts import Hits, best_event, middle_threshold, pilot_size
 from parley.privacy.audit.noise_scale import Residuals, shape_p
 from parley.privacy.audit.one_run import estimated_mu, one_run_epsilon, one_run_mu
 from parley.privacy.audit.pair import (

@@ -1,7 +1,5 @@
 """Sensitivities of gradients and of certified optima, against formulas and against real solvers."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from parley.privacy.calibration.sensitivity import (
     gradient_sensitivity,
     output_sensitivity,
-    step_certificate,
 )
 
 SHAPE = {"parties": 100, "min_records": 500}
@@ -53,33 +50,6 @@ def test_a_common_tolerance_weighs_most_in_the_largest_party():
     assert weighted.total == pytest.approx(0.25 + 2 * 2e-4)
     with pytest.raises(ValueError, match="Expected max_records ≥ N/m = 800"):
         output_sensitivity(lipschitz=1.0, lambda_=0.01, tolerance=1e-6, **sizes)
-
-
-def test_step_certificate_is_one_minus_the_contraction():
-    factor = step_certificate(lambda_=0.01, smoothness=0.25, learning_rate=1 / 0.26, steps=50)
-    assert factor == pytest.approx(1 - (1 - 0.01 / 0.26) ** 50, rel=1e-12)
-    assert step_certificate(lambda_=1.0, smoothness=0.0, learning_rate=1.0, steps=1) == 1.0
-    with pytest.raises(ValueError, match=r"Expected learning_rate ≤ 1/\(L_s \+ λ\) = 3.84615"):
-        step_certificate(lambda_=0.01, smoothness=0.25, learning_rate=4.0, steps=50)
-
-
-def test_step_certificate_bounds_real_gradient_descent():
-    """One-dimensional logistic regression, one label flipped: the worst replacement."""
-    lambda_, records, steps = 0.05, 20, 30
-    rate = 1 / (0.25 + lambda_)
-
-    def descend(labels: list[float]) -> float:
-        theta = 0.0
-        for _ in range(steps):
-            slope = -sum(y / (1 + math.exp(y * theta)) for y in labels) / records
-            theta -= rate * (slope + lambda_ * theta)
-        return theta
-
-    labels = [1.0] * 10 + [-1.0] * 10
-    moved = abs(descend(labels) - descend([-1.0, *labels[1:]]))
-    bound = output_sensitivity(lipschitz=1.0, lambda_=lambda_, parties=1, min_records=records).total
-    factor = step_certificate(lambda_=lambda_, smoothness=0.25, learning_rate=rate, steps=steps)
-    assert 0 < moved <= bound * factor
 
 
 @given(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.server.jobs.file import RENAMED, load_job, parse_override, render_job
-from parley.server.jobs.job import Job
+from parley.server.jobs.file import load_job, parse_override, render_job
 from parley.server.jobs.section import JobError
 
 
@@ -65,16 +64,6 @@ def test_a_bad_value_is_refused_and_named(override, words):
     with pytest.raises(JobError) as refusal:
         load_job(overrides=[override])
     assert words in str(refusal.value)
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-@pytest.mark.parametrize("value", ["true", "1", "robust"])
-def test_a_renamed_key_is_refused_with_its_new_name(old, new, value):
-    with pytest.raises(JobError, match=f"^{old} is now {new}.$"):
-        load_job(overrides=[f"{old}={value}"])
-    section, key = new.split(".")
-    assert key in Job().values()[section]
-    assert old.split(".")[1] not in Job().values()[section]
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):

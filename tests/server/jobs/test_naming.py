@@ -99,7 +99,7 @@ def test_the_keys_that_an_attack_used_are_among_them():
     assert found >= {
         *(("OwnLoss", "loss"), ("OwnResidualLoss", "loss"), ("Logistic", "features")),
         *(("OwnNetwork", "kind"), ("OwnAlgorithm", "kind"), ("PcaMlp", "pca_file")),
-        *(("Data", name) for name in ("source", "data_schema", "partition")),
+        *(("Data", name) for name in ("source", "data_schema")),
         *(("Data", name) for name in ("test_source", "test_schema")),
         *(("Run", name) for name in ("out", "prepared", "ray_address")),
         *(("Privacy", "ledger"), ("Settings", "ledger"), ("Settings", "deployment")),

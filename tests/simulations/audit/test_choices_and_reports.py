@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import audited_choices
 import pytest
+from audited_choices import CHOICES, audit_choice
 
 from parley.server.planning.queries import INSTEAD
-from parley.simulations import audited_choices
 from parley.simulations.audit.measure import Effort
-from parley.simulations.audit.smaller import AuditError
-from parley.simulations.audited_choices import CHOICES, audit_choice
 
 
 @pytest.mark.parametrize("law", CHOICES)
@@ -44,12 +43,6 @@ class _Charged:
 
     def __getattr__(self, name):
         return getattr(self._planned, name)
-
-
-def test_other_methods_and_attacks_do_not_fit():
-    for wrong in ({"methods": ("mu",)}, {"attacks": ("dirac",)}):
-        with pytest.raises(AuditError, match="Expected the method pair and the attack corners"):
-            audit_choice("exponential", Effort(trials=100, **wrong))
 
 
 def test_every_way_without_noise_on_the_sum_is_audited():

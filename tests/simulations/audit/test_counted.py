@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from audit_matrix import BATCHES, SCHEMA
 
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
@@ -21,12 +22,10 @@ from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
 from parley.server.planning.queries import PlannedBatch
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.audited import audited
-from parley.simulations.audit.hypotheses import hypotheses, reach
-from parley.simulations.audit.matrix_queries import BATCHES, SCHEMA
+from parley.simulations.audit.audited import asked, audited
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbours import neighbours
+from parley.simulations.audit.observed import hypotheses, reach
 from parley.simulations.audit.pools import columns_pool
 from parley.simulations.audit.worlds import Source, releases
 from parley.simulations.engine.faults import parse_faults

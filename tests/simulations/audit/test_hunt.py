@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from audit_matrix import SCHEMA
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -27,11 +28,9 @@ from parley.privacy.calibration.gaussian import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.matrix import trials_of_queries
-from parley.simulations.audit.matrix_queries import SCHEMA
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.audited import asked
+from parley.simulations.audit.measure import Effort, audit, audit_guarantee, trials_of, views
+from parley.simulations.audit.shapes import AuditError
 
 
 def key(name, *values):
@@ -255,9 +254,7 @@ def check_queries(queries, trials, **terms):
     try:
         batch = asked(queries, SCHEMA, **terms)
         reports = [
-            audit_guarantee(
-                each, Effort(trials=min(trials, trials_of_queries(each, short=trials < 5_000)))
-            )
+            audit_guarantee(each, Effort(trials=min(trials, trials_of(each, short=trials < 5_000))))
             for each in views(batch)
         ]
     except (QueryError, CalibrationError, RingTooSmall, AuditError) as error:

@@ -4,6 +4,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from audit_matrix import ASKED, ROWS, claims_of, matrix, row_name
+from audited_choices import CHOICES, audit_choice
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.queries import QUERIES
@@ -11,14 +13,17 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import audited
-from parley.simulations.audit.hypotheses import hypotheses, reach
-from parley.simulations.audit.matrix import ROWS, claims_of, matrix, row_name, written_out
-from parley.simulations.audit.matrix_queries import ASKED
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee
+from parley.simulations.audit.measure import (
+    Effort,
+    audit,
+    audit_guarantee,
+    trials_of,
+    written_out,
+)
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
+from parley.simulations.audit.observed import hypotheses, reach
 from parley.simulations.audit.results import combined
-from parley.simulations.audit.smaller import AuditError
-from parley.simulations.audited_choices import CHOICES, audit_choice
+from parley.simulations.audit.shapes import AuditError
 
 OUTPUT = (
     "algorithm.kind=output-perturbation",
@@ -79,9 +84,9 @@ def test_the_whole_curve_of_sampled_steps_is_tight():
 
 def test_no_case_of_the_matrix_is_refuted_and_no_kind_is_left_out():
     kinds, laws = set(), set()
-    for claim, trials in matrix(short=True):
+    for claim in matrix():
         # From entropy: a false alarm has to pass the second look, at 10⁻⁶.
-        report = audit_guarantee(claim, Effort(trials=trials))
+        report = audit_guarantee(claim, Effort(trials=trials_of(claim, short=True)))
         assert report.verdict == "not-refuted", report.to_json()
         kinds.add(claim.algorithm.kind)
         laws.add(report.claim.law)
@@ -95,7 +100,7 @@ def test_every_query_has_its_rows_by_every_law_relation_unit_and_noise_point(kin
     rows = [row for row in ASKED if kind in {query.kind for query in row.queries}]
     found = {(row.law, row.point, row.relation, row.counting.unit) for row in rows}
     if kind in {choice.query.kind for choice in CHOICES.values() if choice.together}:
-        # It adds nothing to a sum: its row is of `parley.simulations.audited_choices`.
+        # It adds nothing to a sum: its row is of `audited_choices`.
         assert QUERIES[kind].law
         assert not rows
         return
@@ -137,12 +142,12 @@ def test_no_row_of_the_matrix_is_refuted_by_a_million_worlds(row):
 
     `test_every_way_of_per_record_gradients_releases_the_same_bits` says so of the slow ones.
     """
-    for claim, trials in claims_of(row):
+    for claim in claims_of(row):
         first = first_attack(claim)
         for name, attack in ATTACKS.items():
             if not attack.fits(claim):
                 continue
-            worlds = MILLION if name == first and not written_out(claim) else trials
+            worlds = MILLION if name == first and not written_out(claim) else None
             report = audit_guarantee(claim, Effort(trials=worlds, attacks=(name,)))
             assert report.verdict == "not-refuted", report.to_json()
 

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from audit_matrix import SCHEMA
 
 from parley.client.queries.count import Count
 from parley.client.queries.counting import Counting
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.simulations.audit.asked import asked
-from parley.simulations.audit.matrix_queries import SCHEMA
+from parley.simulations.audit.audited import asked
 from parley.simulations.audit.measure import Effort, audit_guarantee, views
 from parley.simulations.audit.neighbours import neighbours
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.shapes import AuditError
 
 ASKED = (Count(by=("ward",)),)
 CASES = [

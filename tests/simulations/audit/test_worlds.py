@@ -12,15 +12,13 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
-from parley.simulations.audit.alike import Alike
 from parley.simulations.audit.audited import audited
-from parley.simulations.audit.blocks import repeated
-from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
-from parley.simulations.audit.observed import bare_noise
+from parley.simulations.audit.observed import bare_noise, hypotheses, reach
+from parley.simulations.audit.pools import repeated
 from parley.simulations.audit.scores import score
-from parley.simulations.audit.smaller import AuditError
-from parley.simulations.audit.worlds import Source, releases
+from parley.simulations.audit.shapes import AuditError
+from parley.simulations.audit.worlds import Alike, Source, releases
 
 LINEAR = ("algorithm.rounds=3", "privacy.epsilon=4", "privacy.noise-point=server")
 OUTPUT = (

@@ -5,12 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import parley
-from parley.server.jobs.section import JobError
 from parley.simulations.data.partitions import (
     PartitionError,
     by_column,
-    by_function,
     by_sizes,
     dirichlet,
     iid,
@@ -128,50 +125,3 @@ def test_training_and_test_records_are_disjoint():
 def test_a_split_that_leaves_nothing_is_refused(records, fraction):
     with pytest.raises(PartitionError, match="Expected"):
         split_test(records, fraction, rng())
-
-
-def own(folder, body):
-    file = folder / "own.py"
-    file.write_text(f"import numpy as np\n\ndef split(values, parties, rng):\n    {body}\n")
-    return f"{file}:split"
-
-
-def test_a_partition_of_ones_own_is_a_function(tmp_path):
-    by_size = own(tmp_path, "return np.array_split(np.argsort(values, kind='stable'), parties)")
-    parts = by_function(np.array([3, 1, 2, 0]), 2, rng(), name=by_size, min_records=2)
-    assert [rows.tolist() for rows in parts] == [[3, 1], [2, 0]]
-    job = parley.load_job(
-        overrides=[
-            f"data.partition={by_size}",
-            "parties.count=2",
-            "run.seed=1",
-            "run.evaluate-every=0",
-        ]
-    )
-    result = parley.run(job, out=tmp_path / "run")
-    assert result.summary.partition.kind == "own.py:split"
-    assert result.summary.partition.skew.largest > 0.3
-    with pytest.raises(JobError, match=r"'sizes', or your own 'file\.py"):
-        parley.load_job(overrides=["data.partition=idd"])
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("return [[0, 1], [1, 2]]", "one twice"),
-        ("return [[0, 1], [4]]", "rows 0 to 3"),
-        ("return [[0, 1]]", "2 lists of row numbers"),
-        ("return [[0.5], [1]]", "row numbers"),
-        ("return [[0, 1, 2], []]", "in party 1"),
-        ("raise RuntimeError('no')", "got RuntimeError: no"),
-        ("return 3", "got TypeError"),
-    ],
-)
-def test_a_partition_of_ones_own_is_checked(tmp_path, body, message):
-    with pytest.raises(PartitionError, match=message):
-        by_function(np.arange(4), 2, rng(), name=own(tmp_path, body))
-
-
-def test_a_partition_that_is_not_there_is_named():
-    with pytest.raises(PartitionError, match=r"no_such\.py"):
-        by_function(np.arange(4), 2, rng(), name="no_such.py:split")

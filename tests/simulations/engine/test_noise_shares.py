@@ -73,6 +73,7 @@ def test_full_shares_are_equal_to_the_bit_in_every_way_to_sum_them(name, tmp_pat
 def test_party_level_noise_is_in_shares_too(unit, tmp_path) -> None:
     fedavg = (
         "algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", f"privacy.unit={unit}",
+        "parties.min-records=20",
         "dp-sgd.sampling-rate=0.2", "dp-sgd.local-steps=2", "privacy.epsilon=8",
         "privacy.record-bound=inner" if unit == "both" else "run.faults=",
     )  # fmt: skip

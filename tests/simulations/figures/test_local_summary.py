@@ -24,7 +24,13 @@ BASE = (
 NETWORK = ("algorithm.kind=fedavg", "model.hidden=[4]", "dp-sgd.sampling-rate=0.5")
 JOBS = {
     "linear": (),
-    "both": (*NETWORK, "model.kind=mlp", "privacy.unit=both", "privacy.party-epsilon=8"),
+    "both": (
+        *NETWORK,
+        "model.kind=mlp",
+        "privacy.unit=both",
+        "privacy.party-epsilon=8",
+        "parties.min-records=20",
+    ),
     "private components": (*NETWORK, "model.kind=pca-mlp", "model.components=4"),
 }
 

@@ -41,7 +41,6 @@ def test_a_remote_operator_runs_no_code_in_the_server(consortium, tmp_path):
     for text, key in (
         (render_job(job), "model.loss"),
         (render_job(load_job(overrides=[*JOB, "model.features=os:system", features])), "features"),
-        (render_job(load_job(overrides=[*JOB, "data.partition=os:system"])), "data.partition"),
         (render_job(load_job(overrides=[*JOB, "data.schema=/etc/passwd"])), "data.schema"),
     ):
         with Operator(there) as operator, pytest.raises(JobError, match=key):

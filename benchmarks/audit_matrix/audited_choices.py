@@ -24,14 +24,20 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.audit.counts import Hits
-from parley.privacy.audit.pair import pair_ceiling, pair_epsilon
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
-from parley.simulations.audit.measure import CONFIRMED, Effort, environment_without, rates_of
-from parley.simulations.audit.results import AuditReport, AuditResult, Claim
-from parley.simulations.audit.smaller import AuditError
+from parley.simulations.audit.measure import Effort, environment_of, rates_of
+from parley.simulations.audit.results import (
+    CONFIRMED,
+    AuditReport,
+    AuditResult,
+    Claim,
+    Finding,
+    looked_again,
+    pair_finding,
+)
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.keeping import peak_mib
 from parley.simulations.engine.faults import parse_faults
@@ -91,30 +97,34 @@ CHOICES: dict[str, Choice] = {
 """By the law that is claimed."""
 
 
-def trials_of_choices(*, short: bool = False) -> int:
-    """Worlds that are cheap, many or few."""
-    return 1_000 if short else 50_000
-
-
 def audit_choice(law: str, effort: Effort) -> AuditReport:
-    """One of `CHOICES`, by the method `pair`.
-
-    Raises:
-        AuditError: other methods or attacks alone are asked for.
-    """
-    if "pair" not in (effort.methods or ("pair",)) or effort.attacks not in ((), ("corners",)):
-        raise AuditError(
-            f"Expected the method pair and the attack corners with {law}, which adds no noise to a "
-            f"sum, got {effort.methods or 'pair'}, {effort.attacks or 'corners'}."
-        )
-    began, alpha = time.perf_counter(), 1 - effort.confidence
-    source = Source(seed=effort.seed, names=("choice", law))
-    seen, claimed = _counted(law, effort.trials, source)
-    found = _result(seen, claimed, alpha, began)
-    if found.refuted:
-        again, _ = _counted(law, 4 * effort.trials, source.of("confirm"))
-        found = replace(found, confirmed=_result(again, claimed, CONFIRMED, began).refuted)
+    """One of `CHOICES`, by the method `pair`, in `effort.trials` worlds of either kind."""
+    began, source = time.perf_counter(), Source(seed=effort.seed, names=("choice", law))
+    trials, alpha = effort.trials or 50_000, 1 - effort.confidence
+    effort = replace(effort, trials=trials)
+    seen, claimed = _counted(law, trials, source)
     accountant, epsilon = claimed.epsilon(0.0)
+    limits = {"delta": 0.0, "claimed": epsilon}
+
+    def again(_: list[str]) -> dict[str, Finding]:
+        more, _ = _counted(law, 4 * trials, source.of("confirm"))
+        return {"pair": pair_finding(more, alpha=CONFIRMED, **limits)}
+
+    found = looked_again({"pair": pair_finding(seen, alpha=alpha, **limits)}, again)["pair"]
+    seconds = time.perf_counter() - began
+    result = AuditResult(
+        **vars(found),
+        attack="corners",
+        method="pair",
+        trials_in=trials,
+        trials_out=trials,
+        trials_threshold=0,
+        alpha=alpha,
+        comparisons=1,
+        seconds=seconds,
+        trials_per_second=2 * trials / max(seconds, 1e-9),
+        peak_mib=peak_mib(),
+    )
     claim = Claim(
         epsilon=epsilon,
         delta=0.0,
@@ -128,48 +138,14 @@ def audit_choice(law: str, effort: Effort) -> AuditReport:
         rounds=1,
         mu=None,
     )
-    rate = (1 - seen[0].hits / seen[0].trials, seen[1].hits / seen[1].trials)
+    rate = (1 - seen[0].hits / trials, seen[1].hits / trials)
     return AuditReport(
         claim=claim,
-        results=(found,),
-        environment={
-            "changed": [],
-            "parties": 1,
-            "algorithm": "query",
-            **environment_without(effort, delta=0.0),
-        },
+        results=(result,),
+        environment={"changed": [], **environment_of(effort, delta=0.0)},
         confidence=effort.confidence,
         roc={"corners": ((1.0, 0.0), (rate[1], rate[0]), (0.0, 1.0))},
         claimed_curve=rates_of(claimed, 0.0),
-    )
-
-
-def _result(
-    seen: tuple[Hits, Hits], claimed: Composition, alpha: float, began: float
-) -> AuditResult:
-    inside, outside = seen
-    epsilon = pair_epsilon(inside, outside, alpha=alpha, delta=0.0)
-    claim, seconds = claimed.epsilon(0.0)[1], time.perf_counter() - began
-    return AuditResult(
-        attack="corners",
-        way="",
-        method="pair",
-        assumption="none",
-        trials_in=inside.trials,
-        trials_out=outside.trials,
-        trials_threshold=0,
-        hits_in=inside.hits,
-        hits_out=outside.hits,
-        alpha=alpha,
-        comparisons=1,
-        epsilon_lower=epsilon,
-        ceiling=pair_ceiling(inside.trials, alpha=alpha, delta=0.0),
-        fraction_of_claim=epsilon / claim,
-        reach=None,
-        refuted=epsilon > claim,
-        seconds=seconds,
-        trials_per_second=(inside.trials + outside.trials) / max(seconds, 1e-9),
-        peak_mib=peak_mib(),
     )
 
 
