@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from parley.client.dp_sgd.clipping import ghost
+from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.noise import grid_scale
 from parley.client.models.networks import Network
 from parley.privacy.sampling.gaussian import rounded_gaussian
@@ -53,7 +53,7 @@ def ours(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
         at += parameter.numel()
 
     def step() -> None:
-        total, _ = ghost(network, x, y, CLIP)
+        total, _ = WAYS["ghost"](network, x, y, CLIP)
         total.add_(torch.randn_like(total), alpha=SIGMA * CLIP)
         flat.sub_(total, alpha=RATE / len(y))
 

@@ -68,7 +68,7 @@ class Diffusion(nn.Module):
         """`[b]` the mean over K noisy versions of each record."""
         images = nn.functional.avg_pool2d(LENGTH * x.view(-1, 1, 28, 28), 2).flatten(1)
         images, drawn = 2 * images - 1, draws
-        classes = nn.functional.one_hot(y, CLASSES).to(x)
+        classes = torch.eye(CLASSES, dtype=x.dtype, device=x.device)[y]
         if K > 1:  # one more axis, behind the records'
             drawn, images = draws.view(-1, K, 1 + SIDE**2), images[:, None]
             classes = classes[:, None].expand(-1, K, -1)

@@ -109,8 +109,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, _FULL, "dp-sgd.clipped-fraction-share=0.05"),
     (*_DP_SGD, _FULL, "dp-sgd.precision=float32"),
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=vmap", "model.hidden=[]"),
-    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=opacus"),
-    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=loop"),
     (*_DP_SGD, _FULL, "model.hidden=[]"),
     (*_DP_SGD, "privacy.unit=party", "privacy.noise-point=server"),
     (*_DP_SGD, "privacy.unit=party", *_SHARES),

@@ -120,7 +120,7 @@ class NetworkTask:
         return name, plain_size(widths, layered=network_of(task).layered)
 
     def check(self, algorithm: Any, plan: ReleasePlan) -> None:
-        """Refuses training that moves nothing, and a way of clipping that clips something else.
+        """Refuses training that moves nothing, and a way of clipping that its network refuses.
 
         Raises:
             Declined: algorithm or degenerate.

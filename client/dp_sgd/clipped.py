@@ -50,13 +50,12 @@ class Clipped:
     """A batch after its forward and backward pass: all that its clipped sum is made of.
 
     Attributes:
-        parts: in the order of θ, with how many parameters each has; None for a layer that the
-            forward pass leaves out.
+        parts: in the order of θ, with how many parameters each has.
         factors: `[b]` that each record's gradient is multiplied by.
         norms: `[b]`.
     """
 
-    parts: tuple[tuple[int, Part | None], ...]
+    parts: tuple[tuple[int, Part], ...]
     factors: Tensor
     norms: Tensor
 
@@ -68,19 +67,16 @@ class Clipped:
     def rows(self, rows: NDArray[np.int64]) -> Clipped:
         """The same for these records of the batch alone."""
         at = torch.as_tensor(rows, device=self.factors.device)
-        parts = tuple((size, part and part.rows(at)) for size, part in self.parts)
+        parts = tuple((size, part.rows(at)) for size, part in self.parts)
         return Clipped(parts, self.factors[at], self.norms[at])
 
     def add_to(self, total: Tensor) -> None:
         """Adds the clipped sum to `[d]`, in float64."""
         at = 0
-        for size, part in self.parts:
-            if part is not None:
-                for own in part.sums(self.factors):
-                    total[at : at + own.numel()].add_(own.reshape(-1))
-                    at += own.numel()
-            else:
-                at += size
+        for _, part in self.parts:
+            for own in part.sums(self.factors):
+                total[at : at + own.numel()].add_(own.reshape(-1))
+                at += own.numel()
 
     def add_each_to(self, sums: Tensor, owners: Tensor) -> None:
         """Adds every record's clipped gradient to a row of `[B, d]`, in float64.
@@ -90,14 +86,11 @@ class Clipped:
             owners: `[b]` whose record each is.
         """
         at = 0
-        for size, part in self.parts:
-            if part is not None:
-                for own in part.each(self.factors):
-                    values = own.flatten(1)
-                    sums[:, at : at + values.shape[1]].index_add_(0, owners, values)
-                    at += values.shape[1]
-            else:
-                at += size
+        for _, part in self.parts:
+            for own in part.each(self.factors):
+                values = own.flatten(1)
+                sums[:, at : at + values.shape[1]].index_add_(0, owners, values)
+                at += values.shape[1]
 
     def total(self) -> Tensor:
         """`[d]` the clipped sum, in float64."""
@@ -108,12 +101,12 @@ class Clipped:
 
     def records(self) -> list[Tensor]:
         """`[b, …]` each: every number that depends on a record."""
-        own = [part.records(self.factors) for _, part in self.parts if part is not None]
+        own = [part.records(self.factors) for _, part in self.parts]
         return [self.factors, self.norms, *(tensor for part in own for tensor in part)]
 
 
 def clipped(
-    parts: tuple[tuple[int, Part | None], ...], slack: float, clip: float, mask: Tensor | None
+    parts: tuple[tuple[int, Part], ...], slack: float, clip: float, mask: Tensor | None
 ) -> Clipped:
     """Norms and factors of a batch's parts; a record without a finite norm adds zero.
 
@@ -124,11 +117,11 @@ def clipped(
         mask: `[b]` 1 for a record, 0 for a row that is only worked on; None: all 1.
     """
     with torch.no_grad():
-        squares = [part.squared_norms() for _, part in parts if part is not None]
+        squares = [part.squared_norms() for _, part in parts]
         norms = torch.stack(squares).sum(0).sqrt() * slack
         factors = clip_factors(norms, clip)
         if _drops(factors):
-            parts = tuple((size, part and part.counted(factors)) for size, part in parts)
+            parts = tuple((size, part.counted(factors)) for size, part in parts)
     return Clipped(parts, factors if mask is None else factors * mask, norms)
 
 

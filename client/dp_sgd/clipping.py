@@ -1,17 +1,14 @@
-"""Sums of per-record gradients, each clipped first: four ways to the same numbers.
+"""Sums of per-record gradients, each clipped first: two ways to the same numbers.
 
     s = Σ_i mask_i · g_i · min(1, C/N_i),   g_i = ∇_θ ℓ(f_θ(x_i), y_i),   N_i ≥ ‖g_i‖
 
 | way | how | for |
 |---|---|---|
-| ghost | one backward pass to the layers' outputs gives norms and sum | Linear, Conv2d |
-| vmap | torch.func: vmap(grad), every g_i written out | any vmappable layers |
-| opacus | Opacus's GradSampleModule, every g_i written out | Opacus's DPLSTM, DPGRU, attention |
-| loop | one backward pass a record, every g_i written out | any layers, slowly |
+| ghost | one backward pass to the layers' outputs gives norms and sum | chains of Linear, Conv2d |
+| vmap | torch.func: vmap(grad), every record by itself, every g_i written out | all others |
 
-θ is the trainable parameters (`requires_grad`): frozen ones are constants of f. The order is that
-of the measurements in the benchmark; `parley.client.dp_sgd.ways` chooses by agreement with the
-loop.
+θ is the trainable parameters (`requires_grad`): frozen ones are constants of f. The network's
+structure chooses (`parley.client.dp_sgd.ways`).
 
 **Why a record moves the sum by at most C**, for every θ and record. Let g_i be the vector that is
 added, as it is stored.
@@ -53,7 +50,7 @@ from torch import Tensor, nn
 
 from parley.client.dp_sgd.clipped import Clipped, Written, clipped
 from parley.client.dp_sgd.ghost import ghost_pass
-from parley.client.dp_sgd.gradients import clip_slack, plain_sum, trainable
+from parley.client.dp_sgd.gradients import clip_slack, trainable
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 T_co = TypeVar("T_co", covariant=True)
@@ -83,7 +80,7 @@ Way: TypeAlias = OnBatch[tuple[Tensor, Tensor]]
 
 
 class _Learner(nn.Module):
-    """A network that gives its records' losses: for libraries that call modules."""
+    """A network that gives its records' losses: for torch.func, which calls modules."""
 
     def __init__(self, network: nn.Module, losses: RecordLosses) -> None:
         super().__init__()
@@ -115,69 +112,6 @@ def _vmap(
     return _written(network, [each[name] for name in named], clip, mask)
 
 
-def _opacus(
-    network: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    clip: float,
-    mask: Tensor | None = None,
-    *,
-    losses: RecordLosses = CROSS_ENTROPY,
-) -> Clipped:
-    """Every record's gradient by Opacus's GradSampleModule, written out.
-
-    Raises:
-        ValueError: a layer whose rows are not the batch's records.
-    """
-    from opacus import GradSampleModule  # noqa: PLC0415 - start-up: `run` and `party` without Opacus' layers (a second)
-
-    parameters = trainable(network).values()
-    sampled = GradSampleModule(_Learner(network, losses), loss_reduction="sum", strict=False)
-    try:
-        sampled(x, y).sum().backward()
-        gradients = [
-            getattr(parameter, "grad_sample", None)
-            if getattr(parameter, "grad_sample", None) is not None
-            else torch.zeros((len(x), *parameter.shape), dtype=x.dtype, device=x.device)
-            for parameter in parameters
-        ]
-        shapes = [tuple(getattr(gradient, "shape", ())) for gradient in gradients]
-        if shapes != [(len(x), *parameter.shape) for parameter in parameters]:
-            raise ValueError(f"Expected gradients of {len(x)} records, got other shapes.")
-        return _written(network, gradients, clip, mask)
-    finally:
-        sampled.zero_grad(set_to_none=True)
-        sampled.remove_hooks()
-        for parameter in network.parameters():
-            parameter.grad = None
-            parameter.__dict__.pop("grad_sample", None)
-
-
-def _loop(
-    network: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    clip: float,
-    mask: Tensor | None = None,
-    *,
-    losses: RecordLosses = CROSS_ENTROPY,
-) -> Clipped:
-    """Every record's gradient by its own backward pass, written out."""
-    parameters = list(trainable(network).values())
-    each: list[list[Tensor]] = [[] for _ in parameters]
-    for row, label in zip(x, y, strict=True):
-        flat = plain_sum(network, row[None], label[None], losses=losses)
-        split = torch.split(flat, [p.numel() for p in parameters])
-        for own, values, parameter in zip(each, split, parameters, strict=True):
-            own.append(values.view(parameter.shape))
-    shapes = [(0, *parameter.shape) for parameter in parameters]
-    stacked = [
-        torch.stack(own) if own else x.new_zeros(shape)
-        for own, shape in zip(each, shapes, strict=True)
-    ]
-    return _written(network, stacked, clip, mask)
-
-
 def _written(network: nn.Module, gradients: list[Any], clip: float, mask: Tensor | None) -> Clipped:
     sizes = [parameter.numel() for parameter in trainable(network).values()]
     parts = tuple((size, Written(own)) for size, own in zip(sizes, gradients, strict=True))
@@ -192,8 +126,7 @@ def _way(known: Pass) -> Way:
     return way
 
 
-PASSES: dict[str, Pass] = {"ghost": ghost_pass, "vmap": _vmap, "opacus": _opacus, "loop": _loop}
-"""In the order in which they are tried."""
+PASSES: dict[str, Pass] = {"ghost": ghost_pass, "vmap": _vmap}
 
 WAYS: dict[str, Way] = {name: _way(own) for name, own in PASSES.items()}
 """The sum and the norms of one batch, by the name of the pass."""

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.clip_factors import drop_broken, shrink
-from parley.client.dp_sgd.ghost import ghost_layers
+from parley.client.dp_sgd.ghost import chain_of, ghost_layers
 from parley.client.dp_sgd.gradients import clip_slack
 from parley.client.models.layers import Scale
-from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 Array: TypeAlias = NDArray[Any]
 
@@ -88,14 +88,13 @@ class Dense:
     @classmethod
     def of(cls, network: nn.Module, losses: RecordLosses = CROSS_ENTROPY) -> Dense | None:
         """The network as such a chain, if it is one, on the CPU, and learns by cross-entropy."""
-        modules = list(_chain(network))
+        modules = list(chain_of(network))
         first = next((at for at, m in enumerate(modules) if type(m) is nn.Linear), len(modules))
         layers = tuple(m for m in modules[first::2] if type(m) is nn.Linear)
         activations = tuple(type(m) for m in modules[first + 1 :: 2])
         # All parameters are those of the layers: the prefix has none.
         if (
-            own_losses(network) is not None
-            or ghost_layers(network) != list(layers)
+            ghost_layers(network) != list(layers)
             or len(modules) - first != 2 * len(layers) - 1
             or not all(kind in _ACTIVATIONS for kind in activations)
             or not all(type(module) in _PREFIXES for module in modules[:first])
@@ -208,14 +207,6 @@ class Dense:
     def _shapes(self) -> list[tuple[int, int, bool]]:
         """Outputs and inputs of every layer, and whether it has biases."""
         return [(*layer.weight.shape, layer.bias is not None) for layer in self.layers]
-
-
-def _chain(module: nn.Module) -> Iterator[nn.Module]:
-    if type(module) is nn.Sequential:
-        for part in module:
-            yield from _chain(part)
-    else:
-        yield module
 
 
 def squared_norms(values: Array) -> Array:

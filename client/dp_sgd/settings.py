@@ -15,6 +15,9 @@ from parley.privacy.accounting.clipped_count import (
 MARGIN: Final = 2.0**-10
 """Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding."""
 
+_MOST_WRITTEN: Final = 1 << 26
+"""Values of written-out gradients that are held at once: 512 MiB of float64."""
+
 LARGEST_CLIP = 2.0**40
 """C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
 
@@ -32,7 +35,8 @@ class LocalTraining:
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
         learning_rate: of that optimiser.
         per_example_method: a key of `parley.client.dp_sgd.clipping.WAYS`.
-        micro_batch: most records whose gradients are computed at once: bounds memory.
+        micro_batch: most records whose gradients are computed at once: bounds memory; fewer where
+            written-out gradients would take more than 512 MiB.
         clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
 
     Raises:
@@ -67,6 +71,12 @@ class LocalTraining:
             raise ValueError(
                 f"Expected noise with a clipped_share of {self.clipped_share}, got none."
             )
+
+    def most_at_once(self, dimension: int) -> int:
+        """Rows of a pass: `micro_batch`, or fewer where gradients are written out."""
+        if self.per_example_method == "ghost":
+            return self.micro_batch
+        return min(self.micro_batch, max(8, _MOST_WRITTEN // dimension))
 
     @property
     def moments(self) -> tuple[str, ...]:

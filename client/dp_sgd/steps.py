@@ -217,14 +217,14 @@ def _passes(
     padded: int = 0,
 ) -> Iterator[tuple[Clipped, NDArray[np.int64]]]:
     """Passes over a batch: as many as a party of `padded` records works on; 0: as it needs."""
-    rate = training.sampling_rate
+    rate, most = training.sampling_rate, training.most_at_once(network.dimension)
     return chunks_of(
         network,
         training.per_example_method,
         float(training.clip_norm or 0),
         chosen,
         batch,
-        widths=widths_for(public, rate, pad=bool(padded), most=training.micro_batch),
+        widths=widths_for(public, rate, pad=bool(padded), most=most),
         padded=lambda layout: layout.padded(padded, rate) if padded else 0,
     )
 

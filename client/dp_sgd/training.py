@@ -142,7 +142,8 @@ def train_party(
     signs = torch.zeros(1, dtype=torch.float64, device=flat.device)
     rate, most = config.sampling_rate, config.micro_batch
     check_records(len(data.labels), rate)
-    widths = widths_for(data.divisor, rate, pad=False, most=most)
+    width = config.most_at_once(network.dimension)
+    widths = widths_for(data.divisor, rate, pad=False, most=width)
 
     if network.draws and config.clip_norm is not None:
         raise ValueError("Expected a loss that draws nothing with training inside the parties.")

@@ -12,8 +12,8 @@ record (noise multiplicity; Dockhorn et al. 2022, arXiv:2210.09929) has one grad
 it costs no more privacy. On the way they stand behind the record's own columns, in its row: so
 every way of clipping takes them along.
 
-Whatever a loss is, it must not look at other records of the batch: the ways of clipping are held to
-a loop over records with this very loss (`parley.client.dp_sgd.ways`).
+A loss of a module's own is clipped by vmap, which shows it one record at a time: whatever it does
+with a batch, nothing of another record reaches a gradient (`parley.client.dp_sgd.ways`).
 """
 
 from __future__ import annotations

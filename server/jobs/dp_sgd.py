@@ -60,11 +60,10 @@ class DPSGD(Section):
     server_momentum: float = Field(
         0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
     )
-    per_example_method: Literal["auto", "ghost", "vmap", "opacus", "loop"] = Field(
+    per_example_method: Literal["auto", "ghost", "vmap"] = Field(
         "auto",
-        description="How clipped sums of per-record gradients are computed; auto: the fastest of "
-        "ghost, vmap and opacus whose sums agree with a loop over records. loop: any layers, one "
-        "record after another.",
+        description="How clipped sums of per-record gradients are computed; auto: ghost for chains "
+        "of linear layers and convolutions, vmap, each record by itself, for any other network.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",

@@ -106,14 +106,10 @@ def views(own: Audited) -> Iterator[Audited]:
         yield replace(own, against=Adversary.READERS)
 
 
-_WRITTEN_OUT = frozenset({"vmap", "opacus", "loop"})
-"""Ways of per-record gradients that take one party after another."""
-
-
 def written_out(given: Audited) -> bool:
     """Whether every party of every world is trained by itself: 80 worlds a second."""
     job = given.job
-    return job is not None and given.answer.noisy and job.dp_sgd.per_example_method in _WRITTEN_OUT
+    return job is not None and given.answer.noisy and job.dp_sgd.per_example_method == "vmap"
 
 
 def trials_of(given: Audited, *, short: bool = False) -> int:
@@ -129,7 +125,7 @@ def trials_of(given: Audited, *, short: bool = False) -> int:
         (party and (shared or job.parties.per_round != "all"), 2_000, 30),
         (slow, 1_000, 40),
         (party, 20_000, 1_500),
-        (job.dp_sgd.per_example_method in _WRITTEN_OUT, 200, 30),
+        (job.dp_sgd.per_example_method == "vmap", 200, 30),
         (True, 5_000, 300),
     )
     many, few = next((many, few) for costs, many, few in by_cost if costs)

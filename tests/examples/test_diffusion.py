@@ -46,10 +46,10 @@ def net(features, classes):
 """
 
 
-def test_the_examples_network_is_clipped_as_a_loop_over_records_clips_it():
+def test_the_examples_network_is_clipped_one_record_at_a_time():
     own = Network.build(f"{EXAMPLES / 'diffusion.py'}:net", features=784, classes=10)
     assert own.draws == 197
-    assert choose_way(own) == "ghost"
+    assert choose_way(own) == "vmap"
 
 
 @pytest.mark.parametrize(("given", "features", "said"), [("0", 784, "K ≥ 1"), ("1", 783, "28×28")])

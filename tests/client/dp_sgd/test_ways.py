@@ -1,14 +1,16 @@
-"""The way that clips: accepted only where its sums are those of a loop over records."""
+"""The way that clips: by the network's structure, and its sums are those of a loop over records."""
 
 import copy
 from collections.abc import Callable
 
 import pytest
 import torch
+from record_loop import loop_sums
 from torch import nn
 
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.gradients import plain_sum, trainable
+from parley.client.dp_sgd.ghost import ghost_layers
+from parley.client.dp_sgd.gradients import trainable
 from parley.client.dp_sgd.ways import WayError, check_way, choose_way
 from parley.client.models.networks import Network
 
@@ -131,24 +133,86 @@ NOT_GHOST = [
 
 @pytest.mark.parametrize("made", NOT_GHOST)
 def test_ghost_is_refused_where_it_would_clip_something_else_than_records(made) -> None:
+    """By structure, before a batch was seen; and each record is clipped as a loop clips it."""
     torch.manual_seed(0)
     network = network_of(*made())
-    with pytest.raises(WayError):
+    assert choose_way(network) == "vmap"
+    with pytest.raises(WayError, match="something else than records"):
         check_way(network, "ghost")
-    assert choose_way(network) in {"vmap", "opacus"}
+    x = torch.randn(5, network.features, dtype=torch.float64)
+    y = torch.arange(5) % CLASSES
+    with pytest.raises(ValueError, match="chain"):
+        WAYS["ghost"](network.module, x, y, 1.0)
+    _, norms = loop_sums(network.module, x, y, 1.0)
+    clip = float(norms.median())
+    total, own = WAYS["vmap"](network.module, x, y, clip)
+    torch.testing.assert_close(own, norms, rtol=1e-9, atol=0)
+    torch.testing.assert_close(total, loop_sums(network.module, x, y, clip)[0])
 
 
-@pytest.mark.parametrize("made", [folds_patches, tokens_first])
-@pytest.mark.parametrize("batch", [1, 5, 7, 30])
-def test_ghost_itself_stops_at_a_layer_that_does_not_see_the_batch(made, batch) -> None:
-    """Also on a batch whose size nothing was tried with: what it sees is checked every time."""
-    torch.manual_seed(0)
-    module, features = made()
-    if made is tokens_first and batch == 5:
-        pytest.skip("5 tokens look like 5 records; the choice tries other batches")
-    x, y = torch.randn(batch, features), torch.randint(0, CLASSES, (batch,))
-    with pytest.raises(ValueError, match="places, not records"):
-        WAYS["ghost"](module, x, y, 1.0)
+def calls_a_hook() -> nn.Module:
+    layer = nn.Linear(6, CLASSES)
+    layer.register_forward_pre_hook(lambda _, inputs: (inputs[0].roll(1, 0),))
+    return layer
+
+
+def computes_otherwise() -> nn.Module:
+    layer = nn.Linear(6, CLASSES)
+    layer.forward = lambda x: nn.functional.linear(x - x.mean(0), layer.weight, layer.bias)  # type: ignore[method-assign]
+    return layer
+
+
+def same_layer_twice() -> nn.Module:
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(6, CLASSES))
+
+
+def same_weight_twice() -> nn.Module:
+    first, second = nn.Linear(6, 6), nn.Linear(6, 6)
+    second.weight = first.weight
+    return nn.Sequential(first, second, nn.Linear(6, CLASSES))
+
+
+def has_a_loss() -> nn.Module:
+    network = nn.Sequential(nn.Linear(6, CLASSES))
+    network.record_losses = lambda x, y, draws: network(x).square().sum(1)  # type: ignore[assignment]
+    return network
+
+
+def part_of_a_layer() -> nn.Module:
+    layer = nn.Linear(6, CLASSES)
+    layer.bias.requires_grad_(False)
+    return layer
+
+
+CHAINS = [
+    nn.Linear(6, CLASSES),
+    nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.GELU()), nn.Linear(5, CLASSES)),
+    nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Linear(3, 2), nn.Flatten(), nn.Linear(4, CLASSES)),
+    nn.Sequential(nn.Linear(6, 5).requires_grad_(False), nn.ReLU(), nn.Linear(5, CLASSES)),
+]
+NO_CHAINS = [
+    calls_a_hook,
+    computes_otherwise,
+    same_layer_twice,
+    same_weight_twice,
+    has_a_loss,
+    part_of_a_layer,
+    lambda: nn.Sequential(nn.Linear(6, 5), nn.Softmax(0), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES)),
+    lambda: nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 6)), nn.Linear(6, CLASSES)),
+    lambda: nn.Sequential(nn.ReLU()),
+]
+
+
+@pytest.mark.parametrize("at", range(len(CHAINS)))
+def test_a_chain_is_known_by_its_structure(at) -> None:
+    assert choose_way(network_of(CHAINS[at], 6)) == "ghost"
+
+
+@pytest.mark.parametrize("made", NO_CHAINS)
+def test_what_may_look_beyond_a_row_or_use_a_weight_elsewhere_is_no_chain(made) -> None:
+    assert ghost_layers(made()) is None
 
 
 def test_no_way_moves_by_more_than_a_record_may_on_a_network_that_folds_tokens() -> None:
@@ -161,31 +225,6 @@ def test_no_way_moves_by_more_than_a_record_may_on_a_network_that_folds_tokens()
     x[2] *= -30
     after, _ = way(network.module, x, y, 0.01)
     assert float((after - before).norm()) <= 2 * 0.01
-
-
-class Faint(nn.Module):
-    """Small gradients at the start: a clip of .5 on them would clip nothing, and prove nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.last = nn.Linear(5, 8), nn.Linear(8, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        tokens = torch.tanh(self.inner(x.reshape(-1, 5)) * 1e-3)
-        scores: torch.Tensor = self.last(tokens.reshape(len(x), 6, 8).mean(1)) * 1e-2
-        return scores
-
-
-def test_a_network_with_small_gradients_is_tried_at_clips_below_them() -> None:
-    torch.manual_seed(0)
-    network = network_of(Faint(), 30)
-    each = [
-        float(plain_sum(network.module, torch.rand(1, 30).double(), torch.tensor([k])).norm())
-        for k in range(CLASSES)
-    ]
-    assert max(each) < 0.5
-    with pytest.raises(WayError):
-        check_way(network, "ghost")
 
 
 def test_a_check_leaves_the_module_as_it_was_to_the_bit() -> None:
@@ -206,7 +245,7 @@ def test_built_in_networks_are_clipped_by_ghost(kind, features, precision) -> No
         kind, features=features, classes=CLASSES, hidden=(7,), precision=precision
     )
     assert choose_way(network) == "ghost"
-    for way in ("ghost", "vmap", "loop"):
+    for way in WAYS:
         check_way(network, way)
 
 
@@ -219,9 +258,9 @@ def mixes_records() -> nn.Module:
 
 
 def test_a_way_that_is_wanted_by_name_is_checked_as_well() -> None:
-    with pytest.raises(WayError, match=r"be separated, got ghost: "):
+    with pytest.raises(WayError, match="Expected a chain"):
         choose_way(network_of(mixes_records(), 4), wanted="ghost")
-    with pytest.raises(WayError, match="Expected one of ghost, vmap, opacus, loop"):
+    with pytest.raises(WayError, match="Expected one of ghost, vmap, got 'shortcut'"):
         check_way(network_of(nn.Linear(4, CLASSES), 4), "shortcut")
 
 
@@ -237,15 +276,14 @@ def recurrent(layer: type[nn.Module]) -> nn.Module:
 def test_recurrent_layers_of_opacus_keep_records_apart(name) -> None:
     opacus = pytest.importorskip("opacus")
     network = network_of(recurrent(getattr(opacus.layers, name)), 6)
-    assert choose_way(network) in {"vmap", "opacus"}
+    assert choose_way(network) == "vmap"
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
-def test_torchs_recurrent_layers_are_refused_with_what_to_use_and_a_loop_takes_them(layer) -> None:
+def test_torchs_recurrent_layers_are_refused_with_what_to_use(layer) -> None:
     network = network_of(recurrent(layer), 6)
-    with pytest.raises(WayError, match=rf"{layer.__name__}.*DPLSTM.*per-example-method = 'loop'"):
+    with pytest.raises(WayError, match=rf"{layer.__name__}.*DPLSTM"):
         choose_way(network)
-    assert choose_way(network, wanted="loop") == "loop"
 
 
 def embeds(*, scaled: bool) -> nn.Module:
@@ -261,25 +299,6 @@ def test_an_embedding_on_raw_indices_is_refused_in_words() -> None:
     with pytest.raises(WayError, match=r"IndexError.*scale and clamp"):
         choose_way(network_of(embeds(scaled=False), 4))
     assert choose_way(network_of(embeds(scaled=True), 4)) in WAYS
-
-
-def test_layers_that_are_zero_at_the_start_are_tried_elsewhere() -> None:
-    """A layer behind zeros has no gradient at the start, wherever its records are."""
-    torch.manual_seed(0)
-    module, features = folds_patches()
-    nn.init.zeros_(module.get_submodule("last").weight)
-    with pytest.raises(WayError):
-        check_way(network_of(module, features), "ghost")
-
-
-def test_a_model_without_a_gradient_is_refused() -> None:
-    def passed(own: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = own.last(x) * 0
-        return scores
-
-    network = network_of(Module(passed, last=nn.Linear(4, CLASSES)), 4)
-    with pytest.raises(WayError, match="nothing to compare"):
-        choose_way(network)
 
 
 class ToItself(nn.Module):
@@ -302,12 +321,15 @@ class ToItself(nn.Module):
         return each * each.mean() if self.mixing else each
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-def test_an_own_loss_is_clipped_record_by_record_as_a_loop_over_records_would(way):
-    check_way(network_of(ToItself(), 6), way)
-    if way in {"ghost", "opacus"}:  # the others show the loss one record at a time
-        with pytest.raises(WayError):
-            check_way(network_of(ToItself(mixing=True), 6), way)
+@pytest.mark.parametrize("mixing", [False, True])
+def test_an_own_loss_is_clipped_record_by_record_as_a_loop_over_records_would(mixing):
+    network = network_of(ToItself(mixing=mixing), 6)
+    assert choose_way(network) == "vmap"  # in which each record is alone
+    x, y = torch.randn(5, 6, dtype=torch.float64), torch.arange(5) % CLASSES
+    total, norms = WAYS["vmap"](network.module, x, y, 0.1)
+    expected, own = loop_sums(network.module, x, y, 0.1)
+    torch.testing.assert_close(norms, own)
+    torch.testing.assert_close(total, expected)
 
 
 def test_an_own_loss_is_one_number_a_record():

@@ -99,7 +99,7 @@ LAWS = st.sampled_from(
     ]
 )
 LINEAR = st.builds(lambda *parts: sum(parts, ()), COMMON, st.one_of(GRADIENT, OUTPUT), LAWS)
-WAYS = key("dp-sgd.per-example-method", "auto", "auto", "ghost", "vmap", "opacus", "loop")
+WAYS = key("dp-sgd.per-example-method", "auto", "ghost", "vmap")
 NETWORK_OF_UNIT = st.one_of(
     st.tuples(
         st.just("privacy.unit=record"),

@@ -171,7 +171,7 @@ def test_gradients_that_nobody_clips_are_not_even_encoded(monkeypatch):
         verdict(ONE_ROUND, trials=100, method="mu")
 
 
-@pytest.mark.parametrize("way", ["ghost", "vmap", "opacus", "loop"])
+@pytest.mark.parametrize("way", ["ghost", "vmap"])
 def test_a_way_that_does_not_clip_is_refuted_whichever_it_is(monkeypatch, way):
     """Its own factors are 1; an audit of another way would not see it."""
     trials = 300 if way == "ghost" else 20
@@ -180,11 +180,6 @@ def test_a_way_that_does_not_clip_is_refuted_whichever_it_is(monkeypatch, way):
         job = (*job, "model.hidden=[]")
     monkeypatch.setattr(clipped, "clip_factors", lambda norms, clip: torch.ones_like(norms))
     monkeypatch.setattr(clipping_dense, "shrink", lambda clip: 1e9)
-    # The choice of a way compares it with a loop over records, and would refuse this one.
-    monkeypatch.setattr("parley.client.dp_sgd.ways.check_way", lambda *rest: None)
-    monkeypatch.setattr(
-        "parley.server.planning.federated_averaging.choose_way", lambda *rest, wanted: wanted
-    )
     assert verdict(job, trials=trials, method="mu") == "refuted"
 
 
