@@ -77,6 +77,7 @@ def test_a_downloaded_zip_and_its_sdist_install_every_file_and_run(
     files = subprocess.run(listed, cwd=_ROOT, capture_output=True, text=True, check=True).stdout
     shutil.unpack_archive(_built("sdist", downloaded, tmp_path / "sdist"), tmp_path / "unpacked")
     (source,) = (tmp_path / "unpacked").iterdir()
+    assert (source / "tests" / "test_install.py").exists()  # README's second command runs there
     for name, folder in {"zip": downloaded, "source": source}.items():
         wheel = _built("wheel", folder, tmp_path / name)
         with zipfile.ZipFile(wheel) as packed:
