@@ -11,6 +11,7 @@ Parquet file some ten thousand rows, and a .npz's arrays are measured before the
 from __future__ import annotations
 
 import math
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -276,6 +277,10 @@ def _npz_tables(
         yield table.take(np.arange(begin, min(begin + _ROWS, table.rows)))
 
 
+_ONE_HEADER = threading.Lock()
+"""numpy parses headers by `ast`: before Python 3.11.8 threads disturb each other (gh-106905)."""
+
+
 def read_arrays(
     path: str | Path, choose: Callable[[list[str]], list[str]], room: Room
 ) -> dict[str, NDArray[Any]]:
@@ -288,14 +293,14 @@ def read_arrays(
     if not Path(path).is_file():
         raise DataError("a file", "nothing there", path=path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _ONE_HEADER, zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             wanted = choose([name.removesuffix(".npy") for name in members])
             # By the headers, before anything is loaded: few bytes can say many.
             size = sum(_array_size(archive, f"{name}.npy") for name in wanted)
         room.check_bytes(size, path=path)
         # From the file, not from its bytes in memory: a large archive would be held twice.
-        with np.load(path, allow_pickle=False) as loaded:
+        with _ONE_HEADER, np.load(path, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in wanted}
     except DataError:
         raise

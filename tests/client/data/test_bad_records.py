@@ -1,12 +1,17 @@
 """Files, lines and columns that are not what the schema says are refused by name."""
 
 import gzip
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
+from parley.client.data.memory import room_for
+from parley.client.data.readers import read_arrays
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference import infer_schema
@@ -203,3 +208,23 @@ def test_a_model_the_label_was_not_described_for_is_refused_before_reading():
         read_records("nowhere.csv", SCHEMA, "ridge")
     with pytest.raises(ValueError, match=r"Expected a model of logistic, .*, got 'forest'"):
         read_records("nowhere.csv", SCHEMA, "forest")
+
+
+def test_threads_read_headers_of_arrays_one_after_another(tmp_path, monkeypatch):
+    """Before Python 3.11.8 threads in `ast` disturb each other: a whole file was unreadable."""
+    np.savez(tmp_path / "r.npz", features=np.ones((4, 2)))
+    inside, most, load = [], [], np.load
+
+    def slowly(*args, **more):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.01)
+        inside.pop()
+        return load(*args, **more)
+
+    monkeypatch.setattr(np, "load", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        given = [tmp_path / "r.npz", lambda names: names, room_for(math.inf)]
+        read = list(pool.map(lambda _: read_arrays(*given)["features"].sum(), range(8)))
+    assert read == [8.0] * 8
+    assert max(most) == 1
