@@ -174,6 +174,11 @@ class DataSet(Part):
         return added or Unit.PARTY in self.totals
 
     @property
+    def private_most(self) -> int:
+        """What its number of records never exceeds, where that is private; 0: it is public."""
+        return self.most_records if self.private_sizes else 0
+
+    @property
     def totals(self) -> dict[Unit, Total]:
         """What everything ever released from it may spend, for each unit that has a total."""
         totals = {

@@ -235,7 +235,7 @@ def load_holding(
         schema=schema.digest,
         contents="" if records.contents is None else str(records.contents),
         map="" if features is None else features.digest,
-        most_records=dataset.most_records if dataset.private_sizes else 0,
+        most_records=dataset.private_most,
     )
 
 
@@ -254,7 +254,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
         schema=hashlib.sha256(facts.encode()).hexdigest(),
         contents=str(of_rows(rows, labels)),
         map=dataset.map,
-        most_records=dataset.most_records if dataset.private_sizes else 0,
+        most_records=dataset.private_most,
     )
 
 
@@ -264,11 +264,10 @@ def _check_size(dataset: DataSet, records: int, path: Path) -> int:
     Raises:
         Declined: data-unreadable: it has more, whatever is asked of it.
     """
-    if not dataset.private_sizes:
-        return records
-    if records > dataset.most_records:
-        raise _unreadable(path, f"expected at most most-records = {dataset.most_records} records")
-    return dataset.most_records
+    most = dataset.private_most or records
+    if records > most:
+        raise _unreadable(path, f"expected at most most-records = {most} records")
+    return most
 
 
 def _features_of(
@@ -330,7 +329,7 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
         schema=schema.digest,
         contents=str(table.contents),
         table=table,
-        most_records=dataset.most_records if dataset.private_sizes else 0,
+        most_records=dataset.private_most,
     )
 
 
