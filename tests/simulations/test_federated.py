@@ -20,10 +20,8 @@ from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate
 
 BASE = [
-    "algorithm.kind=fedavg",
-    "model.kind=mlp",
-    "model.hidden=[8]",
-    "algorithm.rounds=2",
+    *("algorithm.kind=fedavg", "algorithm.rounds=2"),
+    *("model.kind=mlp", "model.hidden=[8]"),
     "parties.count=3",
     "dp-sgd.sampling-rate=0.25",
     "run.seed=1",
