@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.edges import EdgeWork, signers_of
 from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Confirmations, Reveal
@@ -119,7 +119,7 @@ def true_signers(
             f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."
         )
     statement = confirmed(plan, survivors)
-    signers = work.signers(statement, identities, message.signers, message.signatures)
+    signers = work.once(signers_of, statement, identities, message.signers, message.signatures)
     count = int(signers.sum())
     if count < run.confirmations:
         raise TooFewSurvivors(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import LocalProtocolError
-from parley.secure_agg.mask_job import MaskJob
+from parley.secure_agg.masking import MaskJob
 from parley.secure_agg.masks import add_shared_masks
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
@@ -115,7 +115,7 @@ class Block:
             ]
             _mask_together(jobs)
             for job in jobs:
-                yield job.buffer.message
+                yield job.message
         self._forget()
 
     def abandon(self) -> None:
@@ -133,11 +133,11 @@ class Block:
 
 def _mask_together(jobs: list[MaskJob]) -> None:
     """Mask B vectors; a key that one adds and another subtracts is expanded once."""
-    if len({job.buffer.words.size for job in jobs}) > 1:
+    if len({job.words.size for job in jobs}) > 1:
         raise LocalProtocolError("Expected vectors of one dimension in a block, got several.")
     adds = {key: n for n, job in enumerate(jobs) for key in job.plus}
     edges = [(adds[key], n, key) for n, job in enumerate(jobs) for key in job.minus if key in adds]
     paired = {key for _, _, key in edges}
     alone = [(n, 1, key) for key, n in adds.items() if key not in paired]
     alone += [(n, -1, key) for n, job in enumerate(jobs) for key in job.minus if key not in paired]
-    add_shared_masks([job.buffer.words for job in jobs], alone, edges)
+    add_shared_masks([job.words for job in jobs], alone, edges)

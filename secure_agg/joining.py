@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from parley.secure_agg.beacon import NONCE_BYTES
 from parley.secure_agg.codec import decode
-from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.edges import EdgeWork, with_revealed
 from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.hybrid import transcript
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import Bytes, Nonces, Roster
 from parley.secure_agg.outcome import SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key
+from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key, verifies
 from parley.secure_agg.state import MaskingState
 from parley.secure_agg.statements import advertised
 
@@ -87,7 +87,7 @@ def accept_roster(
         identity = policy.identities[j]  # pinned, never the server's word
         nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
         statement = advertised(proposed, state.roster, j, key, nonce)
-        if not work.verifies(identity, signature, statement):
+        if not work.once(verifies, identity, signature, statement):
             raise RemoteProtocolError(
                 f"Expected a key signed by the pinned identity of party {j} for these "
                 "parameters and parties, got a forged one."
@@ -145,4 +145,4 @@ def _with_beacon(state: MaskingState, nonces: Bytes, work: EdgeWork) -> RunParam
     if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
         # A beacon without it could have been chosen by whoever chose the others.
         raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
-    return work.with_beacon(state.run, message.committed, message.nonces)
+    return work.once(with_revealed, state.run, message.committed, message.nonces)

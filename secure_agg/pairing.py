@@ -17,6 +17,7 @@ from parley.secure_agg.hybrid import (
     Direction,
     confirmation,
     confirms,
+    direction,
     pair_base,
     pair_chain,
     place,
@@ -48,7 +49,7 @@ def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pair
                 f"Expected an ML-KEM-768 public key of party {j}, got no such key."
             ) from None
         where = place(pair, index, j, ciphertext)
-        kept.append(b"".join(work.direction(exchanged, secret, where)))
+        kept.append(b"".join(direction(exchanged, secret, where)))
         items += [ciphertext, confirmation(secret, where)]
     pairing = Pairing(transcripts=joined.transcripts, exchanged=joined.exchanged, outgoing=kept)
     return pairing, b"".join(items)
@@ -100,7 +101,7 @@ def complete_pairs(
     for n, (ciphertext, tag), secret in zip(places, items, secrets, strict=True):
         where = place(pairing.transcripts[n], state.near[n], me, ciphertext)
         if confirms(secret, where, tag):
-            matched[n] = work.direction(pairing.exchanged[n], secret, where)
+            matched[n] = direction(pairing.exchanged[n], secret, where)
     chains, keys = [], _RoundOne()
     for n, j in enumerate(state.near):
         other = matched.get(n)

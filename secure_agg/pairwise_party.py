@@ -29,8 +29,7 @@ from parley.secure_agg.interface import (
     TooFewSurvivors,
 )
 from parley.secure_agg.joining import accept_roster, own_keys
-from parley.secure_agg.mask_job import MaskJob
-from parley.secure_agg.masking import open_round
+from parley.secure_agg.masking import MaskJob, open_round, prepare_round
 from parley.secure_agg.messages import (
     Advertise,
     Bytes,
@@ -47,7 +46,6 @@ from parley.secure_agg.pairing import (
     encapsulate_to_all,
 )
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.preparing import prepare_round
 from parley.secure_agg.primitives import (
     KEM_SEED_BYTES,
     Entropy,
