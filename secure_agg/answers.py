@@ -32,12 +32,6 @@ def accept_survivors(
 ) -> list[bool]:
     """Whether each party survived, by the list that the server sent.
 
-    Args:
-        state: of the party.
-        current: its open round.
-        survivors: bit mask over the parties.
-        policy: the party's.
-
     Raises:
         RemoteProtocolError: not a subset of the participants, or without this party.
         TooFewSurvivors: fewer survivors, or fewer among the neighbours, than run and policy ask.
@@ -95,14 +89,6 @@ def true_signers(
     """`[m]` who signed that list of that plan, once they are as many as the run asks for.
 
     What doesn't hold is not counted and does no harm.
-
-    Args:
-        run: parameters.
-        plan: digest of the plan.
-        survivors: bit mask over the parties: the list.
-        message: the claimed signatures.
-        identities: of all parties, pinned.
-        work: shared between parties of one process.
 
     Raises:
         RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.

@@ -40,10 +40,6 @@ class Block:
         """Parties before their first message.
 
         Args:
-            run: parameters of the run.
-            policy: what each of these parties insists on.
-            identities: Ed25519 private key by party index.
-            entropy: source of their secrets.
             nonces: what each committed to, where the graph is not complete.
             shared: False: every party does all its work itself, as if it were alone.
             shared_bytes: most bytes of vectors for which edges' masks are expanded once.
@@ -97,14 +93,7 @@ class Block:
     def on_plans(
         self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
     ) -> Iterator[Bytes]:
-        """Masked vectors of the parties of `plans`, one after the other.
-
-        Args:
-            plans: a RoundStart for each.
-            vectors: `[d]` ring elements for each.
-            size: bytes of one.
-            context: 32 bytes, what the parties agreed to release.
-        """
+        """Masked vectors of the parties of `plans`, one after the other."""
         chosen = [i for i in self._mine(plans) if i in vectors]
         if self._shared is None or size * len(chosen) > self._shared_bytes:
             for i in chosen:

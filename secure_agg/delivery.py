@@ -42,10 +42,6 @@ class Delivery:
     """The ciphertexts of one hybrid run, as the server sees them.
 
     Attributes:
-        run: parameters, with their beacon.
-        roster: digest of the roster that keys were signed for.
-        adverts: signed keys by party.
-        near: present neighbours by party, ascending.
         sent: parties whose ciphertexts are here.
         blamed: parties that lied about a ciphertext.
         left: parties that proved what they said, or would not, and are in no further round.

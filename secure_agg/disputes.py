@@ -34,13 +34,7 @@ def signers_needed(run: RunParameters) -> int:
 
 
 def signers_near(run: RunParameters, near: Sequence[int], signers: NDArray[np.bool_]) -> int:
-    """The fewest signers among the neighbours of any of the parties in `near`.
-
-    Args:
-        run: parameters, with their beacon.
-        near: the present neighbours of who is to prove.
-        signers: `[m]` who signed.
-    """
+    """The fewest signers among the neighbours of any of the parties in `near`."""
     return int(signers[run.neighbours[list(near)]].sum(axis=1).min(initial=run.degree))
 
 
@@ -54,15 +48,6 @@ def check_certificate(
     work: EdgeWork,
 ) -> None:
     """Whether a list of this run that enough parties signed lets a party prove a dispute.
-
-    Args:
-        run: parameters, with their beacon.
-        near: the party's present neighbours.
-        plan: a RoundStart.
-        survivors: its Survivors.
-        confirmations: the Confirmations of that list.
-        identities: of all parties, pinned.
-        work: shared between parties of one process.
 
     Raises:
         RemoteProtocolError: a run that confirms nothing, or messages that are malformed.

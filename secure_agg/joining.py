@@ -27,8 +27,6 @@ class Joined:
     """What a party has from set-up.
 
     Attributes:
-        run: parameters, with the beacon where the graph follows from it.
-        near: neighbours that are present, ascending.
         transcripts: what names the pair with each of them.
         exchanged: X25519's secret with each of them.
         kem_keys: their ML-KEM public keys; empty bytes where the run has none.
@@ -51,13 +49,6 @@ def accept_roster(
     state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
 ) -> Joined:
     """Verifies the neighbours' signed keys, and agrees on X25519's secret with each.
-
-    Args:
-        state: of a party that advertised.
-        data: a Roster.
-        nonces: a Nonces, which says who the neighbours are; empty where everyone is one.
-        policy: the party's.
-        work: shared between parties of one process.
 
     Raises:
         RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to, or
@@ -115,13 +106,6 @@ def check_company(
     run: RunParameters, policy: Policy, what: str, *, parties: int, neighbours: int
 ) -> None:
     """Refuses a roster or a round in which the party would stand too much alone.
-
-    Args:
-        run: parameters.
-        policy: the party's.
-        what: present or participating, for the message.
-        parties: number of them.
-        neighbours: number of the party's neighbours among them.
 
     Raises:
         RemoteProtocolError: fewer than run or policy ask for.

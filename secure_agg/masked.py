@@ -54,7 +54,6 @@ class MaskedSum:
         """A sum for one run.
 
         Args:
-            parameters: of at least 2 parties.
             entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
                 of them, for a simulation that is repeated to the bit; `seeded` then says so. The
                 sums repeat; the ciphertexts of a hybrid run, and so its masked vectors, do not:
@@ -104,48 +103,28 @@ class MaskedSum:
         server = self._join()
         rows = vectors if isinstance(vectors, MadeRows) else dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
-        if run.dropouts is DropoutPolicy.ROBUST:
-            return self._attempt(server, rows, context, dropped, None, vectors.shape[1])
-        return self._optimistic(server, rows, context, dropped, vectors.shape[1])
 
-    def _optimistic(
-        self,
-        server: Server,
-        rows: Mapping[int, Ring],
-        context: bytes,
-        dropped: Mapping[int, DropStage],
-        dimension: int,
-    ) -> SumResult:
+        def attempt(participants: list[int] | None = None) -> SumResult:
+            self._wire_round += 1  # every attempt has new keys
+            return run_secure_sum(
+                server,
+                self._blocks,
+                rows,
+                dimension=vectors.shape[1],
+                round_number=self._wire_round,
+                context=context,
+                dropped=dropped,
+                participants=participants,
+                wire=self.last_wire,
+                setup=self.setup,
+            )
+
         alive = [i for i in rows if dropped.get(i) is not DropStage.BEFORE_VECTOR]
-        repeated = len(alive) < len(rows)
-        if repeated:
-            with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
-                self._attempt(server, rows, context, dropped, None, dimension)
-        result = self._attempt(server, rows, context, dropped, alive, dimension)
-        return replace(result, stages=1 + repeated)
-
-    def _attempt(
-        self,
-        server: Server,
-        rows: Mapping[int, Ring],
-        context: bytes,
-        dropped: Mapping[int, DropStage],
-        participants: list[int] | None,
-        dimension: int,
-    ) -> SumResult:
-        self._wire_round += 1  # every attempt has new keys
-        return run_secure_sum(
-            server,
-            self._blocks,
-            rows,
-            dimension=dimension,
-            round_number=self._wire_round,
-            context=context,
-            dropped=dropped,
-            participants=participants,
-            wire=self.last_wire,
-            setup=self.setup,
-        )
+        if run.dropouts is DropoutPolicy.ROBUST or len(alive) == len(rows):
+            return attempt()
+        with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
+            attempt()
+        return replace(attempt(alive), stages=2)
 
     def _join(self) -> Server:
         if self._server is None:

@@ -86,15 +86,6 @@ def robust_outcome(
 ) -> tuple[tuple[int, ...], int, int]:
     """Survivors and bytes of a robust round.
 
-    Args:
-        run: parameters.
-        dimension: d.
-        dropped: party to the stage at which it falls silent.
-        number: the round, of which the first is larger (`RunParameters.unpaired`).
-
-    Returns:
-        (survivors ascending, bytes up, bytes down).
-
     Raises:
         TooFewSurvivors: a condition of the module fails.
     """
@@ -142,10 +133,6 @@ def optimistic_outcome(
     run: RunParameters, dimension: int, dropped: Mapping[int, DropStage]
 ) -> tuple[tuple[int, ...], int, int, int]:
     """Survivors, bytes and stages of an optimistic round, and of its repetition after a dropout.
-
-    Returns:
-        (survivors ascending, bytes up, bytes down, stages): one stage, or two when a dropout
-        voided the first attempt.
 
     Raises:
         TooFewSurvivors: fewer than the minimum, or a survivor with fewer than t of its neighbours.

@@ -75,9 +75,6 @@ def complete_pairs(
 
     Args:
         state: while PAIRING; chains, the keys of round 1 and `disputed` are written.
-        data: a Ciphertexts.
-        policy: the party's.
-        work: shared between parties of one process.
         entropy: for those chains.
 
     Raises:

@@ -117,13 +117,8 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     """One round of the whole protocol, all parties and the server in this process.
 
     Args:
-        server: joined.
-        blocks: all parties, joined.
         vectors: `[d]` ring elements by party.
-        dimension: d.
-        round_number: above the last one.
         context: 32 bytes, the caller's digest of what is released.
-        dropped: party to the stage at which it falls silent.
         participants: None: everyone.
         wire: counts bytes on, over several attempts.
         setup: counts what is left of the set-up in the first round.

@@ -81,11 +81,7 @@ class Party:
         """A party before its first message, or resumed from `state`.
 
         Args:
-            run: parameters proposed for the run.
-            policy: what this party insists on.
-            index: its own index in the roster.
             identity: its Ed25519 private key, 32 bytes.
-            entropy: its source of secrets.
             nonce: what it committed to for this set-up; empty where the graph is complete.
             state: from `MaskingState.from_bytes`, to go on after a restart.
             work: shared between parties of one process (`block`).
@@ -159,10 +155,6 @@ class Party:
 
         Verifies the neighbours' signed keys and agrees on X25519's secrets.
 
-        Args:
-            data: a Roster.
-            nonces: a Nonces, which says who the neighbours are; empty where everyone is one.
-
         Raises:
             RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to,
                 or too few parties.
@@ -216,11 +208,6 @@ class Party:
         signed a list of this run, that is sent vectors, that those who can prove anything are
         fewer than t with the colluders: `disputes`.
 
-        Args:
-            plan: the RoundStart of a round, without envelopes.
-            survivors: its Survivors.
-            confirmations: its Confirmations.
-
         Raises:
             RemoteProtocolError: nothing is disputed, a vector was sent since, a run in which
                 nothing can be proved, or malformed messages.
@@ -252,9 +239,6 @@ class Party:
         In a hybrid run round 1, and no other, while PAIRING: it travels with the Encapsulated. May
         travel with an earlier message, so that a round needs no stage for it.
 
-        Args:
-            number: the round, above every round prepared before.
-
         Raises:
             LocalProtocolError: not joined yet, or optimistic dropouts, which share nothing.
             RemoteProtocolError: a round number not above the last, or too far ahead.
@@ -267,8 +251,6 @@ class Party:
         A round that was open is over: it is erased and never answered again.
 
         Args:
-            data: a RoundStart.
-            vector: `[d]` ring elements.
             context: 32 bytes, the caller's digest of what it agreed to release in this round.
 
         Raises:
