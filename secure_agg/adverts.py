@@ -53,12 +53,7 @@ class Adverts:
             )
 
     def take(self, message: Advertise) -> None:
-        """Keeps a party's signed keys.
-
-        Raises:
-            RemoteProtocolError: forged, of small order, another party's, without the nonce that
-                was committed to, or the party advertised before.
-        """
+        """Keeps a party's signed keys."""
         run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
         if sender in self.of:
             raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")

@@ -30,12 +30,7 @@ def _members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
 def accept_survivors(
     state: MaskingState, current: OpenRound, survivors: bytes, policy: Policy
 ) -> list[bool]:
-    """Whether each party survived, by the list that the server sent.
-
-    Raises:
-        RemoteProtocolError: not a subset of the participants, or without this party.
-        TooFewSurvivors: fewer survivors, or fewer among the neighbours, than run and policy ask.
-    """
+    """Whether each party survived, by the list that the server sent."""
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
@@ -67,14 +62,9 @@ def check_confirmations(
 
     More than (m + c)/2 of them: no other list of this round can be signed by as many, since an
     honest party signs one.
-
-    Raises:
-        RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
-        TooFewSurvivors: fewer true signatures than the run asks for.
     """
-    run = state.run
-    true_signers(run, current.plan_digest, current.survivors, message, identities, work)
-    flags: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
+    true_signers(state.run, current.plan_digest, current.survivors, message, identities, work)
+    flags: list[bool] = unpack_mask(current.survivors, state.run.parties).tolist()
     return flags
 
 
@@ -89,10 +79,6 @@ def true_signers(
     """`[m]` who signed that list of that plan, once they are as many as the run asks for.
 
     What doesn't hold is not counted and does no harm.
-
-    Raises:
-        RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
-        TooFewSurvivors: fewer true signatures than the run asks for.
     """
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)

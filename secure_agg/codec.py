@@ -34,11 +34,7 @@ def encode(run: RunParameters, message: Message) -> bytes:
 
 
 def sender_of(data: Bytes) -> int:
-    """Whom a message says it is of, before anything else in it is looked at.
-
-    Raises:
-        RemoteProtocolError: too short for a message.
-    """
+    """Whom a message says it is of, before anything else in it is looked at."""
     if len(data) < HEADER_BYTES:
         raise RemoteProtocolError(f"Expected at least {HEADER_BYTES} bytes, got {len(data)}.")
     sender: int = _HEADER.unpack_from(data)[3]
@@ -138,11 +134,7 @@ def kem_items(items: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def nonces_by_party(run: RunParameters, committed: bytes, nonces: bytes) -> dict[int, bytes]:
-    """The nonces of the parties in a mask.
-
-    Raises:
-        RemoteProtocolError: not one for each.
-    """
+    """The nonces of the parties in a mask."""
     places = np.flatnonzero(unpack_mask(committed, run.parties)).tolist()
     if len(nonces) != NONCE_BYTES * len(places):
         raise RemoteProtocolError(

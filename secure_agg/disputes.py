@@ -41,27 +41,24 @@ def signers_near(run: RunParameters, near: Sequence[int], signers: NDArray[np.bo
 def check_certificate(
     run: RunParameters,
     near: Sequence[int],
-    plan: Bytes,
-    survivors: Bytes,
-    confirmations: Bytes,
+    certificate: tuple[Bytes, Bytes, Bytes],
     identities: tuple[bytes, ...],
     work: EdgeWork,
 ) -> None:
     """Whether a list of this run that enough parties signed lets a party prove a dispute.
 
-    Raises:
-        RemoteProtocolError: a run that confirms nothing, or messages that are malformed.
-        TooFewSurvivors: too few true signatures, in all or around a neighbour.
+    The certificate is a RoundStart, its Survivors and the Confirmations of that list.
     """
     if not run.confirm_survivors:
         raise RemoteProtocolError(
             "Expected a run with confirmed lists to prove a dispute in, got one without "
             "confirmations."
         )
-    start, listed = decode(run, plan, RoundStart), decode(run, survivors, Survivors)
+    plan, survivors, confirmations = certificate
+    agreed = plan_digest(run, decode(run, plan, RoundStart))
+    listed = decode(run, survivors, Survivors).survivors
     message = decode(run, confirmations, Confirmations)
-    agreed = plan_digest(run, start)
-    signers = true_signers(run, agreed, listed.survivors, message, identities, work)
+    signers = true_signers(run, agreed, listed, message, identities, work)
     got, least = signers_near(run, near, signers), signers_needed(run)
     if got < least:
         raise TooFewSurvivors(

@@ -73,11 +73,7 @@ def signers_of(
 
 
 def with_revealed(run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
-    """The parameters with the beacon of the nonces of the parties in a mask.
-
-    Raises:
-        RemoteProtocolError: not the nonces that the parameters have the commitments of.
-    """
+    """The parameters with the beacon of the nonces of the parties in a mask."""
     revealed = nonces_by_party(run, committed, nonces)
     given = commitments_digest({i: commitment(i, nonce) for i, nonce in revealed.items()})
     if given != run.commitments:
@@ -99,19 +95,11 @@ class EdgeWork:
         return make(*asked)
 
     def pair_secrets(self, private: bytes, exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:
-        """chain^1 for each (peer key, salt).
-
-        Raises:
-            ValueError: a peer key of small order.
-        """
+        """chain^1 for each (peer key, salt)."""
         return agree(private, exchanges)
 
     def encapsulate(self, public: bytes) -> tuple[bytes, bytes]:
-        """(secret, ciphertext) for an ML-KEM key, from the operating system's entropy.
-
-        Raises:
-            ValueError: no such key.
-        """
+        """(secret, ciphertext) for an ML-KEM key, from the operating system's entropy."""
         return encapsulate(public)
 
     def decapsulate(self, seed: bytes, ciphertexts: list[bytes]) -> list[bytes]:

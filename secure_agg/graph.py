@@ -174,9 +174,6 @@ def neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int3
     Args:
         beacon: public randomness that nobody could choose once the roster was fixed: a party's
             place is random though its index is the operator's choice.
-
-    Raises:
-        ValueError: no such graph on m parties.
     """
     if not 0 <= degree < parties or (degree % 2 and degree != parties - 1):
         raise ValueError(

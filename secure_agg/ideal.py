@@ -36,9 +36,6 @@ def simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
     """Parameters of a run in one process; its identity and nonces come from `seed`, publicly.
 
     The options are those of `RunParameters.choose`.
-
-    Raises:
-        ValueError: parameters out of range or below the security bound, with the numbers.
     """
     run_id = digest(b"parley/simulated run", seed)[:16]
     return with_simulated_beacon(RunParameters.choose(run_id=run_id, **options))
@@ -66,12 +63,7 @@ def with_simulated_beacon(run: RunParameters) -> RunParameters:
 def check_vectors(
     run: RunParameters, vectors: Ring | MadeRows, round_number: int, last_round: int
 ) -> None:
-    """Refuse vectors or a round number that must not be summed.
-
-    Raises:
-        LocalProtocolError: wrong dtype, shape or memory order, or a round number not above the
-            last one.
-    """
+    """Refuse vectors or a round number that must not be summed."""
     if vectors.dtype != ring_dtype(run.ring_bits):
         raise LocalProtocolError(
             f"Expected vectors of {ring_dtype(run.ring_bits)}, got {vectors.dtype}."
@@ -122,9 +114,6 @@ class IdealSum:
         """What `sum` gives for vectors of `dimension` d, all but the total, which is empty.
 
         For a simulation that adds the survivors' vectors up by itself, piece by piece.
-
-        Raises:
-            TooFewSurvivors, LocalProtocolError: as `sum`.
         """
         run = self.parameters
         _check_round(round_number, self._last_round)
@@ -140,9 +129,6 @@ class IdealSum:
         """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
 
         For a simulation that has the sum already.
-
-        Raises:
-            LocalProtocolError: as `sum`.
         """
         return replace(self.settled(total.size, round_number=round_number, dropped={}), total=total)
 

@@ -48,12 +48,7 @@ def own_keys(state: MaskingState) -> bytes:
 def accept_roster(
     state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
 ) -> Joined:
-    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each.
-
-    Raises:
-        RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to, or
-            too few parties.
-    """
+    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each."""
     proposed = state.run.fingerprint
     roster = decode(state.run, data, Roster)
     run = _with_beacon(state, nonces, work)
@@ -105,11 +100,7 @@ def accept_roster(
 def check_company(
     run: RunParameters, policy: Policy, what: str, *, parties: int, neighbours: int
 ) -> None:
-    """Refuses a roster or a round in which the party would stand too much alone.
-
-    Raises:
-        RemoteProtocolError: fewer than run or policy ask for.
-    """
+    """Refuses a roster or a round in which the party would stand too much alone."""
     for name, got, least in (
         (f"{what} parties", parties, max(run.min_survivors, policy.min_survivors)),
         (f"{what} neighbours", neighbours, max(run.threshold, policy.minimum_degree)),

@@ -60,9 +60,6 @@ class MaskedSum:
                 encapsulation takes no seed.
             shared: False: no work is shared between parties; what each would do on its own machine.
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
-
-        Raises:
-            ValueError: one party.
         """
         if parameters.parties < 2:
             raise ValueError(

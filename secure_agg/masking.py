@@ -102,11 +102,7 @@ def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Ent
 
 
 def ratchet(state: MaskingState, number: int, work: EdgeWork) -> Prepared:
-    """The keys of a round, without a self seed; the chains are those of the round after.
-
-    Raises:
-        RemoteProtocolError: a round that is past, or beyond the run's last.
-    """
+    """The keys of a round, without a self seed; the chains are those of the round after."""
     if not state.chain_round <= number <= state.run.rounds:
         raise RemoteProtocolError(
             f"Expected a round from {state.chain_round} to {state.run.rounds}, the last that "

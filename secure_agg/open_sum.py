@@ -120,11 +120,7 @@ class OpenSum:
         return b"".join(pieces)
 
     def add(self, message: Vector) -> None:
-        """Adds a masked vector to the total.
-
-        Raises:
-            RemoteProtocolError: not asked for, a second one, or another dimension.
-        """
+        """Adds a masked vector to the total."""
         sender, size = message.sender, self._total.nbytes
         _once(message, self.arrived)
         halves = SECRET_BYTES * self.run.unpaired(self.number)
@@ -149,11 +145,7 @@ class OpenSum:
         )
 
     def sign(self, message: Confirm, identity: bytes) -> None:
-        """Keeps a survivor's signature of the list.
-
-        Raises:
-            RemoteProtocolError: not a survivor, a second one, or a false signature.
-        """
+        """Keeps a survivor's signature of the list."""
         self._of_survivor(message, self.signatures)
         statement = confirmed(self._plan, self._mask(self.arrived))
         if not verifies(identity, message.signature, statement):
@@ -179,10 +171,6 @@ class OpenSum:
 
         Shares that differ from their dealers' digests are left out. A few may be the dealers'
         fault; more than c of them, or a self seed that is not its own, are the sender's.
-
-        Raises:
-            RemoteProtocolError: not a survivor, a second one, of another length, a false self
-                seed, or more than c false shares. Nothing of it is kept.
         """
         self._of_survivor(message, self._seeds)
         sender, members = message.sender, self.members[message.sender]
@@ -218,12 +206,7 @@ class OpenSum:
             self._true.setdefault(j, {})[sender] = share
 
     def total(self) -> Ring:
-        """`[d]` the survivors' sum.
-
-        Raises:
-            TooFewSurvivors: fewer than t true shares of a secret that is needed (robust), or a
-                vector is missing (optimistic); `BadDealer` where a dealer is to blame.
-        """
+        """`[d]` the survivors' sum."""
         if self.run.dropouts is DropoutPolicy.ROBUST:
             add_masks(self._total, *self._masks_left())
         elif len(self.arrived) < len(self.members):

@@ -56,11 +56,7 @@ def eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_
 
 
 def participants_of(run: RunParameters, asked: Collection[int]) -> list[int]:
-    """Who of those asked can take part in a round, ascending.
-
-    Raises:
-        TooFewSurvivors: fewer than a sum needs.
-    """
+    """Who of those asked can take part in a round, ascending."""
     present = np.isin(np.arange(run.parties), list(asked))
     chosen: list[int] = np.flatnonzero(eligible(run, present)).tolist()
     if len(chosen) < run.min_survivors:

@@ -70,10 +70,10 @@ class Wire:
         self.by_kind[message[1]] += len(message)
         return message
 
-    def down(self, message: Bytes) -> Bytes:
-        """A message from the server to a party."""
-        self.bytes_down += len(message)
-        self.by_kind[message[1]] += len(message)
+    def down(self, message: Bytes, copies: int = 1) -> Bytes:
+        """A message from the server to a party, or to several."""
+        self.bytes_down += copies * len(message)
+        self.by_kind[message[1]] += copies * len(message)
         return message
 
 
@@ -85,8 +85,7 @@ def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
     rosters = server.roster()
     nonces = server.adverts.nonces()
     if nonces:
-        for _ in rosters:
-            wire.down(nonces)
+        wire.down(nonces, copies=len(rosters))
     for block in blocks:
         given = ((i, wire.down(rosters[i])) for i in block.parties if i in rosters)
         for message in block.on_rosters(given, nonces):
@@ -154,8 +153,7 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
 
         # Stage 2: the survivors' list. Active: they confirm it to each other first.
         listed = server.close()
-        for _ in survivors:
-            wire.down(listed)
+        wire.down(listed, copies=len(survivors))
         for _, party in _speaking(blocks, survivors, dropped, 1 if run.confirm_survivors else 2):
             with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
                 answer = wire.up(party.on_survivors(listed))

@@ -12,22 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.answers import (
-    accept_survivors,
-    check_confirmations,
-    make_reveal,
-)
+from parley.secure_agg.answers import accept_survivors, check_confirmations, make_reveal
 from parley.secure_agg.beacon import NONCE_BYTES
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.disputes import check_certificate
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.flags import pack_mask
-from parley.secure_agg.interface import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    TooFewSurvivors,
-)
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.joining import accept_roster, own_keys
 from parley.secure_agg.masking import MaskJob, open_round, prepare_round
 from parley.secure_agg.messages import (
@@ -38,25 +30,15 @@ from parley.secure_agg.messages import (
     Confirmations,
     Encapsulated,
     Evidence,
+    Message,
     Survivors,
 )
 from parley.secure_agg.outcome import SECRET_BYTES
-from parley.secure_agg.pairing import (
-    complete_pairs,
-    encapsulate_to_all,
-)
+from parley.secure_agg.pairing import complete_pairs, encapsulate_to_all
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import (
-    KEM_SEED_BYTES,
-    Entropy,
-    sign,
-    signing_public,
-)
+from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, sign, signing_public
 from parley.secure_agg.state import MaskingState, OpenRound, Phase
-from parley.secure_agg.statements import (
-    advertised,
-    confirmed,
-)
+from parley.secure_agg.statements import advertised, confirmed
 
 
 class Party:
@@ -139,16 +121,11 @@ class Party:
         key, nonce = own_keys(state), state.nonce or bytes(NONCE_BYTES)
         statement = advertised(state.run.fingerprint, state.roster, state.index, key, nonce)
         state.phase = Phase.ADVERTISED
-        return encode(
-            state.run,
-            Advertise(
-                sender=state.index,
-                round_number=0,
-                key=key,
-                nonce=nonce,
-                signature=sign(self._identity, statement),
-            ),
+        signature = sign(self._identity, statement)
+        message = Advertise(
+            sender=state.index, round_number=0, key=key, nonce=nonce, signature=signature
         )
+        return encode(state.run, message)
 
     def on_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
         """ADVERTISED → PAIRING (hybrid) with an Encapsulated, or IDLE with nothing to say.
@@ -165,9 +142,8 @@ class Party:
         answer = b""
         if joined.run.hybrid:
             pairing, items = encapsulate_to_all(state.index, joined, self._work)
-            answer = encode(
-                state.run, Encapsulated(sender=state.index, round_number=0, items=items)
-            )
+            message = Encapsulated(sender=state.index, round_number=0, items=items)
+            answer = encode(state.run, message)
             state.pairing, state.phase = pairing, Phase.PAIRING
         else:
             state.chains, state.phase = joined.exchanged, Phase.IDLE
@@ -219,15 +195,8 @@ class Party:
                 f"Expected a dispute before the first vector to prove, got {state.phase.name} "
                 f"with {len(state.disputed)} disputed ciphertexts."
             )
-        check_certificate(
-            state.run,
-            state.near,
-            plan,
-            survivors,
-            confirmations,
-            self._policy.identities,
-            self._work,
-        )
+        certificate, identities = (plan, survivors, confirmations), self._policy.identities
+        check_certificate(state.run, state.near, certificate, identities, self._work)
         evidence = Evidence(sender=state.index, round_number=0, seed=state.kem_seed)
         state.phase, state.kem_seed, state.chains = Phase.LEFT, b"", []
         state.prepared.clear()
@@ -276,7 +245,7 @@ class Party:
         state, current = self.state, self._current()
         message = decode(state.run, data, Survivors)
         try:
-            self._check_round(message.round_number, current)
+            self._check_round(message, current)
             survived = accept_survivors(state, current, message.survivors, self._policy)
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
@@ -286,14 +255,9 @@ class Party:
         current.survivors = message.survivors
         statement = confirmed(current.plan_digest, current.survivors)
         state.phase = Phase.CONFIRMED  # from here no other list of this round is signed
-        return encode(
-            state.run,
-            Confirm(
-                sender=state.index,
-                round_number=current.number,
-                signature=sign(self._identity, statement),
-            ),
-        )
+        signature = sign(self._identity, statement)
+        confirm = Confirm(sender=state.index, round_number=current.number, signature=signature)
+        return encode(state.run, confirm)
 
     def on_confirmations(self, data: Bytes) -> bytes:
         """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased.
@@ -306,7 +270,7 @@ class Party:
         current = self._current()
         message = decode(self.state.run, data, Confirmations)
         try:
-            self._check_round(message.round_number, current)
+            self._check_round(message, current)
             survived = check_confirmations(
                 self.state, current, message, self._policy.identities, self._work
             )
@@ -336,6 +300,8 @@ class Party:
             raise LocalProtocolError("Expected an open round in the state, got none.")
         return self.state.current
 
-    def _check_round(self, number: int, current: OpenRound) -> None:
-        if number != current.number:
-            raise RemoteProtocolError(f"Expected round {current.number}, got {number}.")
+    def _check_round(self, message: Message, current: OpenRound) -> None:
+        if message.round_number != current.number:
+            raise RemoteProtocolError(
+                f"Expected round {current.number}, got {message.round_number}."
+            )
