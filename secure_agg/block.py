@@ -76,9 +76,7 @@ class Block:
 
     def on_ciphertexts(self, messages: Iterable[tuple[int, Bytes]]) -> list[bytes]:
         """Pair secrets are whole, party by party; complaints, if there are any."""
-        answers = [
-            self.parties[i].on_ciphertexts(message) for i, message in messages if i in self.parties
-        ]
+        answers = [self.parties[i].on_ciphertexts(message) for i, message in messages]
         self._forget()
         if self._shared is not None:
             self._shared.forget_ciphertexts()
@@ -94,7 +92,7 @@ class Block:
         self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
     ) -> Iterator[Bytes]:
         """Masked vectors of the parties of `plans`, one after the other."""
-        chosen = [i for i in self._mine(plans) if i in vectors]
+        chosen = [i for i in plans if i in vectors]
         if self._shared is None or size * len(chosen) > self._shared_bytes:
             for i in chosen:
                 yield self.parties[i].on_plan(plans[i], vectors[i], context=context)
@@ -111,9 +109,6 @@ class Block:
         """End the open round of every party."""
         for party in self.parties.values():
             party.abandon()
-
-    def _mine(self, parties: Iterable[int]) -> list[int]:
-        return [i for i in parties if i in self.parties]
 
     def _forget(self) -> None:
         if self._shared is not None:

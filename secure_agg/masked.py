@@ -70,8 +70,7 @@ class MaskedSum:
         self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
         self._shared, self._shared_bytes = shared, shared_bytes
         self._last_round = self._wire_round = 0
-        self._server: Server | None = None
-        self._blocks: list[Block] = []
+        self._ends: tuple[Server, Block] | None = None
         self.setup = Wire()
         """Bytes of the set-up; zero before the first round."""
         self.last_wire = Wire()
@@ -97,7 +96,7 @@ class MaskedSum:
                 f"Expected a party from 0 to {run.parties - 1}, got {unknown[0]}."
             )
         self._last_round, self.last_wire = round_number, Wire()
-        server = self._join()
+        server, block = self._ends = self._ends or self._joined()
         rows = vectors if isinstance(vectors, MadeRows) else dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
 
@@ -105,7 +104,7 @@ class MaskedSum:
             self._wire_round += 1  # every attempt has new keys
             return run_secure_sum(
                 server,
-                self._blocks,
+                block,
                 rows,
                 dimension=vectors.shape[1],
                 round_number=self._wire_round,
@@ -123,30 +122,27 @@ class MaskedSum:
             attempt()
         return replace(attempt(alive), stages=2)
 
-    def _join(self) -> Server:
-        if self._server is None:
-            run = self.parameters
-            private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
-            identities = tuple(signing_public(key) for key in private.values())
-            policy = Policy(
-                identities=identities,
-                min_survivors=run.min_survivors,
-                corrupt=run.corrupt,
-                confirm_survivors=run.confirm_survivors,
-                key_exchange=run.key_exchange,
-            )
-            nonces = simulated_nonces(run)
-            block = Block(
-                run=run.proposed,
-                policy=policy,
-                identities=private,
-                entropy=self._entropy,
-                nonces=nonces,
-                shared=self._shared,
-                shared_bytes=self._shared_bytes,
-            )
-            given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
-            server = Server(run=run, identities=identities, commitments=given)
-            join(server, [block], self.setup)
-            self._blocks, self._server = [block], server
-        return self._server
+    def _joined(self) -> tuple[Server, Block]:
+        run, nonces = self.parameters, simulated_nonces(self.parameters)
+        private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
+        identities = tuple(signing_public(key) for key in private.values())
+        policy = Policy(
+            identities=identities,
+            min_survivors=run.min_survivors,
+            corrupt=run.corrupt,
+            confirm_survivors=run.confirm_survivors,
+            key_exchange=run.key_exchange,
+        )
+        block = Block(
+            run=run.proposed,
+            policy=policy,
+            identities=private,
+            entropy=self._entropy,
+            nonces=nonces,
+            shared=self._shared,
+            shared_bytes=self._shared_bytes,
+        )
+        given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+        server = Server(run=run, identities=identities, commitments=given)
+        join(server, block, self.setup)
+        return server, block
