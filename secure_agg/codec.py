@@ -7,7 +7,6 @@ items than there are neighbours or parties, is refused before anything is copied
 from __future__ import annotations
 
 import struct
-from functools import cache
 from typing import Any, cast, get_type_hints
 
 import numpy as np
@@ -81,15 +80,17 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
     return expected(**base, **_split(run, expected, round_number, body))
 
 
-@cache
 def _parts(kind: type[Message]) -> dict[str, tuple[type, Part]]:
-    """By field, in order: its type, and what it takes."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: (hint.__origin__, hint.__metadata__[0])
         for name, hint in hints.items()
         if hasattr(hint, "__metadata__")
     }
+
+
+_PARTS = {kind: _parts(kind) for kind in Message.__subclasses__()}
+"""By kind and field, in order: its type, and what it takes."""
 
 
 def _split(
@@ -106,7 +107,7 @@ def _split(
 
     laid = [
         (name, form, size_of(part.size), size_of(part.each))
-        for name, (form, part) in _parts(kind).items()
+        for name, (form, part) in _PARTS[kind].items()
     ]
     fixed, item = sum(size for *_, size, _ in laid), sum(each for *_, each in laid)
     rest, most = len(body) - fixed, kind.most(run)

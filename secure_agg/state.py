@@ -15,7 +15,7 @@ maps begin with their length, what may be missing with 0 or 1.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from types import NoneType
@@ -178,10 +178,10 @@ def _written(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
     if kind is int or kind is Phase:
         return _number(value)
     if kind is bytes:
-        return _number(len(value)) + value
+        return _number(len(value)) + bytes(value)
     if kind is RunParameters:
         return _written(value.to_bytes(), bytes)
-    if is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
         parts = [_written(getattr(value, n), each) for n, each in _fields(kind).items()]
         return b"".join(parts)
     first, *rest = get_args(kind)
@@ -223,7 +223,7 @@ class _Reader:
             return self._take(self.number())
         if kind is RunParameters:
             return RunParameters.from_bytes(self._take(self.number()))
-        if is_dataclass(kind):
+        if hasattr(kind, "__dataclass_fields__"):
             return kind(**{name: self.read(each) for name, each in _fields(kind).items()})
         first, *rest = get_args(kind)
         if rest == [NoneType]:
