@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +57,7 @@ def coordinate(
 
     Args:
         job: with as many parties as the roster.
-        folder: the run's folder, made already.
-        resume: it was begun before.
-        observer: called as it goes on.
+        folder: made already.
         version: of Parley, for the summary.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
@@ -106,10 +105,7 @@ def coordinate(
             rounds=stage.rounds,
             components=_components(start.state),
             asked=start.done < stage.rounds,
-            dropouts=DropoutPolicy(job.secure_aggregation.dropouts),
-            confirm_survivors=job.secure_aggregation.confirm_survivors,
-            key_exchange=KeyExchange(job.secure_aggregation.key_exchange),
-            corrupt=job.corrupt,
+            **_secure(job),
         ),
         budgets=budgets,
         folder=folder,
@@ -156,6 +152,17 @@ def _found(job: Job, transport: Transport, deployment: Deployment, folder: RunFo
         timeout_s=job.run.stage_timeout,
         least=1 if least == "auto" else least,
     )
+
+
+def _secure(job: Job) -> dict[str, Any]:
+    """How the parties mask."""
+    settings = job.secure_aggregation
+    return {
+        "dropouts": DropoutPolicy(settings.dropouts),
+        "confirm_survivors": settings.confirm_survivors,
+        "key_exchange": KeyExchange(settings.key_exchange),
+        "corrupt": job.corrupt,
+    }
 
 
 def _components(state: State) -> bytes:
