@@ -73,14 +73,8 @@ def coordinate(
     began = time.perf_counter()
     _check(job, deployment)
     folder.check_roster(deployment.id)
-    parties = _found(job, transport, deployment, folder)
+    parties = _found(job, transport, deployment, folder, schema)
     first = parties.first
-    if schema and first.schema != schema:
-        raise JobError(
-            "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
-            f"(digest {first.schema[:12]}), got {schema[:12]}: give the server a copy of their "
-            "file."
-        )
     if components is None:
         components = public_components(job, features=first.features)
     federation = replace(federation_of(job, deployment, parties.facts), schema=folder.schema)
@@ -133,10 +127,12 @@ def coordinate(
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
 
 
-def _found(job: Job, transport: Transport, deployment: Deployment, folder: RunFolder) -> Parties:
+def _found(
+    job: Job, transport: Transport, deployment: Deployment, folder: RunFolder, schema: str
+) -> Parties:
     """The parties that a job is for, asked what they hold."""
     settings, least = job.secure_aggregation, job.parties.min_records
-    return Parties.found(
+    parties = Parties.found(
         transport,
         deployment,
         PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties]),
@@ -152,6 +148,13 @@ def _found(job: Job, transport: Transport, deployment: Deployment, folder: RunFo
         timeout_s=job.run.stage_timeout,
         least=1 if least == "auto" else least,
     )
+    theirs = parties.first.schema
+    if schema and theirs != schema:
+        raise JobError(
+            "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
+            f"(digest {theirs[:12]}), got {schema[:12]}: give the server a copy of their file."
+        )
+    return parties
 
 
 def _secure(job: Job) -> dict[str, Any]:
