@@ -102,7 +102,7 @@ def _said(block: TableBlock, asked: AskedQueries, randomness: Randomness, first:
 def _vectors(block: TableBlock, asked: AskedQueries, first: int) -> Iterator[NDArray[np.int64]]:
     places = range(first, first + block.parties)
     planned = asked.planned
-    yield from planned.counting.vectors(planned.batch, block, asked.state, places)
+    yield from planned.counting.vectors(planned.batch, block, places)
 
 
 def _whole(block: TableBlock, asked: AskedQueries, first: int) -> NDArray[np.int64]:
@@ -113,7 +113,7 @@ def _whole(block: TableBlock, asked: AskedQueries, first: int) -> NDArray[np.int
     norms = planned.batch.norms(block.schema, relation)
     if alike and block.sizes.max() <= most // norms.largest:
         one = replace(block, offsets=block.offsets[[0, -1]])
-        (vector,) = planned.batch.vectors(one, asked.state)
+        (vector,) = planned.batch.vectors(one)
         return vector
     total = np.zeros(planned.plan.dimension, dtype=np.int64)
     for vector in _vectors(block, asked, first):
