@@ -66,7 +66,7 @@ def _in_one_transaction(
     """A method that takes a step of `registering` or `steps`, durable when it returns."""
 
     @wraps(step)
-    def method(ledger: Ledger, *given: _P.args, **named: _P.kwargs) -> _T:
+    def method(ledger: Ledger, /, *given: _P.args, **named: _P.kwargs) -> _T:
         with ledger._place.writing() as writer:
             return step(writer, *given, **named)
 

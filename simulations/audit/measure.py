@@ -229,8 +229,9 @@ def _attacked(
     first, events = pilot_size(trials) if choosing else 0, {}
     if choosing:
         inside, outside = look(first, source.of("pilot"))
-        rest = {"trials": trials - first, "alpha": alpha}
-        pilots = Pilots(audited=given, inside=inside, outside=outside, **rest)
+        pilots = Pilots(
+            audited=given, inside=inside, outside=outside, trials=trials - first, alpha=alpha
+        )
         events = {method: choose(pilots) for method, choose in choosing.items()}
     counted = look(trials - first, source.of("count"))
     seconds = time.perf_counter() - began

@@ -144,10 +144,10 @@ def _rounds(
         plan = audited.plan_of(number)
         encoded, weights = _answers(session, plan, sent(number) if sent else state, parties)
         summed = np.add.reduce(encoded[:, : audited.summed], axis=1, dtype=encoding.dtype)
-        seen = encoding.decode(summed)
+        total = encoding.decode(summed)
         if not audited.before_server:
-            seen = seen + plan.draw_many(count, randomness.server(plan.round_number, plan.step))
-        released[:, number - 1] = seen = encoding.to_float(seen)
+            total = total + plan.draw_many(count, randomness.server(plan.round_number, plan.step))
+        released[:, number - 1] = seen = encoding.to_float(total)
         if sent is None:
             if not takes_sum(algorithm):
                 seen = seen / weights.reshape(count, parties).sum(axis=1)[:, None]
@@ -188,7 +188,7 @@ class Alike:
         return getattr(self.algorithm, name)
 
     def local(
-        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """What `algorithm` gives; where states or a few worlds' answers differ, by itself."""
         worlds = block.parties // self.parties
