@@ -31,6 +31,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import itertools
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,6 @@ class Cell:
     Attributes:
         values: of every axis, in their order; a method by its name.
         repetition: the number that tells repetitions apart.
-        overrides: dotted key → value: what the cell changes of the job.
         job: as it is run, seeded; None where it can't be one.
         error: why it can't.
         name: its folder; a digest of all of it.
@@ -73,7 +73,6 @@ class Cell:
 
     values: Values
     repetition: int
-    overrides: Values
     job: Job | None
     error: str
     name: str
@@ -81,16 +80,12 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep, whole.
+    """A sweep, whole: names of what differs, in order, and every run.
 
     Attributes:
-        source: of its file.
-        axes: names of what differs, in order.
-        cells: every run.
         non_private: of `NON_PRIVATE`, what figures show as dashed lines.
     """
 
-    source: str
     axes: tuple[str, ...]
     cells: tuple[Cell, ...]
     non_private: tuple[str, ...] = NON_PRIVATE[:1]
@@ -130,17 +125,13 @@ def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CE
         raise JobError(f"{source}: Expected a table [sweep], got none.")
     for key in table:
         if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1, cutoff=0.5)
-            hint = f" Did you mean sweep.{near[0]}?" if near else f" Expected {', '.join(_KEYS)}."
-            raise JobError(f"{source}: Unknown key sweep.{key}.{hint}")
+            raise JobError(f"{source}: Unknown key sweep.{key}.{_hint(key, _KEYS, 'sweep.')}")
     load_job(values=base)  # what every cell has is checked once, before any grid
     axes = _axes(table, source)
     names = tuple(name for axis in axes for name in axis[0].values)
     rules = [_rule(rule, names, source) for rule in table.get("where", [])]
     seeds = _seeds(table.get("seeds", 1), source)
-    count = len(seeds)
-    for axis in axes:
-        count *= len(axis)
+    count = math.prod(map(len, (seeds, *axes)))
     if most is not None and count > most:
         raise JobError(
             f"{source}: Expected at most {most:,} cells, got {count:,}: --yes runs them all."
@@ -149,11 +140,11 @@ def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CE
         _cell(base, points, repetition)
         for points in itertools.product(*axes)
         for repetition in seeds
-        if not any(_met(rule, points) for rule in rules)
+        if not any(_met(rule, _values(points)) for rule in rules)
     )
     if not cells:
         raise JobError(f"{source}: Expected at least one cell, sweep.where leaves out all.")
-    return Sweep(source=source, axes=names, cells=cells, non_private=_non_private(table, source))
+    return Sweep(axes=names, cells=cells, non_private=_non_private(table, source))
 
 
 def _non_private(table: Mapping[str, Any], source: str) -> tuple[str, ...]:
@@ -218,14 +209,21 @@ def _rule(rule: Any, names: tuple[str, ...], source: str) -> Values:
     given = _mapping(rule, f"{source}: sweep.where")
     for key in given:
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.5)
-            hint = f" Did you mean {near[0]}?" if near else f" Expected {', '.join(names)}."
-            raise JobError(f"{source}: sweep.where names {key}, which is not swept.{hint}")
+            said = f"{source}: sweep.where names {key}, which is not swept."
+            raise JobError(said + _hint(key, names, ""))
     return dict(given)
 
 
-def _met(rule: Values, points: tuple[_Point, ...]) -> bool:
-    values = {name: value for point in points for name, value in point.values.items()}
+def _hint(key: object, known: Sequence[str], prefix: str) -> str:
+    near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+    return f" Did you mean {prefix}{near[0]}?" if near else f" Expected {', '.join(known)}."
+
+
+def _values(points: tuple[_Point, ...]) -> Values:
+    return {name: value for point in points for name, value in point.values.items()}
+
+
+def _met(rule: Values, values: Values) -> bool:
     return bool(rule) and all(values[name] == value for name, value in rule.items())
 
 
@@ -248,7 +246,6 @@ def _mapping(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> Cell:
-    values = {name: value for point in points for name, value in point.values.items()}
     # A method's own settings stay, whatever the grid says of them.
     by_method = sorted(points, key=lambda point: METHOD in point.values)
     overrides = {key: value for point in by_method for key, value in point.overrides.items()}
@@ -274,9 +271,8 @@ def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) 
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})
         job = job.model_copy(update={"run": run})
     return Cell(
-        values=values,
+        values=_values(points),
         repetition=repetition,
-        overrides=overrides,
         job=job,
         error=error,
         name=digest[:24],

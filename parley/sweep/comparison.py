@@ -32,23 +32,24 @@ def compared(folders: Sequence[Path]) -> list[tuple[str, list[str]]]:
         for key in jobs[0]
         if key not in _NOT_COMPARED and len({repr(job[key]) for job in jobs}) > 1
     ]
-    summaries = [run.summary for run in runs]
-    rows += [
-        (name, [tell(summary) for summary in summaries])
-        for name, tell in (
-            ("spent", lambda s: "; ".join(map(words.stated, s.guarantees))),
-            ("against", lambda s: words.against(s.primary)),
-            ("noise", _noise),
-            ("accuracy (R² of ridge) *", lambda s: number(s.accuracy, 4)),
-            ("non-private accuracy *", lambda s: number(s.baseline_accuracy, 4)),
-            ("AUC *", _auc),
-            ("training loss *", lambda s: number(s.loss, 4)),
-            ("excess loss *", lambda s: number(s.excess_loss, 4)),
-            ("rounds", lambda s: f"{s.rounds_done} of {s.rounds}, {s.status}"),
-            ("seconds", lambda s: number(s.seconds, 2)),
-        )
-    ]
-    return rows
+    told = [_told(run.summary) for run in runs]
+    return rows + [(name, [each[name] for each in told]) for name in told[0]]
+
+
+def _told(of: RunSummary) -> dict[str, str]:
+    found = of.judgement
+    return {
+        "spent": "; ".join(map(words.stated, of.guarantees)),
+        "against": words.against(of.primary),
+        "noise": _noise(of),
+        "accuracy (R² of ridge) *": number(of.accuracy, 4),
+        "non-private accuracy *": number(of.baseline_accuracy, 4),
+        "AUC *": number(found.auc, 4) if isinstance(found, Judgement) else "–",
+        "training loss *": number(of.loss, 4),
+        "excess loss *": number(of.excess_loss, 4),
+        "rounds": f"{of.rounds_done} of {of.rounds}, {of.status}",
+        "seconds": number(of.seconds, 2),
+    }
 
 
 def _flat(folder: Path) -> dict[str, Any]:
@@ -61,8 +62,3 @@ def _noise(summary: RunSummary) -> str:
     seeded = ", seeded: it protects nobody" if noise.seeded else ""
     scale = "" if noise.scale is None else f" {noise.scale:.4g}"
     return f"{noise.law}{scale}{seeded}"
-
-
-def _auc(summary: RunSummary) -> str:
-    found = summary.judgement
-    return number(found.auc, 4) if isinstance(found, Judgement) else "–"

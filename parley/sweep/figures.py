@@ -15,7 +15,7 @@ import altair
 import vl_convert
 
 from parley.sweep.cells import METHOD
-from parley.sweep.results import Summarised, as_number
+from parley.sweep.results import HALF, Row, as_number
 
 _TITLES = {
     "excess_loss": "excess training loss",
@@ -62,19 +62,18 @@ class Figure:
     failed: int = 0
 
 
-def main_axis(cells: Sequence[Summarised]) -> str | None:
+def main_axis(cells: Sequence[Row]) -> str | None:
     """The axis that figures run along: ε, else the first one of several numbers; None of none."""
-    axes = list(cells[0].values) if cells else []
-    ordered = sorted(axes, key=lambda axis: axis != _PREFERRED)
-    for axis in ordered:
-        values = [as_number(cell.values[axis]) for cell in cells]
+    axes = list(cells[0]["values"]) if cells else []
+    for axis in sorted(axes, key=lambda axis: axis != _PREFERRED):
+        values = [as_number(cell["values"][axis]) for cell in cells]
         if all(value is not None for value in values) and len(set(values)) > 1:
             return axis
     return None
 
 
 def draw(
-    cells: Sequence[Summarised], folder: Path, *, non_private: Sequence[str] = ("centralised",)
+    cells: Sequence[Row], folder: Path, *, non_private: Sequence[str] = ("centralised",)
 ) -> list[Figure]:
     """The figures of a sweep, written to a folder; none where no axis is one of numbers."""
     axis = main_axis(cells)
@@ -91,24 +90,25 @@ def draw(
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
         (folder / f"{name}.vl.json").write_text(spec, encoding="utf-8")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-        failed = sum(cell.failed for cell in cells)
+        failed = sum(cell["failed"] for cell in cells)
         figures.append(Figure(name=name, title=f"{title} by {axis}", svg=svg, failed=failed))
     return figures
 
 
-def _label(cell: Summarised, axes: Sequence[str]) -> str:
+def _label(cell: Row, axes: Sequence[str]) -> str:
     said = {METHOD: "{}", "parties.count": "{} parties", _PREFERRED: "ε = {}"}
     return " · ".join(
-        said.get(each, each.rpartition(".")[2] + " {}").format(cell.values[each]) for each in axes
+        said.get(axis, axis.rpartition(".")[2] + " {}").format(cell["values"][axis])
+        for axis in axes
     )
 
 
-def _placed(cells: Sequence[Summarised], axis: str) -> tuple[list[str], list[str]]:
+def _placed(cells: Sequence[Row], axis: str) -> tuple[list[str], list[str]]:
     """The axes whose values tell lines apart, and those that tell panels apart.
 
     With methods, those are the lines, and everything else has a panel, unless there are too many.
     """
-    others = [each for each in cells[0].values if each != axis]
+    others = [each for each in cells[0]["values"] if each != axis]
     apart = [each for each in others if each != METHOD]
     panels = {_label(cell, apart) for cell in cells}
     if METHOD not in others or len(panels) > _MOST_PANELS:
@@ -116,22 +116,22 @@ def _placed(cells: Sequence[Summarised], axis: str) -> tuple[list[str], list[str
     return [METHOD], apart
 
 
-def _points(cells: Sequence[Summarised], axis: str, name: str) -> list[dict[str, Any]]:
+def _points(cells: Sequence[Row], axis: str, name: str) -> list[dict[str, Any]]:
     points = []
     lines, panels = _placed(cells, axis)
     for cell in cells:
-        found, at = cell.figures.get(name), as_number(cell.values[axis])
-        if found is None or at is None:
+        mean, at = cell[name], as_number(cell["values"][axis])
+        if mean is None or at is None:
             continue
-        if axis == _PREFERRED and cell.epsilon is not None:
-            at = max(at, cell.epsilon)
-        half = found.half or 0.0
+        if axis == _PREFERRED and cell["epsilon"] is not None:
+            at = max(at, cell["epsilon"])
+        half = cell[HALF.format(name)] or 0.0
         points.append(
             {
                 "x": at,
-                "mean": found.mean,
-                "low": found.mean - half,
-                "high": found.mean + half,
+                "mean": mean,
+                "low": mean - half,
+                "high": mean + half,
                 "series": _label(cell, lines) or "this job",
                 "panel": _label(cell, panels),
             }
@@ -140,7 +140,7 @@ def _points(cells: Sequence[Summarised], axis: str, name: str) -> list[dict[str,
 
 
 def _lines(
-    cells: Sequence[Summarised], axis: str, name: str, wanted: Sequence[str]
+    cells: Sequence[Row], axis: str, name: str, wanted: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Non-private figures, where all cells of a panel have the same, but for a few records.
 
@@ -150,12 +150,12 @@ def _lines(
     found: dict[tuple[str, str], list[float]] = {}
     for cell in cells:
         # One owner's optimum is the mean of all: what parties would average says nothing of it.
-        apart = cell.figures.get("aggregated_excess_loss")
-        alone = apart is not None and apart.mean <= _NOTHING
+        apart = cell["aggregated_excess_loss"]
+        alone = apart is not None and apart <= _NOTHING
         for model in wanted:
-            figure = cell.figures.get(_NON_PRIVATE[model].get(name, ""))
-            if figure is not None and not (alone and "excess_loss" in _NON_PRIVATE[model]):
-                found.setdefault((_label(cell, panels), model), []).append(figure.mean)
+            mean = cell.get(_NON_PRIVATE[model].get(name, ""))
+            if mean is not None and not (alone and "excess_loss" in _NON_PRIVATE[model]):
+                found.setdefault((_label(cell, panels), model), []).append(mean)
     return [
         {"panel": panel, "series": f"{model}, not private", "mean": values[0]}
         for (panel, model), values in found.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,80 +35,49 @@ FIGURES = (
 )
 """Figures of which means are shown, all of simulations."""
 
+HALF = "{} ±95 %"
+"""The name of a figure's half-width."""
+
 Row = dict[str, Any]
+"""A run: values of the axes, and figures by name. Or a cell, whose axes are its `values`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mean:
-    """A mean, the half-width of its 95 % interval (None of one value), and of how many values."""
+def summarised(rows: Sequence[Row], axes: Sequence[str]) -> list[Row]:
+    """The rows by cell, in their order: the largest price, means and half-widths, and how many.
 
-    mean: float
-    half: float | None
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summarised:
-    """The repetitions of a cell.
-
-    Attributes:
-        values: of the axes.
-        epsilon, delta: what a run of it was charged: the largest.
-        figures: name → its mean.
-        failed: repetitions that failed.
-        status: of those that didn't, where all have the same; else "mixed".
-    """
-
-    values: dict[str, Any]
-    epsilon: float | None
-    delta: float | None
-    figures: dict[str, Mean]
-    failed: int
-    status: str
-
-
-def mean_of(values: Sequence[float]) -> Mean:
-    """The mean of values and its interval.
-
-    >>> found = mean_of([1.0, 2.0, 3.0])
-    >>> found.mean, round(found.half, 4), found.count
+    >>> row = {"privacy.epsilon": 1, "status": "complete", "epsilon": 1.0, "delta": 0.0}
+    >>> (cell,) = summarised([row | {"loss": x} for x in (1.0, 2.0, 3.0)], ["privacy.epsilon"])
+    >>> cell["loss"], round(cell["loss ±95 %"], 4), cell["runs"]
     (2.0, 2.4841, 3)
     """
-    count = len(values)
-    mean = math.fsum(values) / count
-    if count == 1:
-        return Mean(mean=mean, half=None, count=1)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return Mean(
-        mean=mean, half=float(t.ppf(0.975, count - 1)) * spread / math.sqrt(count), count=count
-    )
-
-
-def summarised(rows: Sequence[Row], axes: Sequence[str]) -> list[Summarised]:
-    """The rows by cell, in their order."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(repr([row.get(axis) for axis in axes]), []).append(row)
-    return [_summarised(own, axes) for own in groups.values()]
+    return [_cell(own, axes) for own in groups.values()]
 
 
-def _summarised(rows: Sequence[Row], axes: Sequence[str]) -> Summarised:
+def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
     good = [row for row in rows if row["status"] != "failed"]
-    figures = {}
-    for name in FIGURES:
-        values = [row[name] for row in good if row.get(name) is not None]
-        if values:
-            figures[name] = mean_of(values)
-    charged = [row["epsilon"] for row in good if row.get("epsilon") is not None]
     found = {row["status"] for row in good}
-    return Summarised(
-        values={axis: rows[0].get(axis) for axis in axes},
-        epsilon=max(charged, default=None),
-        delta=max((row["delta"] for row in good), default=None),
-        figures=figures,
-        failed=len(rows) - len(good),
-        status=found.pop() if len(found) == 1 else "mixed" if found else "failed",
-    )
+    charged = [row["epsilon"] for row in good if row.get("epsilon") is not None]
+    cell: Row = {
+        "values": {axis: rows[0].get(axis) for axis in axes},
+        "epsilon": max(charged, default=None),
+        "delta": max((row["delta"] for row in good), default=None),
+    }
+    runs = 0
+    for name in FIGURES:
+        values = np.array([row[name] for row in good if row.get(name) is not None], dtype=float)
+        count = len(values)
+        cell[name] = float(values.mean()) if count else None
+        spread = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
+        cell[HALF.format(name)] = (
+            None if spread is None else float(t.ppf(0.975, count - 1)) * spread
+        )
+        runs = max(runs, count)
+    # The status of those that didn't fail, where all have the same.
+    status = found.pop() if len(found) == 1 else "mixed" if found else "failed"
+    return cell | {"runs": runs, "failed": len(rows) - len(good), "status": status}
 
 
 def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
@@ -136,42 +105,28 @@ def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
 
 def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
     """Writes `results.parquet` (a row a run) and `summary.csv` (a row a cell)."""
-    names = list(dict.fromkeys(name for row in rows for name in row if name != "spent"))
-    _frame([{name: row.get(name) for name in names} for row in rows]).write_parquet(
-        folder / "results.parquet"
-    )
-    cells = []
-    for cell in summarised(rows, axes):
-        row: Row = {**cell.values, "epsilon": cell.epsilon, "delta": cell.delta}
-        for name in FIGURES:
-            found = cell.figures.get(name)
-            row[name] = None if found is None else found.mean
-            row[f"{name} ±95 %"] = None if found is None else found.half
-        row |= {"runs": max((m.count for m in cell.figures.values()), default=0)}
-        cells.append(row | {"failed": cell.failed, "status": cell.status})
+    plain = [{name: value for name, value in row.items() if name != "spent"} for row in rows]
+    _frame(plain).write_parquet(folder / "results.parquet")
+    cells = [cell.pop("values") | cell for cell in summarised(rows, axes)]
     _frame(cells).write_csv(folder / "summary.csv")
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Plain columns: one of several kinds of values, or of lists, becomes text."""
     columns = {}
-    for name in rows[0]:
-        values = [row[name] for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
         kinds = {type(value) for value in values if value is not None}
-        if kinds <= {int, float} and bool not in kinds:
-            typed = [None if v is None else float(v) for v in values] if float in kinds else values
-        elif len(kinds) == 1 and kinds <= {str, bool}:
-            typed = values
-        else:
-            typed = [None if value is None else str(value) for value in values]
-        columns[name] = typed
+        numbers = kinds <= {int, float}
+        if numbers and float in kinds:
+            values = [None if value is None else float(value) for value in values]
+        elif not numbers and not (len(kinds) == 1 and kinds <= {str, bool}):
+            values = [None if value is None else str(value) for value in values]
+        columns[name] = values
     return pl.DataFrame(columns, infer_schema_length=None)
 
 
 def as_number(value: Any) -> float | None:
     """A value of an axis as a number, None where it is none."""
-    return (
-        float(value)
-        if isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        else None
-    )
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return float(value) if number else None

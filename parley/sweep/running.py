@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
@@ -27,9 +26,9 @@ from parley.simulations.data.keeping import check_same, keep_at, shared_place
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared import data_key
 from parley.sweep.cells import Cell, Sweep
+from parley.sweep.results import Row
 from parley.sweep.worker import Task, begin_process, read_row, run_cell
 
-Row = dict[str, Any]
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
@@ -42,8 +41,7 @@ class Progress:
     """How far a sweep is.
 
     Attributes:
-        done, total: cells; `kept` of the done ones were run before.
-        failed: of the done ones.
+        done, total: cells; `kept` of the done ones were run before, `failed` failed.
         row: of the cell that ended last; None before the first.
     """
 
@@ -63,12 +61,6 @@ def run_cells(
 ) -> list[Row]:
     """Runs what is not done yet, and gives the rows of all cells in their order.
 
-    Args:
-        sweep: what to run.
-        folder: its folder, made where there is none.
-        workers: processes.
-        observe: called after every cell.
-
     Raises:
         JobError: workers < 1, or an engine of other processes.
         SweepStopped: a process was killed.
@@ -82,43 +74,39 @@ def run_cells(
                 "Expected run.engine = 'fast' and no privacy.ledger in a sweep: its cells are "
                 "simulations, and each has its own ledger."
             )
+    # Two positions of the grid may be one run: a method whose own settings win over the grid's.
+    cells = {cell.name: cell for cell in sweep.cells}
+    places = _places(cells.values(), folder)
     rows: dict[str, Row] = {}
-    places = _places(sweep.cells, folder)
-    for cell in sweep.cells:
+    for name, cell in cells.items():
         if cell.job is None:
-            rows[cell.name] = _refused(cell, cell.error)
-        elif known := read_row(
-            folder / "cells" / cell.name, name=cell.name, data=places[cell.name].name
-        ):
-            rows[cell.name] = known
+            rows[name] = _refused(cell, cell.error)
+        elif known := read_row(folder / "cells" / name, name=name, data=places[name].name):
+            rows[name] = known
     kept = sum(row["status"] != "failed" for row in rows.values())
-    total = len({cell.name for cell in sweep.cells})
 
     def tell(row: Row | None) -> None:
         failed = sum(each["status"] == "failed" for each in rows.values())
-        observe(Progress(done=len(rows), total=total, kept=kept, failed=failed, row=row))
+        observe(Progress(done=len(rows), total=len(cells), kept=kept, failed=failed, row=row))
 
     tell(None)
-    # Two positions of the grid may be one run: a method whose own settings win over the grid's.
-    left = {cell.name: cell for cell in sweep.cells if cell.name not in rows}
+    left = [cell for name, cell in cells.items() if name not in rows]
     aggregated = "aggregated" in sweep.non_private
-    tasks = _tasks(list(left.values()), folder, rows, places, aggregated=aggregated)
-    for name, row in _ran(tasks, workers):
+    for name, row in _ran(_tasks(left, folder, rows, places, aggregated=aggregated), workers):
         rows[name] = row
         tell(row)
     return [{**rows[cell.name], **cell.values} for cell in sweep.cells]
 
 
-def _places(cells: Sequence[Cell], folder: Path) -> dict[str, Path]:
+def _places(cells: Iterable[Cell], folder: Path) -> dict[str, Path]:
     """Where the prepared data of every cell are: in `run.prepared`, if the job names it."""
     known, places = dict[tuple[str, str], Path](), {}
     for cell in cells:
-        if (job := cell.job) is None:
-            continue
-        key = data_key(job), job.run.prepared
-        if key not in known:  # the shared place is a digest of whole files
-            known[key] = _place(job, folder)
-        places[cell.name] = known[key]
+        if (job := cell.job) is not None:
+            key = data_key(job), job.run.prepared
+            if key not in known:  # the shared place is a digest of whole files
+                known[key] = _place(job, folder)
+            places[cell.name] = known[key]
     return places
 
 
@@ -127,14 +115,12 @@ def _place(job: Job, folder: Path) -> Path:
     return shared_place(job) or folder / "data" / own
 
 
+def _row(cell: Cell) -> Row:
+    return {**cell.values, "repetition": cell.repetition, "cell": cell.name}
+
+
 def _refused(cell: Cell, error: str) -> Row:
-    return {
-        **cell.values,
-        "repetition": cell.repetition,
-        "cell": cell.name,
-        "status": "failed",
-        "error": error,
-    }
+    return _row(cell) | {"status": "failed", "error": error}
 
 
 def _tasks(
@@ -147,36 +133,33 @@ def _tasks(
 ) -> Iterator[Task]:
     """The tasks of the cells, their data prepared; a cell without data fails into `rows`."""
     faults: dict[Path, str] = {}
+    able = [(cell.job, cell) for cell in cells if cell.job is not None]
     # One data set after the other, so that a process seldom maps another; a repetition of all
     # cells before the next one, so that what is there after a stop is balanced.
-    for cell in sorted(
-        cells, key=lambda cell: (data_key(cell.job) if cell.job else "", cell.repetition)
-    ):
-        if cell.job is None:
-            continue
+    for job, cell in sorted(able, key=lambda each: (data_key(each[0]), each[1].repetition)):
         place = places[cell.name]
         if place not in faults:
-            faults |= _prepare(cell.job, place, folder)
-        if place in faults:
+            faults[place] = _prepare(job, place, folder)
+        if faults[place]:
             rows[cell.name] = _refused(cell, faults[place])
             continue
         yield Task(
             name=cell.name,
-            values=cell.values,
-            repetition=cell.repetition,
-            job=cell.job,
+            row=_row(cell),
+            job=job,
             folder=folder / "cells" / cell.name,
             prepared=place,
             aggregated=aggregated,
         )
 
 
-def _prepare(job: Job, place: Path, folder: Path) -> dict[Path, str]:
+def _prepare(job: Job, place: Path, folder: Path) -> str:
+    """Why a job's data can't be prepared; empty where they are."""
     try:
         keep_at(place, lambda: prepared_data(job), lambda: check_same(_place(job, folder), place))
     except (JobError, DataError, SchemaError, PartitionError) as error:
-        return {place: str(error)}
-    return {}
+        return str(error)
+    return ""
 
 
 def _ran(tasks: Iterator[Task], workers: int) -> Iterator[tuple[str, Row]]:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from parley.server.records.framed import framed
 from parley.sweep.cells import MOST_CELLS, load_sweep
 from parley.sweep.figures import draw
 from parley.sweep.page import cost_text, write_page
-from parley.sweep.results import summarised, write_results
+from parley.sweep.results import Row, summarised, write_results
 from parley.sweep.running import Progress, run_cells
 
 
@@ -31,7 +30,7 @@ class SweepResult:
 
     folder: Path
     page: Path
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     cost: str
     errors: tuple[str, ...]
 
@@ -75,10 +74,5 @@ def run_sweep(
     figures = draw(summarised(rows, sweep.axes), folder / "figures", non_private=sweep.non_private)
     page = write_page(rows, sweep.axes, figures, folder, title=path.stem)
     failed = [str(row["error"]) for row in rows if row["status"] == "failed"]
-    return SweepResult(
-        folder=folder,
-        page=page,
-        rows=rows,
-        cost=cost_text(rows),
-        errors=tuple(dict.fromkeys(failed)),
-    )
+    errors = tuple(dict.fromkeys(failed))
+    return SweepResult(folder=folder, page=page, rows=rows, cost=cost_text(rows), errors=errors)

@@ -26,6 +26,7 @@ from parley.simulations.data.experiment import experiment_of
 from parley.simulations.data.prepared import PreparedData, data_key
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.fast import simulate
+from parley.sweep.results import Row
 from parley.version import __version__
 
 
@@ -34,15 +35,14 @@ class Task:
     """A cell to run.
 
     Attributes:
-        name, values, repetition, job: of the cell.
+        row: what its row begins with: values of the axes, repetition, name.
         folder: of the cell: run folder and row.
         prepared: folder of the data that it learns from.
         aggregated: the mean of local optima is measured beside it.
     """
 
     name: str
-    values: dict[str, Any]
-    repetition: int
+    row: Row
     job: Job
     folder: Path
     prepared: Path
@@ -52,18 +52,19 @@ class Task:
 _WORLDS: dict[str, Experiment] = {}
 """Of this process: data and model → the world, whose non-private optimum is computed once."""
 
+_AGGREGATED: dict[str, dict[str, float | None]] = {}
+"""Of this process: world → figures of the mean of its parties' optima."""
+
 _MOST_WORLDS = 4
 
 
 def begin_process() -> None:
-    """Makes this process one of a sweep: Ctrl-C, which reaches it too, is the sweep's to hear."""
+    """Makes this process one of a sweep: Ctrl-C, which reaches it too, is the sweep's to hear.
+
+    It says each warning once, however many cells have cause for it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     guard_streams()
-    _warn_once()
-
-
-def _warn_once() -> None:
-    """From here on this process says each warning once, however many cells have cause for it."""
     said: set[str] = set()
 
     def new(record: logging.LogRecord) -> bool:
@@ -77,28 +78,25 @@ def _warn_once() -> None:
     logging.getLogger("parley").addHandler(handler)
 
 
-def run_cell(task: Task) -> dict[str, Any]:
+def run_cell(task: Task) -> Row:
     """Runs a cell from its beginning and writes its row; a failure is a row, too."""
     began = time.perf_counter()
-    row: dict[str, Any] = {**task.values, "repetition": task.repetition, "cell": task.name}
-    row |= {"data": task.prepared.name}
+    row = task.row | {"data": task.prepared.name}
     shutil.rmtree(task.folder, ignore_errors=True)
     task.folder.mkdir(parents=True)
     run = task.folder / "run"
     try:
         result = simulate(
-            task.job, out=run, version=__version__, load=lambda job: _world(job, task)
+            task.job, out=run, version=__version__, load=lambda job: _world(job, task.prepared)
         )
         row |= _figures(result.summary) | {"spent": _spent(run, result.summary.run_id)}
         if task.aggregated:
-            row |= _aggregated(task.job, _world(task.job, task))
+            row |= _aggregated(task.job, task.prepared)
     except Exception as error:
         # One failed cell doesn't stop the others; a bug keeps its kind, to be found by.
         known = exit_status(error) is not None
-        row |= {
-            "status": "failed",
-            "error": str(error) if known else f"{type(error).__name__}: {error}",
-        }
+        said = str(error) if known else f"{type(error).__name__}: {error}"
+        row |= {"status": "failed", "error": said}
     row |= {"wall_seconds": time.perf_counter() - began, "folder": str(run)}
     draft = task.folder / ".row.json"
     draft.write_text(json_text(row) + "\n", encoding="utf-8")
@@ -106,37 +104,31 @@ def run_cell(task: Task) -> dict[str, Any]:
     return row
 
 
-def read_row(folder: Path, *, name: str, data: str) -> dict[str, Any] | None:
+def read_row(folder: Path, *, name: str, data: str) -> Row | None:
     """The row of a cell that was run before on the same data; None where it was not, or failed."""
-    path = folder / "row.json"
-    if not path.exists():
-        return None
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        row = json.loads((folder / "row.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return None
     if not isinstance(row, dict) or (row.get("cell"), row.get("data")) != (name, data):
         return None
     return row if row.get("status") != "failed" else None
 
 
-def _world(job: Job, task: Task) -> Experiment:
+def _world(job: Job, prepared: Path) -> Experiment:
     key = data_key(job) + job.model.model_dump_json()
     if key not in _WORLDS:
         while len(_WORLDS) >= _MOST_WORLDS:
             _WORLDS.pop(next(iter(_WORLDS)))
-        _WORLDS[key] = experiment_of(job, PreparedData.load(task.prepared))
+        _WORLDS[key] = experiment_of(job, PreparedData.load(prepared))
     return _WORLDS[key]
 
 
-_AGGREGATED: dict[str, dict[str, float | None]] = {}
-"""Of this process: world → figures of the mean of its parties' optima."""
-
-
-def _aggregated(job: Job, world: Experiment) -> dict[str, float | None]:
+def _aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
     """The non-private mean of local optima; nothing where no linear model is learned."""
     key = data_key(job) + job.model.model_dump_json()
     if key not in _AGGREGATED:
+        world = _world(job, prepared)
         theta = world.aggregated()
         _AGGREGATED[key] = {} if theta is None else {
             "aggregated_excess_loss": world.loss(theta) - world.loss(world.optimum()),
@@ -155,7 +147,7 @@ def _spent(run: Path, run_id: str) -> dict[str, Any]:
     return spent.to_json()
 
 
-def _figures(summary: RunSummary) -> dict[str, Any]:
+def _figures(summary: RunSummary) -> Row:
     """What a row says of a run."""
     found, of = summary.judgement, summary.primary
     figures = {

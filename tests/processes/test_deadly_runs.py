@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 import pytest
-from commands import NAMES
 
 from parley.deploy.processes import wait_until
 from parley.deploy.stream.queue import Queue
@@ -21,33 +20,25 @@ ENDS = (7, -signal.SIGSEGV)
 def test_a_run_that_kills_its_server_is_set_aside_at_the_second_start_and_the_queue_goes_on(
     ground, parley, consortium, tmp_path
 ):
-    def said(server, words):
-        wait_until(lambda: words in parley.said(server), what=words, timeout_s=120)
-        return parley.running[server][0]
-
     for name, text in DEADLY.items():
         (tmp_path / f"{name}.py").write_text(f"import os\n\ndef f(z, y):\n    {text}\n")
-    jobs = [
+    deadly = [
         load_job(
             tmp_path / "job.toml",
             overrides=["model.kind=own-loss", f"model.loss={tmp_path / name}.py:f"],
         )
         for name in DEADLY
     ]
-    server = parley.start("server", consortium / "server")
-    said(server, "Listening on")
-    for name in NAMES:
-        parley.start("party", consortium / "parties" / name)
-    first = said(server, "(3 of 3)")
+    server = parley.serve(consortium)
+    parley.everybody(consortium, server)
     queue = Queue(consortium / "server" / "runs")  # not by the port, which ends with the first run
     names = [
         queue.submit(render_job(job), by="server", own_files=True)
-        for job in (*jobs, load_job(tmp_path / "job.toml"))
+        for job in (*deadly, load_job(tmp_path / "job.toml"))
     ]
-    assert first.wait(120) == ENDS[0]
-    second = said(parley.start("server", consortium / "server"), "Listening on")
-    assert second.wait(120) == ENDS[1]
-    last = said(parley.start("server", consortium / "server"), "Listening on")
+    for status in ENDS:
+        assert parley.running[server][0].wait(120) == status
+        server = parley.serve(consortium)
     shown = []
 
     def complete():
@@ -59,5 +50,6 @@ def test_a_run_that_kills_its_server_is_set_aside_at_the_second_start_and_the_qu
         at = shown.index(f"{name}: set-aside")
         assert "the server's process ended while it ran this" in shown[at + 1]
         assert f"--resume {name}" in shown[at + 1]
+    last = parley.running[server][0]
     last.send_signal(signal.SIGTERM)
     assert last.wait(60) == 130

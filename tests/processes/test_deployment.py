@@ -7,6 +7,7 @@ import json
 import pytest
 from commands import NAMES
 
+from parley.client.contract.roster import load_deployment
 from parley.deploy.processes import wait_until
 from parley.privacy.ledger.ledger import Ledger
 
@@ -16,18 +17,17 @@ ROUNDS = 100
 
 @pytest.mark.heavy
 def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium, tmp_path):
-    server = parley.start("server", consortium / "server")
-    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
+    server = parley.serve(consortium)
     assert "north: offline" in parley("status", consortium)
-    parties = [parley.start("party", consortium / "parties" / name) for name in NAMES]
-    wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
+    parties = parley.everybody(consortium, server)
     summary = json.loads(
         parley("submit", tmp_path / "job.toml", "--to", consortium, "--json", "-q")
     )
     assert summary["status"] == "complete"
     assert summary["secure_aggregation"]["backend"] == "masked"
-    assert "north: online" in parley("status", consortium)
-    assert "complete" in parley("status", consortium)
+    status = parley("status", consortium)
+    assert "north: online" in status
+    assert "complete" in status
     assert parley("stop", consortium) == ""
     for name in NAMES:
         assert parley("ledger", "verify", consortium / "parties" / name / "ledger.sqlite")
@@ -39,11 +39,7 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
 
 @pytest.mark.heavy
 def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley, consortium):
-    server = parley.start("server", consortium / "server")
-    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
-    for name in NAMES:
-        parley.start("party", consortium / "parties" / name)
-    wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
+    parley.everybody(consortium, parley.serve(consortium))
     job = consortium.parent / "job.toml"
     submitted = parley.start(
         "submit", job, "--to", consortium, "-q", "--set", f"algorithm.rounds={ROUNDS}"
@@ -71,12 +67,10 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley
 def test_a_party_that_starts_before_its_server_waits_and_says_so(ground, parley, consortium):
     """Some seconds: two processes, each from its start."""
     party = parley.start("party", consortium / "parties" / "north")
-    wait_until(
-        lambda: "Waiting for as long as it takes" in parley.said(party), what="it", timeout_s=60
-    )
+    parley.until(party, "Waiting for as long as it takes")
     assert "Cannot reach the server at 127.0.0.1" in parley.said(party)
     parley.start("server", consortium / "server")
-    wait_until(lambda: "Connected to" in parley.said(party), what="the server", timeout_s=60)
+    parley.until(party, "Connected to")
     assert parley.end() == [130, 130]
 
 
@@ -84,16 +78,13 @@ def test_a_party_that_starts_before_its_server_waits_and_says_so(ground, parley,
 def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium):
     north = consortium / "parties" / "north"
     assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
-    server = parley.start("server", consortium / "server")
-    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
+    parley.serve(consortium)
     assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
     assert "NOT" not in parley("party", north, "--check")
     other = consortium.parent / "other"
     parley("deploy", "init", other, "--host", "127.0.0.1", "--parties", 2)
-    stranger = other / "parties" / "site-1"
-    address = (consortium / "server" / "deployment.toml").read_text().split('server = "')[1]
-    address = address.split('"')[0]
-    refused = parley("party", stranger, "--server", address, expect=2)
+    address = load_deployment(consortium / "server" / "deployment.toml").server_address
+    refused = parley("party", other / "parties" / "site-1", "--server", address, expect=2)
     assert "is not the one that" in refused
     (north / "records.npz").unlink()
     assert "there is no such file" in parley("party", north, expect=2)

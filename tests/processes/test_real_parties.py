@@ -24,23 +24,18 @@ from parley.server.jobs.section import JobError
 SECRETS = ("identity.key", "party.key", "party.pem", "state")
 
 
-@pytest.fixture
-def job():
-    """Makes jobs. Of five parties one may be gone in a robust round, of fewer none."""
-
-    def made(*overrides, rounds=2, parties=3):
-        return load_job(
-            overrides=[
-                f"parties.count={parties}",
-                f"algorithm.rounds={rounds}",
-                "data.records=150",
-                "run.engine=processes",
-                "run.stage-timeout=60",
-                *overrides,
-            ]
-        )
-
-    return made
+def job(*overrides, rounds=2, parties=3):
+    """Of five parties one may be gone in a robust round, of fewer none."""
+    return load_job(
+        overrides=[
+            f"parties.count={parties}",
+            f"algorithm.rounds={rounds}",
+            "data.records=150",
+            "run.engine=processes",
+            "run.stage-timeout=60",
+            *overrides,
+        ]
+    )
 
 
 class Watcher:
@@ -87,14 +82,13 @@ def prepared(monkeypatch, change):
     prepare = engines.prepare_parties
 
     def prepare_and_change(a_job, folder, **more):
-        deployment = prepare(a_job, folder, **more)
+        prepare(a_job, folder, **more)
         change(folder)
-        return deployment
 
     monkeypatch.setattr(engines, "prepare_parties", prepare_and_change)
 
 
-def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground, job):
+def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground):
     watcher = Watcher()
     summary = run(ground, job(), watcher)
     assert watcher.begun == (3, 0)
@@ -114,7 +108,7 @@ def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(grou
 
 
 @pytest.mark.heavy
-def test_a_party_that_is_killed_is_a_dropout(ground, job):
+def test_a_party_that_is_killed_is_a_dropout(ground):
     watcher = Watcher(round_1=lambda: ground.kill("party-2"))
     run(ground, job("run.stage-timeout=15", rounds=3, parties=5), watcher)
     assert answered(watcher)[0] == 5
@@ -122,7 +116,7 @@ def test_a_party_that_is_killed_is_a_dropout(ground, job):
 
 
 @pytest.mark.heavy
-def test_a_server_that_is_killed_goes_on_where_it_was(ground, job):
+def test_a_server_that_is_killed_goes_on_where_it_was(ground):
     watcher = Watcher(round_1=lambda: ground.kill("run_process"))
     run(ground, job(rounds=3), watcher)
     assert answered(watcher) == [3, 3, 3]
@@ -130,7 +124,7 @@ def test_a_server_that_is_killed_goes_on_where_it_was(ground, job):
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground, job):
+def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground):
     def interrupt():
         raise KeyboardInterrupt
 
@@ -148,7 +142,7 @@ def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground, 
 
 
 @pytest.mark.heavy
-def test_a_launcher_that_is_killed_leaves_no_process(ground, job):
+def test_a_launcher_that_is_killed_leaves_no_process(ground):
     (ground.root / "job.toml").write_text(render_job(job(rounds=50)))
     words = ["run", ground.root / "job.toml", "-q", "--out", ground.run]
     launcher = subprocess.Popen(
@@ -159,46 +153,41 @@ def test_a_launcher_that_is_killed_leaves_no_process(ground, job):
     wait_until(lambda: rounds.exists() and rounds.stat().st_size > 0, what="a round", timeout_s=200)
     launcher.kill()
     launcher.wait()
-    wait_until(lambda: not processes_left(ground), what="the end of all", timeout_s=40)
+
+    def ended():
+        return not [line for line in ground.left() if "parley" in line]
+
+    wait_until(ended, what="the end of all", timeout_s=40)
     shutil.rmtree(ground.run / "network")
 
 
-def processes_left(ground):
-    return [line for line in ground.left() if "parley" in line]
-
-
 @pytest.mark.heavy
-def test_a_party_that_declines_is_done_without(ground, job, monkeypatch):
-    def change(folder):
-        policy = folder / "party-1" / "party.toml"
-        policy.write_text(policy.read_text().replace('laws = ["gaussian"]', 'laws = ["dp-sgd"]'))
-
-    prepared(monkeypatch, change)
-    watcher = Watcher()
-    run(ground, job(parties=5), watcher)
-    assert answered(watcher) == [4, 4]
-    assert watcher.reasons == {"mechanism"}
-
-
-@pytest.mark.heavy
-def test_a_party_whose_budget_does_not_cover_the_run_declines_it_and_pays_nothing(
-    ground, job, monkeypatch
+@pytest.mark.parametrize(
+    ("was", "own", "reason", "more"),
+    [
+        ('laws = ["gaussian"]', 'laws = ["dp-sgd"]', "mechanism", ""),
+        ("\nepsilon = 1\n", "\nepsilon = 0.8\n", "budget-exhausted", "epsilon-per-job = 1.0"),
+    ],
+)
+def test_a_party_that_declines_is_done_without_and_pays_nothing(
+    ground, monkeypatch, was, own, reason, more
 ):
     def change(folder):
         policy = folder / "party-1" / "party.toml"
-        text = policy.read_text().replace("\nepsilon = 1\n", "\nepsilon = 0.8\n")
-        policy.write_text(text.replace("# epsilon-per-job =", "epsilon-per-job = 1.0"))
+        text = policy.read_text().replace(was, own)
+        policy.write_text(text.replace("# epsilon-per-job =", more) if more else text)
 
     prepared(monkeypatch, change)
     watcher = Watcher()
     run(ground, job(parties=5), watcher)
     assert answered(watcher) == [4, 4]
-    assert watcher.reasons == {"budget-exhausted"}
-    assert entries(ground.run / "parties" / "party-1" / "ledger.sqlite") == 0
+    assert watcher.reasons == {reason}
+    ledger = ground.run / "parties" / "party-1" / "ledger.sqlite"
+    assert not ledger.exists() or entries(ledger) == 0
 
 
 @pytest.mark.heavy
-def test_a_party_with_anothers_certificate_is_refused_by_name(ground, job, monkeypatch):
+def test_a_party_with_anothers_certificate_is_refused_by_name(ground, monkeypatch):
     certify = stream_engine.certify_party
 
     def certify_another(asked, party, **more):
@@ -211,7 +200,7 @@ def test_a_party_with_anothers_certificate_is_refused_by_name(ground, job, monke
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["raise", "crash", "hang"])
-def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, job, how):
+def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, how):
     ground.sabotage(how, "party-1", "survivors")
     watcher = Watcher()
     summary = run(ground, job("run.stage-timeout=8", parties=5), watcher)
@@ -223,20 +212,19 @@ def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, job
 
 
 @pytest.mark.heavy
-def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground, job, monkeypatch):
+def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground, monkeypatch):
     def change(folder):
         for index in (0, 1):
             (folder / f"party-{index}" / "records.npz").unlink()
 
     prepared(monkeypatch, change)
-    with pytest.raises(
-        JobError, match=r"Expected at least 3 parties .* party-0 declines \(data-un"
-    ):
+    said = r"Expected at least 3 parties .* party-0 declines \(data-un"
+    with pytest.raises(JobError, match=said):
         run_processes(job("run.stage-timeout=20"), out=ground.run)
     assert not ground.run.exists()
 
 
-def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground, job):
+def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground):
     with pytest.raises(SchemaError, match=r"no\.toml"):
         run_processes(job("data.source=no.csv", "data.schema=no.toml"), out=ground.run)
     assert not ground.run.exists()

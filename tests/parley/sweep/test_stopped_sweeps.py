@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 from functools import partial
 
@@ -71,11 +70,8 @@ def test_a_stop_that_comes_twice_and_to_every_process_ends_a_sweep_cleanly(tmp_p
     """)
     command = ["parley", "sweep", "sweep.toml", "--out", "out", "--workers", "2"]
     # Whoever starts tests in the background has Ctrl-C ignored; a terminal doesn't.
-    heard = (
-        "import os, signal as s, sys; s.signal(2, s.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", heard, *command],
+        ["env", "--default-signal=INT", *command],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -104,22 +104,32 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     sweep = _sweep(
         grid={"model.lambda": [0.1, 0.2], "data.seed": [0, 1], "privacy.epsilon": [1, 2]}
     )
-    keys = {data_key(cell.job) for cell in sweep.cells}
-    assert len(keys) == 2
+    assert len({data_key(cell.job) for cell in sweep.cells}) == 2
     job = sweep.cells[0].job
     prepared_data(job).save(tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
     ours, whole = experiment_of(job, PreparedData.load(tmp_path / "data")), load_experiment(job)
     np.testing.assert_array_equal(ours.block.features, whole.block.features)
     np.testing.assert_array_equal(ours.test_labels, whole.test_labels)
-    assert (ours.contents, ours.schema, ours.federation) == (
-        whole.contents,
-        whole.schema,
-        whole.federation,
-    )
+    for name in ("contents", "schema", "federation"):
+        assert getattr(ours, name) == getattr(whole, name)
 
 
-def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeypatch):
+@pytest.fixture
+def ran(monkeypatch):
+    """Cells run in this process; the names of those that did."""
+    names = []
+
+    def here(tasks, _workers):
+        for task in tasks:
+            names.append(task.name)
+            yield task.name, worker.run_cell(task)
+
+    monkeypatch.setattr(running, "_ran", here)
+    return names
+
+
+def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeypatch, ran):
     made = []
 
     def preparing(job, *_):
@@ -128,8 +138,6 @@ def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeyp
 
     monkeypatch.setattr(running, "prepared_data", preparing)
     monkeypatch.setattr("parley.simulations.data.experiment.prepared_data", preparing)
-    here = lambda tasks, _: ((each.name, worker.run_cell(each)) for each in tasks)  # noqa: E731
-    monkeypatch.setattr(running, "_ran", here)
     kept = tmp_path / "kept"
     sweep = cells_of(
         {**BASE, "run": {"prepared": str(kept)}, "sweep": {"grid": {"privacy.epsilon": [1, 2]}}},
@@ -144,15 +152,13 @@ def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeyp
     assert not (tmp_path / "one" / "data").exists()
 
 
-def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path):
+def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path, ran):
     sweep = _sweep(
         seeds=1,
         grid={"model.kind": ["ridge"], "privacy.epsilon": [1, 40]},
         **{"non-private": ["centralised", "aggregated"]},
     )
-    places = running._places(sweep.cells, tmp_path)
-    tasks = running._tasks(list(sweep.cells), tmp_path, {}, places, aggregated=True)
-    rows = [worker.run_cell(task) for task in tasks]
+    rows = run_cells(sweep, tmp_path, workers=1)
     for row in rows:
         assert not [name for name in row if "accuracy" in name and row[name] is not None]
         assert row["baseline_r2"] >= row["r2"]
@@ -164,16 +170,11 @@ def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path):
     assert re.search(r"linear scale with values from .1(\.0)? to 1", svg)
 
 
-def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypatch):
+def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     sweep = _sweep(
         seeds=2,
         grid={"privacy.epsilon": [1, 4]},
         methods={"<b>good": {}, "<script>bad": {"parties.weights": "<img src=x>"}},
-    )
-    ran = []
-    monkeypatch.setattr(
-        "parley.sweep.running._ran",
-        lambda tasks, workers: ((t.name, ran.append(t.name) or worker.run_cell(t)) for t in tasks),
     )
     rows = run_cells(sweep, tmp_path, workers=1)
     good = [row for row in rows if row["method"] == "<b>good"]
@@ -224,22 +225,19 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypa
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):
-    def row(asked, charged, losses):
-        return [
-            {
-                "privacy.epsilon": asked,
-                "status": "complete",
-                "epsilon": charged,
-                "delta": 0.0,
-                "excess_loss": loss,
-            }
-            for loss in losses
-        ]
-
-    rows = [*row(0.5, 3.0, [1.0, 2.0, 3.0]), *row(1.0, 1.0, [0.5])]
+    rows = [
+        {
+            "privacy.epsilon": asked,
+            "status": "complete",
+            "epsilon": charged,
+            "delta": 0.0,
+            "excess_loss": loss,
+        }
+        for asked, charged, loss in ((0.5, 3, 1.0), (0.5, 3, 2.0), (0.5, 3, 3.0), (1, 1, 0.5))
+    ]
     first, second = summarised(rows, ["privacy.epsilon"])
-    assert first.figures["excess_loss"].half == pytest.approx(2.4841377)  # t(.975, 2)·1/√3
-    assert second.figures["excess_loss"].half is None
+    assert first["excess_loss ±95 %"] == pytest.approx(2.4841377)  # t(.975, 2)·1/√3
+    assert second["excess_loss ±95 %"] is None
     (figure,) = draw([first, second], tmp_path)
     spec = json.loads((tmp_path / f"{figure.name}.vl.json").read_text())
     points = spec["data"]["values"]
@@ -288,26 +286,23 @@ def test_changed_data_are_prepared_and_learned_from_anew(tmp_path):
     assert data_key(job) == before
     (tmp_path / "a.csv").write_text(rows + "3,1\n")
     assert data_key(job) != before
-    folder = tmp_path / "cell"
+    folder, row = tmp_path / "cell", '{"cell": "c", "data": "old", "status": "complete"}'
     folder.mkdir()
-    (folder / "row.json").write_text('{"cell": "c", "data": "old", "status": "complete"}')
-    assert worker.read_row(folder, name="c", data="old") is not None
-    assert worker.read_row(folder, name="c", data="new") is None
-    assert worker.read_row(folder, name="d", data="old") is None
-    (folder / "row.json").write_text('{"cell": "c", "data": "old", "status": "fai')
-    assert worker.read_row(folder, name="c", data="old") is None
+    for name, data, text, known in (
+        ("c", "old", row, True),
+        ("c", "new", row, False),
+        ("d", "old", row, False),
+        ("c", "old", row[:-8], False),
+    ):
+        (folder / "row.json").write_text(text)
+        assert (worker.read_row(folder, name=name, data=data) is not None) == known
 
 
-def test_a_method_keeps_its_own_settings_and_one_run_is_run_once(tmp_path, monkeypatch):
+def test_a_method_keeps_its_own_settings_and_one_run_is_run_once(tmp_path, ran):
     sweep = _sweep(
         grid={"parties.count": [3, 4]},
         methods={"one": {"parties.count": 1, "privacy.noise-point": "server"}, "many": {}},
         **{"non-private": ["aggregated"]},
-    )
-    ran = []
-    monkeypatch.setattr(
-        "parley.sweep.running._ran",
-        lambda tasks, workers: ((t.name, ran.append(t.name) or worker.run_cell(t)) for t in tasks),
     )
     rows = run_cells(sweep, tmp_path, workers=1)
     assert len(ran) == 3
