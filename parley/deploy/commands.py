@@ -54,15 +54,9 @@ def add_deploy_commands(app: typer.Typer, *, questions: Callable[[], Questions])
         """
         from parley.deploy.events import teller  # noqa: PLC0415 - start-up: for this command alone
         from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: for this command alone
-        from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
         from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
 
         home = check_server(folder)
-        remedy = (
-            f"Set another port in {home.folder / 'server.toml'}; parties then start with --server "
-            "HOST:PORT."
-        )
-        check_port(home.listen, home.port, remedy=remedy)
         serve(home, say=teller(as_json=log_json), monitor=monitor, questions=questions())
 
     panel = "Deployments: real parties, each on its own machine"
@@ -138,8 +132,7 @@ def deploy_rotate(
 
 @deploy_app.command("add-party")
 def deploy_add_party(
-    folder: DeploymentDir,
-    name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")],
+    folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")]
 ) -> None:
     """Make the folder and keys of one more party; the others keep theirs."""
     from parley.deploy.making import add_party  # noqa: PLC0415 - start-up: for this command alone
@@ -151,8 +144,7 @@ def deploy_add_party(
 
 @deploy_app.command("remove-party")
 def deploy_remove_party(
-    folder: DeploymentDir,
-    name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
+    folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")]
 ) -> None:
     """Take a party out of the roster; the server then refuses its certificate."""
     from parley.deploy.making import remove_party  # noqa: PLC0415 - start-up: for this command alone
@@ -270,8 +262,7 @@ def submit(
         Path, typer.Option("--to", metavar="DIR", help="The server's folder, or an operator's.")
     ] = Path(),
     sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key."),
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key.")
     ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")

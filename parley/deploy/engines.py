@@ -9,9 +9,9 @@ logs; what carries the messages keeps its own in `network/`, which goes when the
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,58 +40,19 @@ Launch = Callable[[Path, Supervisor], Callable[[Job, Observer | None], RunSummar
 _SECRETS = ("party.key", "party.pem", "identity.key")
 
 
-def run_flower(
-    job: Job | None,
-    *,
-    out: Path | None = None,
-    resume: Path | None = None,
-    observer: Observer | None = None,
-) -> Run:
-    """Runs a job in Flower's simulation runtime: every party a node, served by Ray workers.
-
-    Raises:
-        JobError: Ray is not installed; and what `parley.simulations.engine.fast.simulate` raises.
-        ProcessError: Flower did not start, or lost the run.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise JobError(
-            "The flower engine needs Ray, which is not installed. Add it with: "
-            'pip install "parley[ray]"'
-        )
-    return _run(job, run_simulation, out=out, resume=resume, observer=observer)
-
-
-def run_processes(
-    job: Job | None,
-    *,
-    out: Path | None = None,
-    resume: Path | None = None,
-    observer: Observer | None = None,
-) -> Run:
-    """Runs a job as a server's process and one process a party, on this machine, with TLS and keys.
-
-    Raises:
-        ProcessError: a process did not start, or ended by itself; and what
-            `parley.simulations.engine.fast.simulate` raises.
-    """
-    return _run(job, run_stream, out=out, resume=resume, observer=observer)
-
-
-ENGINES: dict[str, Callable[..., Run]] = {
-    "flower": run_flower,
-    "processes": run_processes,
-}
-"""Engines beside the fast one, by the name that --engine takes."""
-
-
-def _run(
-    job: Job | None,
+def run_real(
     launch_of: Launch,
+    job: Job | None,
     *,
-    out: Path | None,
-    resume: Path | None,
-    observer: Observer | None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    observer: Observer | None = None,
 ) -> Run:
+    """Runs a job in processes on this machine, or goes on with a run.
+
+    Raises:
+        ProcessError: one did not start, or ended by itself; and what the fast engine raises.
+    """
     if resume is not None:
         folder, job = RunFolder.open(resume)
     elif job is None:
@@ -127,11 +88,17 @@ def _run(
     return Run(summary=summary, folder=folder.path, theta=model["theta"])
 
 
+ENGINES: dict[str, Callable[..., Run]] = {
+    "flower": partial(run_real, run_simulation),
+    "processes": partial(run_real, run_stream),
+}
+"""Engines beside the fast one, by the name that --engine takes."""
+
+
 def _clean(run: Path, *, finished: bool) -> None:
     """Removes the network's files and, of a run that is over, every secret of its parties.
 
-    A run that was interrupted keeps its parties' identities and their last contributions: it can be
-    resumed. It keeps no session.
+    One that was interrupted can be resumed: identities and last contributions stay, no session.
     """
     shutil.rmtree(run / "network", ignore_errors=True)
     for home in (run / "parties").glob("party-*"):

@@ -44,8 +44,7 @@ def load_test_set(job: Job) -> TestSet | None:
     """What `data.test-source` names; None where it names nothing.
 
     Raises:
-        JobError: no `data.test-schema`, no record, or no model that it could measure.
-        DataError, SchemaError: what is wrong with the files.
+        JobError, DataError, SchemaError: what is wrong with the job, or the files.
     """
     if not job.data.test_source:
         return None

@@ -32,8 +32,7 @@ Say = Callable[[str], None]
 class Event(str):
     """A line of the log, with what happened in a word or two, and facts of it.
 
-    Attributes:
-        detail: for a machine alone; a person has it elsewhere.
+    One with a `detail` is for a machine alone; a person has it elsewhere.
     """
 
     __slots__ = ("detail", "facts", "kind")
@@ -54,10 +53,7 @@ def json_line(
 ) -> str:
     """A line as one JSON object: when, how grave, what happened, the line itself, its facts.
 
-    Args:
-        line: an `Event`, or any line, which is then of `kind`.
-        at: seconds since 1970; None for now.
-        level: info, warning or error.
+    `at` is in seconds since 1970; `kind` is that of a line that is no event.
     """
     own = line if isinstance(line, Event) else Event(kind, line)
     when = datetime.fromtimestamp(time.time() if at is None else at, UTC)

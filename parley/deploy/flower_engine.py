@@ -5,6 +5,7 @@ python -m parley.deploy.flower_engine RUN PARTIES
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from parley.client.contract.printable import guard_streams
 from parley.deploy.follow import follow
 from parley.deploy.processes import Supervisor, own_environment
 from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
@@ -21,7 +23,12 @@ from parley.server.rounds.observer import Observer
 def run_simulation(
     run: Path, supervisor: Supervisor
 ) -> Callable[[Job, Observer | None], RunSummary]:
-    """Gives what runs a job in Flower's simulation; that raises ProcessError where it was lost."""
+    """What runs a job in Flower's simulation, every party a node; JobError without Ray."""
+    if importlib.util.find_spec("ray") is None:
+        raise JobError(
+            "The flower engine needs Ray, which is not installed. Add it with: "
+            'pip install "parley[ray]"'
+        )
 
     def launch(job: Job, observer: Observer | None) -> RunSummary:
         # Ray's sockets are files, and a socket's path is 107 characters at most.

@@ -95,8 +95,7 @@ def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
     """The party whose keys are in a folder, both of them the roster's.
 
     Raises:
-        PkiError: they are no keys, or do not go together.
-        DeployError: the roster does not know them.
+        PkiError, DeployError: they are no keys, do not go together, or are not in the roster.
     """
     try:
         identity = signing_public(bytes.fromhex((folder / "identity.key").read_text().strip()))

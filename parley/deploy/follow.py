@@ -111,7 +111,6 @@ def until_ended(
     """Waits for the end of a run, of a job or of queries; how it ended.
 
     Args:
-        folder: the run's.
         ended: how the process that runs it ended it, None while it goes on; may raise.
         look: called with every look into the folder.
         every: at every so many looks `ended` is asked.
@@ -144,11 +143,7 @@ def follow(
     observer: Observer | None,
     every: int = _STATUS_EVERY,
 ) -> RunSummary:
-    """Follows a job's run to its end, as `until_ended` does, and returns its summary.
-
-    Raises:
-        what ended the run there, as the class it was; ProcessError where it was lost.
-    """
+    """Follows a job's run to its end, as `until_ended` does; its summary, or ProcessError."""
     look = Follower(folder, job, observer).look
     how = until_ended(folder, ended, look=look, every=every)
     summary = read_summary(folder)

@@ -73,8 +73,7 @@ def make_deployment(
     """Makes the folders of a new deployment; parties reach the server at the first of `hosts`.
 
     Raises:
-        DeployError: the folder is there and not empty.
-        RosterError: two parties with one name.
+        DeployError, RosterError: the folder is not empty, or names are none or not different.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
@@ -146,11 +145,7 @@ def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
 
 
 def rotate_party(folder: Path, name: str) -> Deployment:
-    """Makes a party's keys anew.
-
-    Raises:
-        DeployError: there is no such party.
-    """
+    """Makes a party's keys anew."""
     deployment = _with_party(folder, name)
     return _publish(folder, _with_keys(deployment, _make_party(folder, name)))
 
@@ -164,12 +159,7 @@ def _with_party(folder: Path, name: str) -> Deployment:
 
 
 def add_party(folder: Path, name: str) -> Deployment:
-    """Makes the folder and keys of one more party.
-
-    Raises:
-        DeployError: there is one of that name.
-        RosterError: it is no name.
-    """
+    """Makes the folder and keys of one more party."""
     deployment = _roster(folder)
     if name in {party.name for party in deployment.parties}:
         raise DeployError(
@@ -182,11 +172,7 @@ def add_party(folder: Path, name: str) -> Deployment:
 
 
 def remove_party(folder: Path, name: str) -> Deployment:
-    """Takes a party out of the roster; its certificate is then refused. Its folder stays.
-
-    Raises:
-        DeployError: there is no such party, or fewer than two would be left.
-    """
+    """Takes a party out of the roster; its certificate is then refused. Its folder stays."""
     deployment = _with_party(folder, name)
     left = tuple(party for party in deployment.parties if party.name != name)
     if len(left) < 2:
@@ -199,9 +185,6 @@ def make_own_keys(home: Path) -> Path:
 
     Returns:
         A file of the party's public keys, for the operator (`propose_keys`).
-
-    Raises:
-        DeployError, PkiError, RosterError: not a party's folder.
     """
     home = home.resolve()
     party = own_entry(home, load_deployment(home / "deployment.toml"))
@@ -223,8 +206,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
     nothing else, neither a name nor a comment.
 
     Raises:
-        DeployError: the file is not such keys, or of a party that is not in the roster.
-        RosterError: one of the keys is another party's.
+        DeployError, RosterError: the file is not such keys, of nobody in the roster, or another's.
     """
     before = _roster(folder)
     known = {party.name: party for party in before.parties}
@@ -252,11 +234,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
 
 
 def accept(folder: Path, acceptance: Acceptance) -> None:
-    """Publishes the roster of an acceptance; everyone needs it then.
-
-    Raises:
-        DeployError: the roster is another than when it was proposed.
-    """
+    """Publishes the roster of an acceptance; DeployError where that has changed since."""
     if _roster(folder) != acceptance.before:
         raise DeployError(
             "Expected the roster that was shown, but it has changed since: accept it again."
@@ -276,11 +254,7 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
             server's folder is not here, of the roster.
 
     Returns:
-        The parties whose new `party.pem` is in their folder here; one whose old one is not here
-        has none.
-
-    Raises:
-        PkiError: the authority's key is not in this folder.
+        The parties whose new `party.pem` is in their folder here: those whose old one was.
     """
     server, deployment = folder / "server", _roster(folder)
     if not hosts:

@@ -35,8 +35,7 @@ _PRIVATE_KEYS = ("identity.key", "party.key")
 class Item:
     """One item of a check: what was checked, what was found, and the exit status if it is wrong.
 
-    Attributes:
-        waits: it may come right by itself, and a party that starts waits for that.
+    One that `waits` may come right by itself, and a party that starts waits for that.
     """
 
     what: str
@@ -53,9 +52,7 @@ class Item:
 def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
     """Checks a party's folder, item by item; a wrong one keeps no other from being checked.
 
-    Args:
-        folder: the party's.
-        server: `host:port` in place of the roster's.
+    `server` is `host:port` in place of the roster's.
     """
     folder = folder.resolve()
     if not folder.is_dir():

@@ -60,11 +60,7 @@ def admit_party(deployment: Deployment, pem: bytes) -> int:
 
 
 def admit_operator(pem: bytes) -> str:
-    """The name of the operator whose certificate it is.
-
-    Raises:
-        NotAdmitted: another role's.
-    """
+    """The name of the operator whose certificate it is; NotAdmitted for another role's."""
     role, name, _ = _subject(pem)
     if role != _OPERATOR:
         raise NotAdmitted(f"Expected an operator's certificate, got one for {role or 'none'}.")
@@ -72,11 +68,7 @@ def admit_operator(pem: bytes) -> str:
 
 
 def admit_anyone(deployment: Deployment, pem: bytes) -> str:
-    """The name of the operator, or of the party of the roster, whose certificate it is.
-
-    Raises:
-        NotAdmitted: it is nobody's of these.
-    """
+    """The name of the operator, or of the party of the roster, whose certificate it is."""
     if _subject(pem)[0] == _OPERATOR:
         return admit_operator(pem)
     return deployment.parties[admit_party(deployment, pem)].name

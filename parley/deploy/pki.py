@@ -107,11 +107,8 @@ def certify(
 
     Args:
         asked: PEM. Of a request only the key is taken; what it calls itself is not read.
-        role: the subject's organizational unit.
-        name: its common name.
         authority: the folder of who signs.
-        serial: its serial number attribute: of a party the fingerprint of its identity.
-        days: how long it is valid.
+        serial: of a party the fingerprint of its identity.
 
     Raises:
         PkiError: no request, one that its own key did not sign, or another kind of key.
@@ -139,11 +136,7 @@ def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def common_subject(pem: bytes) -> dict[str, str]:
-    """Role, name and serial in a certificate's subject; empty where it is not there once.
-
-    Raises:
-        PkiError: it is no certificate.
-    """
+    """Role, name and serial in a certificate's subject; empty where it is not there once."""
     try:
         subject = x509.load_pem_x509_certificate(pem).subject
     except ValueError as error:
@@ -185,11 +178,7 @@ def check_dates(path: Path, *, now: datetime | None = None) -> float:
 
 
 def check_client_pair(folder: Path, name: str) -> None:
-    """Checks `name`.pem: its dates, that `ca.crt` issued it, and that `name`.key is its key.
-
-    Raises:
-        PkiError: it is not so.
-    """
+    """Checks `name`.pem: its dates, that `ca.crt` issued it, and that `name`.key is its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     leaf = _issued(certificate, folder / "ca.crt", None)
     if _private_key(key).public_key() != leaf.public_key():
@@ -201,12 +190,7 @@ def check_client_pair(folder: Path, name: str) -> None:
 def check_server_certificate(
     authority: Path, certificate: Path, *, host: str | None = None, now: datetime | None = None
 ) -> None:
-    """Checks dates, issuer and host of a server's certificate against `ca.crt` at `authority`.
-
-    Raises:
-        PkiError: missing, expired, not valid yet (a clock that is behind), another authority's,
-            or without that host.
-    """
+    """Checks dates, issuer and host of a server's certificate against `ca.crt` at `authority`."""
     check_dates(authority, now=now)
     _issued(certificate, authority, now)
     names = names_in(certificate)
@@ -218,11 +202,7 @@ def check_server_certificate(
 
 
 def names_in(path: Path) -> list[str]:
-    """The host names and addresses in a server's certificate.
-
-    Raises:
-        PkiError: there is none, or it has no names.
-    """
+    """The host names and addresses in a server's certificate."""
     try:
         names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound as error:

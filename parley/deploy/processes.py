@@ -22,7 +22,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Self
 
-_POLITE_S = 4.0
+_POLITE_S = 5.0
 _LINES_SHOWN = 6
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -174,11 +174,9 @@ class Supervisor:
         try:
             for process in ending:
                 _signal(process, signal.SIGTERM)
-            if _outlives(ending, _POLITE_S / 4):
-                # A web server that waits for its last connections is done waiting at the second.
-                for process in ending:
-                    _signal(process, signal.SIGINT)
-                _outlives(ending, _POLITE_S)
+            until = time.monotonic() + _POLITE_S
+            while any(_alive(process) for process in ending) and time.monotonic() < until:
+                time.sleep(0.05)
             for process in ending:
                 _signal(process, signal.SIGKILL)
                 process.popen.wait()
@@ -197,33 +195,21 @@ def _ignored(number: int) -> Callable[..., object] | int | None:
         return None
 
 
-def _signal(process: Process, number: int) -> None:
+def _signal(process: Process, number: int) -> bool:
+    """Sends it to the group; whether there is one."""
     try:
         os.killpg(process.popen.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _outlives(processes: Sequence[Process], seconds: float) -> bool:
-    """Waits that long at most; whether one still lives then."""
-    deadline = time.monotonic() + seconds
-    while any(_alive(process) for process in processes):
-        if time.monotonic() > deadline:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _alive(process: Process) -> bool:
-    """Whether anyone of the group lives; its leader is reaped on the way."""
-    process.popen.poll()
-    try:
-        os.killpg(process.popen.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
     return True
+
+
+def _alive(process: Process) -> bool:
+    """Whether anyone of the group lives; its leader is reaped on the way."""
+    process.popen.poll()
+    return _signal(process, 0)
 
 
 def free_ports(count: int, *, host: str = "127.0.0.1") -> list[int]:
@@ -236,20 +222,6 @@ def free_ports(count: int, *, host: str = "127.0.0.1") -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
-
-def check_port(host: str, port: int, *, remedy: str = "") -> None:
-    """Raises ProcessError where this machine cannot listen on that port; `remedy` is added."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, port))
-        except OSError as error:
-            raise ProcessError(
-                f"Cannot listen on {host}:{port}: {error.strerror}. Is another server running "
-                f"there?{f' {remedy}' if remedy else ''}"
-            ) from error
 
 
 def wait_until(

@@ -86,8 +86,7 @@ def ray_parties(
         prepare: makes its rows, where they are not kept yet.
 
     Raises:
-        JobError: Ray is not installed, there is no such cluster; a node without the rows, or with
-            another Parley.
+        JobError: no Ray, no such cluster; a node without the rows, or with another Parley.
     """
     _check_there(job.run.ray_address)
     with keep_data(job, prepare) as (place, data):
@@ -106,9 +105,6 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
     Args:
         address: of the cluster; "auto" for the one of this machine, empty for this machine alone.
         dealt: how many cores the cluster has → the shards.
-
-    Raises:
-        JobError: as `ray_parties`.
     """
     _check_there(address)
     ray = _ray()
@@ -196,11 +192,7 @@ class RayWorkers:
         return _ray().put(value)
 
     def ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Every worker's answer to its own question.
-
-        Raises:
-            ProcessError: a worker was lost and did not come back: what was begun can be resumed.
-        """
+        """Every worker's answer to its own question; ProcessError where one did not come back."""
         return self._asked([self._call(own) for own in questions], _LATER)
 
     def _call(self, question: tuple[Any, ...]) -> Callable[[Any], Any]:

@@ -65,9 +65,7 @@ class Cell:
 
     Attributes:
         values: of every axis, in their order; a method by its name.
-        repetition: the number that tells repetitions apart.
-        job: as it is run, seeded; None where it can't be one.
-        error: why it can't.
+        job: as it is run, seeded; None where it can't be one, for the reason in `error`.
         name: its folder; a digest of all of it.
     """
 
@@ -82,8 +80,7 @@ class Cell:
 class Sweep:
     """A sweep, whole: names of what differs, in order, and every run.
 
-    Attributes:
-        non_private: of `NON_PRIVATE`, what figures show as dashed lines.
+    `non_private`, of `NON_PRIVATE`, is what figures show as dashed lines.
     """
 
     axes: tuple[str, ...]
@@ -97,7 +94,6 @@ def load_sweep(
     """The sweep in a file.
 
     Args:
-        path: of the file.
         overrides: `key=value` of the job that all cells share.
         most: cells that it may have; None for any number.
 
@@ -271,9 +267,5 @@ def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) 
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})
         job = job.model_copy(update={"run": run})
     return Cell(
-        values=_values(points),
-        repetition=repetition,
-        job=job,
-        error=error,
-        name=digest[:24],
+        values=_values(points), repetition=repetition, job=job, error=error, name=digest[:24]
     )

@@ -20,8 +20,7 @@ _NOT_COMPARED = {"run.out"}
 def compared(folders: Sequence[Path]) -> list[tuple[str, list[str]]]:
     """Rows of a table: a name, and its value for each run; keys that all have alike are left out.
 
-    Raises:
-        RunFolderError, JobError: not two runs or more, or one is no run's folder.
+    RunFolderError, JobError: not two runs or more, or one is no run's folder.
     """
     if len(folders) < 2:
         raise RunFolderError(f"Expected at least two runs to compare, got {len(folders)}.")

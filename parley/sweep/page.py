@@ -76,12 +76,7 @@ def _shown(mean: float | None, half: float | None) -> str:
 
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
-    """Writes a page with the runs side by side, and returns its path.
-
-    Raises:
-        RunFolderError, JobError: not two runs or more, or one is no run's folder.
-        OSError: the page can't be written.
-    """
+    """Writes a page with the runs side by side, as `compared` has them, and returns its path."""
     names = [run.resolve().name for run in runs]
     rows = compared(runs)
     return write_template(target, "compare.html.j2", package="parley.sweep", names=names, rows=rows)

@@ -38,11 +38,9 @@ class SweepStopped(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a sweep is.
+    """How far a sweep is, in cells: of the done ones some were `kept` from before, some failed.
 
-    Attributes:
-        done, total: cells; `kept` of the done ones were run before, `failed` failed.
-        row: of the cell that ended last; None before the first.
+    `row` is of the cell that ended last; None before the first.
     """
 
     done: int
@@ -64,7 +62,6 @@ def run_cells(
     Raises:
         JobError: workers < 1, or an engine of other processes.
         SweepStopped: a process was killed.
-        OSError: the folder can't be written.
     """
     if workers < 1:
         raise JobError(f"Expected at least one worker, got {workers}.")

@@ -18,14 +18,9 @@ from parley.sweep.running import Progress, run_cells
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What a sweep left.
+    """What a sweep left: folder, page, a row a run, and what all would cost on real records.
 
-    Attributes:
-        folder: with `results.parquet`, `summary.csv`, `figures/`, `cells/`.
-        page: `sweep.html`.
-        rows: one a run.
-        cost: what all runs would cost on real records.
-        errors: of the cells that failed, each once.
+    `errors` are of the cells that failed, each once.
     """
 
     folder: Path

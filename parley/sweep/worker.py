@@ -36,7 +36,6 @@ class Task:
 
     Attributes:
         row: what its row begins with: values of the axes, repetition, name.
-        folder: of the cell: run folder and row.
         prepared: folder of the data that it learns from.
         aggregated: the mean of local optima is measured beside it.
     """

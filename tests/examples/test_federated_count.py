@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from in_process import InProcessTransport
-from safetensors.numpy import load_file
 
 from parley.client.algorithms.own import OwnAlgorithmError, build_own
 from parley.client.contract.protocol import Declined
@@ -15,10 +13,8 @@ from parley.client.party.policy import task_of
 from parley.running import run
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.local_parties import party_folders, prepare_parties
+from parley.simulations.engine.local_parties import prepare_parties
 
 FILE = Path(__file__).parents[2] / "examples" / "federated_count.py"
 PLACE = f"{FILE}:FederatedCount"
@@ -50,32 +46,18 @@ def test_the_count_is_the_number_of_records_and_some_noise(counted):
     noise = 4 * summary.primary.noise.scale
     assert 0 < abs(4 * counted.theta[0] - RECORDS) < 8 * noise
     assert summary.primary.epsilon == pytest.approx(2, rel=1e-6)
-    assert (summary.algorithm, summary.status) == (
-        "federated_count.py:FederatedCount",
-        "complete",
-    )
+    assert (summary.algorithm, summary.status) == ("federated_count.py:FederatedCount", "complete")
     assert summary.algorithm_title == "federated count"
     assert summary.primary.noise.sensitivity == pytest.approx(1 / 4, rel=1e-3)
     assert summary.loss is None
     assert summary.accuracy is None
 
 
-def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, tmp_path):
-    job = job_of()
-    deployment = prepare_parties(job, tmp_path / "parties")
-    homes = party_folders(tmp_path / "parties", 4)
-    folder = RunFolder.create(job, tmp_path / "run")
-    summary = coordinate(
-        job,
-        transport=InProcessTransport(homes),
-        deployment=deployment,
-        folder=folder,
-        resume=False,
-    )
-    (line,) = [json.loads(row) for row in (folder.path / "rounds.jsonl").read_text().splitlines()]
+def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, among_parties):
+    summary, folder, theta = among_parties(job_of())
+    (line,) = [json.loads(row) for row in (folder / "rounds.jsonl").read_text().splitlines()]
     assert line["parties"]["summed"] == 4
     assert summary.primary.epsilon == pytest.approx(counted.summary.primary.epsilon)
-    theta = load_file(folder.path / "model.safetensors")["theta"]
     np.testing.assert_array_equal(theta, counted.theta)
 
 

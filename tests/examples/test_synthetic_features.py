@@ -3,9 +3,6 @@
 import numpy as np
 import polars as pl
 import pytest
-from in_process import InProcessTransport
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, load_schema
@@ -15,10 +12,7 @@ from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError, model_bytes
-from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 PEOPLE = """
 [columns]
@@ -85,7 +79,7 @@ def made(request, data, tmp_path_factory):
 
 
 def test_records_read_by_the_schema_that_made_them_and_real_parties_make_the_same(
-    made, data, tmp_path
+    made, data, among_parties
 ):
     name, done = made
     table, schema = done.summary.synthetic, load_schema(data / f"{name}.schema.toml")
@@ -99,35 +93,21 @@ def test_records_read_by_the_schema_that_made_them_and_real_parties_make_the_sam
     page = (done.folder / "report.html").read_text()
     assert ("data:image/png" in page) == (name == "images")
     assert "no evidence of privacy" in page
-    job = job_of(data, name)
-    deployment = prepare_parties(job, tmp_path / "parties")
-    folder = RunFolder.create(job, tmp_path / "run")
-    folder.keep_schema((data / f"{name}.schema.toml").read_text())
-    summary = coordinate(
-        job,
-        transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
-        deployment=deployment,
-        folder=folder,
-        resume=False,
-    )
-    assert (folder.path / table.path).read_bytes() == (done.folder / table.path).read_bytes()
-    one, other = (load_file(each / "model.safetensors") for each in (folder.path, done.folder))
-    np.testing.assert_array_equal(one["theta"], other["theta"])
+    own = (data / f"{name}.schema.toml").read_text()
+    summary, folder, theta = among_parties(job_of(data, name), schema=own)
+    assert (folder / table.path).read_bytes() == (done.folder / table.path).read_bytes()
+    np.testing.assert_array_equal(theta, done.theta)
     assert summary.synthetic.membership_auc is None
     assert summary.simulation_only == ()
 
 
-def test_a_model_file_alone_gives_more_and_a_damaged_one_nothing(made, tmp_path):
+def test_a_model_file_alone_gives_more_and_a_damaged_one_nothing(made, opened, tmp_path):
     name, done = made
     suffix = {"people": ".csv", "images": ".npz"}[name]
     for out in ("one", "two"):
         sample_table(done.folder, rows=70, seed=7, out=tmp_path / f"{out}{suffix}")
     assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"two{suffix}").read_bytes()
-    file = done.folder / "model.safetensors"
-    with safe_open(file, framework="np") as opened:
-        metadata = {**opened.metadata()}
-    metadata.pop("parley.digest")
-    tensors = load_file(file)
+    tensors, metadata = opened(done.folder)
     hostile = next(key for key in tensors if key.endswith("running_var"))
     for key, value in (
         ("shares", np.full(2, np.nan, np.float32)),

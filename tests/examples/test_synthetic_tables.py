@@ -6,8 +6,6 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
-from in_process import InProcessTransport
-from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from parley.cli import app
@@ -19,11 +17,8 @@ from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError, model_bytes
-from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.server.synthetic.generation import NoTable
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 SCHEMA = """
 [columns]
@@ -110,37 +105,18 @@ def test_what_looks_at_records_is_a_simulations_alone_and_says_so(made):
     assert "always answering the commonest label" in page
 
 
-def test_real_parties_give_the_same_release_to_the_bit(made, data, tmp_path):
-    job = job_of(data)
-    deployment = prepare_parties(job, tmp_path / "parties")
-    folder = RunFolder.create(job, tmp_path / "run")
-    folder.keep_schema(SCHEMA)
-    summary = coordinate(
-        job,
-        transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
-        deployment=deployment,
-        folder=folder,
-        resume=False,
-    )
-    tensors = [load_file(place / "model.safetensors") for place in (made.folder, folder.path)]
-    np.testing.assert_array_equal(tensors[0]["theta"], tensors[1]["theta"])
-    rows = [(place / "synthetic.csv").read_bytes() for place in (made.folder, folder.path)]
+def test_real_parties_give_the_same_release_to_the_bit(made, data, among_parties):
+    summary, folder, theta = among_parties(job_of(data), schema=SCHEMA)
+    np.testing.assert_array_equal(theta, made.theta)
+    rows = [(place / "synthetic.csv").read_bytes() for place in (made.folder, folder)]
     assert rows[0] == rows[1]
     assert summary.synthetic.tv1 is None
     assert summary.simulation_only == ()
 
 
-def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, tmp_path):
-    job = job_of(data)
-    deployment = prepare_parties(job, tmp_path / "parties")
+def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, among_parties):
     with pytest.raises(JobError, match="the parties' schema"):
-        coordinate(
-            job,
-            transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
-            deployment=deployment,
-            folder=RunFolder.create(job, tmp_path / "run"),
-            resume=False,
-        )
+        among_parties(job_of(data))
 
 
 def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, monkeypatch):
@@ -159,9 +135,8 @@ def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, mon
     np.testing.assert_array_equal(resumed.theta, whole.theta)
     assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
     assert resumed.summary.ledger_head.records == whole.summary.ledger_head.records
-    assert (tmp_path / "run" / "synthetic.csv").read_bytes() == (
-        tmp_path / "whole" / "synthetic.csv"
-    ).read_bytes()
+    one, other = ((tmp_path / name / "synthetic.csv").read_bytes() for name in ("run", "whole"))
+    assert one == other
 
 
 def test_sampling_needs_the_model_file_alone_and_repeats_its_statement(made, tmp_path):
@@ -185,19 +160,17 @@ def test_sampling_needs_the_model_file_alone_and_repeats_its_statement(made, tmp
         load_model(lone)
 
 
-def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, tmp_path):
-    from safetensors import safe_open
+def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, opened, tmp_path):
+    tensors, metadata = opened(made.folder)
 
-    file = made.folder / "model.safetensors"
-    with safe_open(file, framework="np") as opened:
-        metadata = {**opened.metadata()}
-    metadata.pop("parley.digest")
-    tensors = load_file(file)
-    for shares in (None, np.full_like(tensors["shares"], np.nan), tensors["shares"][:, 1:].copy()):
-        kept = {"theta": tensors["theta"]} | ({} if shares is None else {"shares": shares})
-        (tmp_path / "model.safetensors").write_bytes(model_bytes(kept, metadata))
+    def refused(kept, described):
+        (tmp_path / "model.safetensors").write_bytes(model_bytes(kept, described))
         with pytest.raises(ModelFileError, match="Expected"):
             sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
+
+    refused({"theta": tensors["theta"]}, metadata)
+    for shares in (np.full_like(tensors["shares"], np.nan), tensors["shares"][:, 1:].copy()):
+        refused({"theta": tensors["theta"], "shares": shares}, metadata)
     described = json.loads(metadata["parley.model"])
     for changed in (
         {"features": None},
@@ -208,10 +181,7 @@ def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, tmp_p
         {"schema": SCHEMA.replace("ward =", 'x = { kind = "numeric", range = [0, 1] }\nward =')},
         {"schema": "[["},
     ):
-        hostile = {**metadata, "parley.model": json.dumps({**described, **changed})}
-        (tmp_path / "model.safetensors").write_bytes(model_bytes(tensors, hostile))
-        with pytest.raises(ModelFileError, match="Expected"):
-            sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
+        refused(tensors, {**metadata, "parley.model": json.dumps({**described, **changed})})
     assert not (tmp_path / "rows.csv").exists()
     (tmp_path / "model.safetensors").write_bytes(
         model_bytes(tensors, {**metadata, "parley.statement": "\x1b[2J!"})

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -90,23 +91,15 @@ def submit(processes, rounds, *more):
     overrides += ["secure-aggregation.backend=masked", "run.stage-timeout=20", "run.seed=3", *more]
     job = load_job(overrides=overrides)
 
-    def asked():
-        processes.mend()
-        try:
-            with Operator(operator_home(processes.home)) as operator:
-                if all(party["online"] for party in operator.ask("status")["parties"]):
-                    return operator.ask("submit", job=render_job(job))["run"]
-                return ""
-        except ProcessError:  # it is starting
-            return ""
-
-    name = ""
     until = time.monotonic() + 120
-    while not name:
+    while True:
         assert time.monotonic() < until, processes.log("server")
-        name = asked()
-        time.sleep(0.2)
-    return job, processes.home / "server" / "runs" / name
+        processes.mend()
+        with suppress(ProcessError), Operator(operator_home(processes.home)) as operator:
+            if all(party["online"] for party in operator.ask("status")["parties"]):
+                name = operator.ask("submit", job=render_job(job))["run"]
+                return job, processes.home / "server" / "runs" / name
+        time.sleep(0.2)  # it is starting
 
 
 def rounds_of(run):
@@ -151,6 +144,7 @@ def kill(processes, name):
 
 
 def freeze(processes, name, seconds=2.0):
+    """Has a process stand still."""
     process = processes.running[name]
     process.send_signal(signal.SIGSTOP)
     time.sleep(seconds)
@@ -220,10 +214,7 @@ def test_processes_that_stand_still_beyond_the_deadline_change_no_bit(
     processes, tmp_path, monkeypatch
 ):
     job, run = submit(processes, 120, "run.stage-timeout=3")
-
-    def stand_still(each, name):
-        freeze(each, name, seconds=6.0)
-
+    stand_still = partial(freeze, seconds=6.0)
     assert harm(processes, run, stand_still, times=3, seed=3, pace=0.1) == 3
     check(processes, job, run, tmp_path, monkeypatch)
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from in_process import InProcessTransport
 
 from parley.cli import app
 from parley.deploy.making import make_deployment
-from parley.deploy.processes import free_ports
+from parley.deploy.processes import free_ports, wait_until
 from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
@@ -30,18 +29,8 @@ NAMES = ("north", "south", "east")
 
 def blocks(text, kind=""):
     """The fenced blocks of that kind."""
-    found, open_kind = [], None
-    for line in text.splitlines():
-        if not line.startswith("```"):
-            if open_kind == kind:
-                found[-1] += line + "\n"
-        elif open_kind is None:
-            open_kind = line[3:]
-            if open_kind == kind:
-                found.append("")
-        else:
-            open_kind = None
-    return found
+    fenced = re.findall(r"^```(.*?)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block for own, block in fenced if own == kind]
 
 
 def commands(text):
@@ -113,11 +102,7 @@ def test_the_guides_policy_accepts_the_guides_job(tmp_path):
     job = load_job(overrides=sets)
     folder = RunFolder.create(job, tmp_path / "run")
     summary = coordinate(
-        job,
-        transport=InProcessTransport(homes),
-        deployment=made,
-        folder=folder,
-        resume=False,
+        job, transport=InProcessTransport(homes), deployment=made, folder=folder, resume=False
     )
     assert (summary.status, summary.rounds_done) == ("complete", job.rounds)
     assert not [home for home in homes if "refused" in (home / "party.log").read_text()]
@@ -137,6 +122,12 @@ def run(words, cwd, *, status=0, given=None):
     return done.stdout + done.stderr
 
 
+def says(log, words):
+    """The log, once it has these words."""
+    wait_until(lambda: words in log.read_text(), what=words, timeout_s=120)
+    return log
+
+
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_the_guides_commands_work_as_they_stand(ground):
@@ -151,11 +142,7 @@ def test_the_guides_commands_work_as_they_stand(ground):
         with log.open("w") as out:
             command = [sys.executable, "-m", *words]
             running.append(subprocess.Popen(command, cwd=root, stdout=out, stderr=out))
-        deadline = time.monotonic() + 120
-        while until not in log.read_text() and time.monotonic() < deadline:
-            assert running[-1].poll() is None, log.read_text()
-            time.sleep(0.2)
-        return log
+        return says(log, until)
 
     def said_by(words, name):
         return [word.replace("north", name) for word in words]
@@ -190,9 +177,7 @@ def test_the_guides_commands_work_as_they_stand(ground):
                     run([*words, "--check"], root)  # the server's items, too
                     for name in NAMES:
                         start(said_by(words, name), "ready for")
-                    deadline = time.monotonic() + 120
-                    while "(3 of 3)" not in server.read_text() and time.monotonic() < deadline:
-                        time.sleep(0.2)
+                    says(server, "(3 of 3)")
                 case ["submit", "--resume", *_]:
                     (done,) = (root / "consortium/server/runs").iterdir()
                     again = [word.replace("RUN", done.name) for word in words]

@@ -25,21 +25,19 @@ def start(tmp_path, *arguments):
     )
 
 
-JOB = [
-    *("--seed", "7", "--set", f"algorithm.rounds={ROUNDS}"),
-    *("--set", "parties.count=40", "--set", "data.source=synthetic"),
-    *("--set", "secure-aggregation.masked-check=false"),
-]
+def job_of(rounds, *overrides):
+    own = (f"algorithm.rounds={rounds}", "secure-aggregation.masked-check=false", *overrides)
+    return ["--seed", "7", *(word for each in own for word in ("--set", each))]
 
 
 BOTH_ROUNDS = 12
-BOTH = [
-    *("--seed", "7", "--set", f"algorithm.rounds={BOTH_ROUNDS}"),
-    *("--set", "algorithm.kind=fedavg", "--set", "model.kind=mlp", "--set", "model.hidden=[4]"),
-    *("--set", "privacy.unit=both", "--set", "privacy.party-epsilon=6"),
-    *("--set", "dp-sgd.sampling-rate=0.25", "--set", "dp-sgd.local-steps=2"),
-    *("--set", "secure-aggregation.masked-check=false"),
-]
+JOB = job_of(ROUNDS, "parties.count=40", "data.source=synthetic")
+BOTH = job_of(
+    BOTH_ROUNDS,
+    *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[4]"),
+    *("privacy.unit=both", "privacy.party-epsilon=6"),
+    *("dp-sgd.sampling-rate=0.25", "dp-sgd.local-steps=2"),
+)
 
 
 def killed_and_resumed(tmp_path, name, rng, whole_s, job):

@@ -31,16 +31,20 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState
 
 
-def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
-    gate, answers = CHILDREN.Barrier(3), CHILDREN.Queue()
-    children = [
-        in_child(spend_all, ledger_url, f"run-{name}", gate, answers) for name in ("a", "b", "c")
-    ]
-    got = [answers.get(timeout=60) for _ in children]
+def raced(url, work, given, answers=None) -> list[Any]:
+    """What processes say that work at once on one ledger; each ends well."""
+    children = [in_child(work, url, *own) for own in given]
+    got = [answers.get(timeout=60) for _ in children] if answers else []
     for child in children:
         child.join(timeout=60)
         assert child.exitcode == 0
-    assert sum(got) == 40  # budget 4, releases of 1/10
+    return got
+
+
+def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
+    gate, answers = CHILDREN.Barrier(3), CHILDREN.Queue()
+    runs = [(f"run-{name}", gate, answers) for name in ("a", "b", "c")]
+    assert sum(raced(ledger_url, spend_all, runs, answers)) == 40  # budget 4, releases of 1/10
     with Ledger.open(ledger_url, create=False) as ledger:
         assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH, 40)
         assert ledger.verify() == []
@@ -53,31 +57,20 @@ def test_of_two_processes_one_gets_the_last_release(ledger_url: str) -> None:
         for index in range(1, 5):
             ledger.reserve((an_entry(index),))
     gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
-    children = [
-        in_child(race_for_the_last, ledger_url, run, gate, answers) for run in ("run-a", "run-b")
-    ]
-    assert sorted(answers.get(timeout=60) for _ in children) == [False, True]
-    for child in children:
-        child.join(timeout=60)
+    runs = [(run, gate, answers) for run in ("run-a", "run-b")]
+    assert sorted(raced(ledger_url, race_for_the_last, runs, answers)) == [False, True]
 
 
 def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url: str) -> None:
     gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
-    children = [in_child(reserve_the_same, ledger_url, gate, answers) for _ in range(2)]
-    assert len({answers.get(timeout=60) for _ in children}) == 1
-    for child in children:
-        child.join(timeout=60)
+    assert len(set(raced(ledger_url, reserve_the_same, [(gate, answers)] * 2, answers))) == 1
     with Ledger.open(ledger_url) as ledger:
         assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_processes_that_open_a_new_ledger_at_once_make_one(ledger_url: str, attempt: int) -> None:
-    gate = CHILDREN.Barrier(4)
-    children = [in_child(open_and_register, ledger_url, gate) for _ in range(4)]
-    for child in children:
-        child.join(timeout=60)
-        assert child.exitcode == 0
+    raced(ledger_url, open_and_register, [(CHILDREN.Barrier(4),)] * 4)
     with Ledger.open(ledger_url, create=False) as ledger:
         assert ledger.head().records == 1
         assert ledger.verify() == []

@@ -14,12 +14,13 @@ import pytest
 
 from parley.client.data.schema import SchemaError
 from parley.deploy import engines
-from parley.deploy.engines import run_processes
 from parley.deploy.processes import ProcessError, wait_until
 from parley.deploy.stream import engine as stream_engine
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
+
+run_processes = engines.ENGINES["processes"]
 
 SECRETS = ("identity.key", "party.key", "party.pem", "state")
 

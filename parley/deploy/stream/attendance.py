@@ -146,11 +146,7 @@ class Attendance:
             self._pending[index].pop(number, None)
 
     async def attend(self, index: int, line: Line) -> None:
-        """Serves a party's line, in place of another that it may have, until it ends.
-
-        Raises:
-            Dropped: it was ended here.
-        """
+        """Serves a party's line, in place of another of its; Dropped where it is ended here."""
         if self.closed:
             raise Dropped("The server ends.")
         before = self._lines.pop(index, None)

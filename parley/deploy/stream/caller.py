@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from parley.deploy.folders import DeployError, host_of
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
+from parley.version import __version__
 
 _LASTING = {
     grpc.StatusCode.PERMISSION_DENIED,
@@ -57,19 +57,11 @@ class CallError(Exception):
         self.lasting = lasting
 
 
-def parley_version() -> str:
-    """Of the Parley that is installed here."""
-    try:
-        return version("parley")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
     """What a caller says of itself before its first frame."""
     return (
         ("parley-wire", str(WIRE_VERSION)),
-        ("parley-version", parley_version()),
+        ("parley-version", __version__),
         ("parley-deployment", deployment),
     )
 
@@ -80,15 +72,13 @@ def check_reachable(
     """Connects as a party would: the server is there, and the authority vouches for it.
 
     Args:
-        address: `host:port`.
         ca: the authority's certificate.
         timeout_s: for each step.
         host: the name that its certificate must have; that of the address for None.
 
     Raises:
         ProcessError: its name does not resolve, or nobody answers at that address.
-        PkiError: another deployment's server, one whose certificate has expired or is not valid
-            yet, or a wrong host name.
+        PkiError: the authority does not vouch for it, or not today.
     """
     context = ssl.create_default_context(cafile=str(ca))
     try:

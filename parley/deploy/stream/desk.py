@@ -70,15 +70,7 @@ _RUNS_SHOWN = 500
 
 
 class Desk:
-    """Answers operators.
-
-    Args:
-        queue: the server's runs.
-        deployment: whose parties `status` shows.
-        attendance: which of them attend.
-        stop: stops the run that is conducted, if it is this one.
-        questions: knows submissions of queries; None: there are none.
-    """
+    """Answers operators; `stop` stops the run that is conducted, if it is this one."""
 
     def __init__(
         self,

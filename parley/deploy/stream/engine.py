@@ -28,8 +28,7 @@ _LAST_S = 3.0
 def run_stream(run: Path, supervisor: Supervisor) -> Callable[[Job, Observer | None], RunSummary]:
     """Starts at once what the processes of a run in `run` need; gives what runs it to its end.
 
-    That raises:
-        ProcessError: a process ended before the first round, or the server's again and again.
+    That raises ProcessError where one ended before a round, or the server's again and again.
     """
     nursery = Nursery(supervisor, (_SERVER, _PARTY), log=run / "logs" / "nursery.log")
     return partial(_run, run, supervisor, nursery)
@@ -42,9 +41,7 @@ def _run(
     server_home = run / "network" / "server"
     homes = _keys(run / "parties", server_home)
     server = nursery.start(
-        "the server",
-        (_SERVER, str(server_home), str(run)),
-        log=run / "logs" / "server.log",
+        "the server", (_SERVER, str(server_home), str(run)), log=run / "logs" / "server.log"
     )
     for home in homes:
         nursery.start(home.name, (_PARTY, str(home)), log=home / "process.log")
@@ -55,8 +52,7 @@ def _run(
     def ended() -> str | None:
         """A server that died is started again, where it was.
 
-        A party's process that dies is a dropout, for the protocol to deal with; before the run has
-        begun it is said.
+        A party that dies is a dropout, for the protocol; before the run has begun it is said.
         """
         nonlocal server, left
         if any((run / name).exists() for name in ("summary.json", "error.json")):

@@ -33,11 +33,7 @@ _SERVING, _NOT_SERVING, _UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
 
 
 def asked(request: bytes) -> str:
-    """The name that a HealthCheckRequest has.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """The name that a HealthCheckRequest has; ValueError for anything else."""
     if not request:
         return ""
     length = len(request) - 2

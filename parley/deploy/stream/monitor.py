@@ -26,13 +26,13 @@ from typing import Any, NamedTuple, Self
 from parley.client.contract.plan import ReleasePlan
 from parley.deploy.events import Event, Say
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream.caller import parley_version
 from parley.deploy.stream.port import Port
 from parley.deploy.stream.queue import Queue
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
+from parley.version import __version__
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _AGAINST = "against whom, its summary says."
@@ -160,7 +160,7 @@ class Monitor:
         by_state = [({"state": state}, count) for state, count in sorted(states.items())]
         gauge, counter = "gauge", "counter"
         return [
-            Family(gauge, "info", "The server.", [({"version": parley_version()}, 1)]),
+            Family(gauge, "info", "The server.", [({"version": __version__}, 1)]),
             Family(gauge, "parties", "Parties of the roster.", [({}, len(parties))]),
             Family(gauge, "party_online", "Whether a party attends.", attends),
             Family(gauge, "runs", "Runs in the server's folder, by state.", by_state),
@@ -197,11 +197,7 @@ class Monitor:
 
 
 class Pages:
-    """The two pages of a monitor, served on a port of this machine between `with` and its end.
-
-    Attributes:
-        port: 0 for a free one before it is open.
-    """
+    """The two pages of a monitor, on a port of this machine between `with` and its end (0: any)."""
 
     def __init__(self, monitor: Monitor, *, port: int) -> None:
         self._monitor, self.port = monitor, port

@@ -36,8 +36,6 @@ class OperatorHome:
     """A folder with an operator's key, and where its server is reached.
 
     Attributes:
-        folder: ca.crt, operator.key and operator.pem.
-        address: host:port.
         host: the name in the server's certificate.
         runs: the server's run folders, on its own machine; None elsewhere.
     """
@@ -52,9 +50,6 @@ def operator_home(folder: Path) -> OperatorHome:
     """The operator's folder, checked: the server's own, a deployment's, or one that was sent.
 
     A deployment's whose server's folder has gone to the server has the operator's.
-
-    Raises:
-        DeployError, PkiError, RosterError: what is wrong with it.
     """
     if (folder / "server" / "server.toml").exists() or (folder / "server.toml").exists():
         home = check_server(folder)
@@ -78,8 +73,7 @@ class Operator:
     """A connection to a server's desk; a context manager.
 
     Raises:
-        ProcessError: nobody answers there.
-        PkiError: who answers is not the deployment's server.
+        ProcessError, PkiError: nobody answers there, or who answers is not the deployment's server.
     """
 
     def __init__(self, home: OperatorHome) -> None:
@@ -99,11 +93,7 @@ class Operator:
         self._channel.close()
 
     def ask(self, what: str, **more: Any) -> dict[str, Any]:
-        """The server's answer.
-
-        Raises:
-            ProcessError: there is none; and what the server refused it with.
-        """
+        """The server's answer; ProcessError without one, or what the server refused it with."""
         request = json_text({"ask": what, **more}).encode()
         try:
             answer = self._channel.unary_unary(ASK)(request, timeout=_ANSWER_S)
@@ -124,9 +114,7 @@ class Operator:
     def begin(self, what: str, **more: Any) -> Path:
         """The folder of a run that the server made of a submission: its own, or a new copy's.
 
-        Raises:
-            ProcessError: there is no answer; or the server names a folder that it may not.
-            what the server refused it with.
+        ProcessError, too, where the server names a folder that it may not.
         """
         said = self.ask(what, **more).get("run")
         try:
@@ -143,7 +131,6 @@ class Operator:
 
         Raises:
             DeployError: it is no run's name, or the folder here is no copy of this server's run.
-            ProcessError: there is no answer; and what the server refused it with.
         """
         try:
             folder = self._folder(plain_name(name), new=False)
@@ -160,8 +147,7 @@ class Operator:
     def _folder(self, name: str, *, new: bool) -> Path:
         """The server's own folder of a run, or the copy's, which is made where there is none.
 
-        Raises:
-            FileExistsError: something else has that name.
+        FileExistsError where something else has that name.
         """
         if self.home.runs is not None:
             return self.home.runs / name

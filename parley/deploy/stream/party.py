@@ -1,6 +1,6 @@
 """A party on its stream: it dials out, answers one request after another, and dials again.
 
-    python -m parley.deploy.stream.party FOLDER [--server HOST:PORT]
+    python -m parley.deploy.stream.party FOLDER
 
 One thread keeps the connection, another computes: a connection that is lost in a long computation
 is back before its end. A request whose time is over before its turn is not computed. An answer goes
@@ -10,10 +10,10 @@ when the server repeats the request, so that nothing is computed twice or sent i
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import queue
+import random
 import sys
 import threading
 import time
@@ -24,15 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_unless_exception_type,
-    sleep_using_event,
-    stop_when_event_set,
-    wait_exponential,
-    wait_random_exponential,
-)
 
 from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import Reason, encode_frame, refusal
@@ -49,9 +40,8 @@ from parley.deploy.stream.settings import ATTEND, channel_credentials, channel_o
 
 _log = logging.getLogger("parley.party")
 
-# From 0.1 to 3 s, half of it by chance: a server that is back is not met by everybody at once.
-_HALF = {"multiplier": 0.05, "max": 1.5, "exp_base": 1.6}
-_WAIT = wait_exponential(**_HALF) + wait_random_exponential(**_HALF)
+# Between dials, half of it by chance: a server that is back is not met by everybody at once.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3.0
 _MOST_WAITING = 16
 _KEPT = 8
 # Beyond a request's own time, for a computation to end by itself.
@@ -93,32 +83,6 @@ def begin_anew() -> None:
     _log.error("A request was not answered in its time; this process begins anew.")
     logging.shutdown()
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command, no shell
-
-
-class _Late(threading.Thread):
-    """Calls `late` where a computation does not end in time."""
-
-    def __init__(self, late: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
-        self._late = late
-        self._changed = threading.Condition()
-        self._until: float | None = None
-
-    def watch(self, until: float | None) -> None:
-        """Sets when the computation that begins now has to be over; None when it is."""
-        with self._changed:
-            self._until = until
-            self._changed.notify()
-
-    def run(self) -> None:
-        """Waits, and does what the class says."""
-        with self._changed:
-            while True:
-                left = None if self._until is None else self._until - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._changed.wait(left)
-        self._late()
 
 
 Outgoing = queue.SimpleQueue[Iterator[bytes] | None]
@@ -187,9 +151,6 @@ class Attending:
     """A party that attends a server until somebody stops it.
 
     Args:
-        folder: ca.crt, party.key, party.pem and deployment.toml.
-        address: `host:port` of the server.
-        answers: what it answers.
         say: called with what its owner wants to know.
         late: is called where a computation outlives its request's time.
     """
@@ -205,27 +166,25 @@ class Attending:
     ) -> None:
         self._folder, self._address = folder, address
         self._answers, self._say = answers, say
-        self._late = _Late(late)
+        self._late = late
         self._requests = _Requests()
         self._attended, self._said = False, ""
         self._over = threading.Event()
         self._call: Any = None
 
     def forever(self) -> None:
-        """Attends, and dials again whenever the connection ends.
-
-        Raises:
-            CallError: the server refuses this party for good.
-        """
-        self._late.start()
+        """Attends, and dials again; CallError once the server refuses this party for good."""
         threading.Thread(target=self._keep_dialing, daemon=True).start()
         known = len(sys.modules)
         try:
             while True:
                 number, request = self._requests.next()
-                self._late.watch(request.until + _GRACE_S)
+                left_s = request.until + _GRACE_S - time.monotonic()
+                late = threading.Timer(left_s, self._late)
+                late.daemon = True
+                late.start()
                 reply = self._answers(request.frame)
-                self._late.watch(None)
+                late.cancel()
                 self._requests.answered(number, reply)
                 if len(sys.modules) > known + _A_LIBRARY:
                     known = len(sys.modules)
@@ -240,23 +199,16 @@ class Attending:
         self._requests.give_up(why)
 
     def _keep_dialing(self) -> None:
-        again = Retrying(
-            retry=retry_unless_exception_type(BaseException),
-            wait=_WAIT,
-            after=self._wait_anew,
-            stop=stop_when_event_set(self._over),
-            sleep=sleep_using_event(self._over),
-            retry_error_callback=lambda _: None,  # it is over
-        )
+        wait_s = _FIRST_WAIT_S
         try:
-            again(self._dial)
+            while not self._over.is_set():
+                self._dial()
+                if self._attended:  # after a connection that held, the wait is the first one again
+                    wait_s = _FIRST_WAIT_S
+                self._over.wait(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                wait_s = min(1.6 * wait_s, _LONGEST_WAIT_S)
         except Exception as error:  # a refusal that lasts, or a bug of ours: `forever` raises it
             self._requests.give_up(error)
-
-    def _wait_anew(self, attempt: RetryCallState) -> None:
-        """After a connection that held, the wait is the first one again."""
-        if self._attended:
-            attempt.attempt_number = 1
 
     def _dial(self) -> None:
         """One connection, and what its owner is told of its end; or a CallError that lasts."""
@@ -311,18 +263,14 @@ def _messages(outgoing: Outgoing) -> Iterator[bytes]:
 
 def main() -> None:
     """Entry point of a party's process that nobody watches but its launcher."""
-    parser = argparse.ArgumentParser(prog="parley.deploy.stream.party")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--server")
-    given = parser.parse_args()
+    folder = Path(sys.argv[1])
     end_with_parent()
     guard_streams()
     logging.basicConfig(level=logging.WARNING)
-    address = given.server or load_deployment(given.folder / "deployment.toml").server_address
     attending = Attending(
-        given.folder,
-        address=address,
-        answers=party_answers(given.folder),
+        folder,
+        address=load_deployment(folder / "deployment.toml").server_address,
+        answers=party_answers(folder),
         say=lambda line: print(line, file=sys.stderr),
     )
     try:

@@ -30,7 +30,6 @@ from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
 from parley.deploy.stream.attendance import Attendance, Dropped, Line
-from parley.deploy.stream.caller import parley_version
 from parley.deploy.stream.health import Health
 from parley.deploy.stream.settings import (
     ATTEND,
@@ -41,6 +40,7 @@ from parley.deploy.stream.settings import (
     server_credentials,
     service,
 )
+from parley.version import __version__
 
 _log = logging.getLogger("parley.port")
 
@@ -54,7 +54,6 @@ class Port:
     Args:
         folder: ca.crt, server.pem and server.key.
         deployment: whom it admits.
-        listen: the interface.
         port: 0 for a free one.
         say: hears who comes and who goes.
 
@@ -128,7 +127,8 @@ class Port:
         except RuntimeError as error:
             raise ProcessError(
                 f"Cannot listen on {self._where}: another process has that port, or it is not "
-                "this machine's address."
+                "this machine's address. Set another in server.toml; parties then start with "
+                "--server HOST:PORT."
             ) from error
         await server.start()
         started.set_result(None)
@@ -141,7 +141,7 @@ class Port:
     async def _attend(self, _requests: Any, context: Any) -> None:
         """One party's stream."""
         index = await self._admitted(context)
-        await context.send_initial_metadata((("parley-version", parley_version()),))
+        await context.send_initial_metadata((("parley-version", __version__),))
 
         async def read() -> bytes | None:
             message = await context.read()
@@ -175,7 +175,7 @@ class Port:
         """That both speak the same protocol about the same roster; else Dropped."""
         if said.get("parley-wire") != str(WIRE_VERSION):
             raise Dropped(
-                f"versions: the server runs Parley {parley_version()} (protocol {WIRE_VERSION}), "
+                f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), "
                 f"this party Parley {said.get('parley-version', '?')} (protocol "
                 f"{said.get('parley-wire', '?')}): install the same version on both."
             )

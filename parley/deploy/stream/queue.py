@@ -62,17 +62,10 @@ class Questions(Protocol):
         Args:
             text: the submission, JSON, from an operator.
             own_files: it may name files of this machine.
-
-        Raises:
-            QueryError, SchemaError, WhereError: what was expected, what came.
         """
 
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
-        """Asks the parties what a run's folder holds, or goes on; leaves answers and page there.
-
-        Args:
-            home: the server's folder.
-        """
+        """Asks the parties what a run's folder holds, or goes on; leaves answers and page there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +73,7 @@ class QueuedRun:
     """Where a run stands.
 
     Attributes:
-        name: of its folder.
-        state: `queued`, `running`, `complete`, `stopped`, `failed`, `set-aside`, or how its
-            summary says.
+        state: of `OPEN`, `complete`, `stopped`, `failed`, `set-aside`, or how its summary says.
         at: seconds since 1970, when it was submitted.
         by: the operator who did.
         done: how far it was when it was last taken.
@@ -114,14 +105,11 @@ class Queue:
 
         Args:
             text: the job file.
-            by: whose it is.
             own_files: it may name files and code of this machine.
             schema: the parties' schema file as the operator has it, to be kept with the model.
 
         Raises:
-            JobError: no job, or one that names files or code and may not.
-            SchemaError: no schema.
-            RunFolderError: the folder cannot be made.
+            JobError, SchemaError: no job, no schema, or a job that names files or code and may not.
         """
         if len(text.encode()) > _LARGEST_JOB:
             raise JobError(f"Expected a job of at most {_LARGEST_JOB} bytes.")
@@ -152,11 +140,7 @@ class Queue:
         return self._enqueue(path.name, by=by)
 
     def resume(self, name: str, *, by: str) -> None:
-        """Puts a run that ended before its last round at the end of the queue.
-
-        Raises:
-            RunFolderError: there is no such run, it is complete, or goes on already.
-        """
+        """Puts a run that ended before its last round at the queue's end, or RunFolderError."""
         path = self.folder(name)
         with self._changed:
             known = self._state(path)
@@ -210,11 +194,7 @@ class Queue:
             return True
 
     def folder(self, name: str) -> Path:
-        """A run's folder.
-
-        Raises:
-            RunFolderError: there is none of that name.
-        """
+        """A run's folder; RunFolderError where there is none of that name."""
         # One name, so that no operator reaches beyond the server's own runs.
         if not is_plain(name) or not (self._runs / name).is_dir():
             raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")

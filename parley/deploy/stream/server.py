@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 from parley.client.data.schema import Schema
 from parley.deploy.evaluating import evaluated, load_test_set
@@ -31,10 +31,9 @@ _AWAY_S = 30.0
 
 
 class Serving:
-    """A server that is open between `with` and its end; `next` conducts one run.
+    """A server, open while its `port` is; `next` conducts one run.
 
     Args:
-        home: its folder.
         say: hears who comes and goes, and what begins and ends.
         away_s: how long a party that is away is waited for.
         questions: answers queries; None: there are none.
@@ -62,22 +61,10 @@ class Serving:
         self._stopped = False
         self.port = Port(home.folder, home.deployment, listen=home.listen, port=home.port, say=say)
         desk = Desk(
-            self._queue,
-            home.deployment,
-            self.port.attendance,
-            stop=self.stop,
-            questions=questions,
+            self._queue, home.deployment, self.port.attendance, stop=self.stop, questions=questions
         )
         self.port.services.append(desk.service())
         self.monitor = Monitor(self.port, self._queue, say=say)
-
-    def __enter__(self) -> Self:
-        """Opens the port; ProcessError where somebody else listens there."""
-        self.port.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.port.__exit__()
 
     def stop(self, name: str) -> None:
         """Stops that run between two of its commits; nothing where another is conducted."""
@@ -147,11 +134,9 @@ class Serving:
 
     @contextmanager
     def _contained(self) -> Iterator[None]:
-        """Whatever else is raised than an `Exception` was raised by what the run runs.
+        """Whatever else is raised than an `Exception` was raised by what the run runs: JobError.
 
-        Raises:
-            JobError: instead, so that `SystemExit` and its like end the run alone.
-            KeyboardInterrupt: the run was stopped, or this process interrupted.
+        So `SystemExit` and its like end the run alone. A stop or an interrupt stays what it is.
         """
         try:
             yield
@@ -175,16 +160,10 @@ class Serving:
 
 
 def serve(home: ServerHome, *, say: Say, monitor: int | None, questions: Questions) -> None:
-    """Serves a deployment until it is interrupted.
-
-    Args:
-        home: its folder.
-        say: called with what happens.
-        monitor: a port of this machine for /metrics and /healthz; None for none.
-        questions: answers queries.
-    """
+    """Serves a deployment until it is interrupted; `monitor` is a port to watch it at."""
     with ExitStack() as open_:
-        serving = open_.enter_context(Serving(home, say=say, questions=questions))
+        serving = Serving(home, say=say, questions=questions)
+        open_.enter_context(serving.port)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, serving.interrupt)
         known = ", ".join(party.name for party in home.deployment.parties)

@@ -27,11 +27,7 @@ from parley.terminal.standing import RunStanding, Standing
 def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
 ) -> Run:
-    """Submits a job, follows it to its end, writes its report, and returns what it came to.
-
-    Raises:
-        what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
-    """
+    """Submits a job, follows it to its end, writes its report, and returns what it came to."""
     from parley.report.page import write_report  # noqa: PLC0415 - start-up: `submit` waits for the run first (altair takes .5 s)
 
     if resume is not None and (job is not None or sets):
@@ -98,11 +94,7 @@ def _standing(said: Any) -> RunStanding:
 
 
 def stop_runs(folder: Path, run: str | None) -> list[str]:
-    """Stops the named run, or all that have not ended; their names.
-
-    Raises:
-        DeployError: there is no such run going on.
-    """
+    """Stops the named run, or all that have not ended; their names. DeployError without it."""
     with Operator(operator_home(folder)) as operator:
         stopping = [str(name) for name in operator.ask("stop", run=run)["stopping"]]
     if run is not None and not stopping:

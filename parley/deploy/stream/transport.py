@@ -16,10 +16,8 @@ _LOOK_S = 0.2
 class StreamTransport:
     """`parley.server.rounds.transport.Transport` over the streams of a port.
 
-    Args:
-        port: open.
-        away_s: how long a party that lost its connection still counts as online, and is waited
-            for; its requests are written again when it is back.
+    A party that lost its connection counts as online, and is waited for, for `away_s`; its requests
+    are written again when it is back.
     """
 
     def __init__(self, port: Port, *, away_s: float = 5.0) -> None:
@@ -35,11 +33,7 @@ class StreamTransport:
         self._stopped = True
 
     def exchange(
-        self,
-        requests: Mapping[int, bytes],
-        *,
-        timeout_s: float,
-        largest: int = LARGEST_REPLY,
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
         """Sends each party its request and yields (party, reply) as they come, until the deadline.
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from parley.deploy.processes import ProcessError, Supervisor, check_port, free_ports, wait_until
+from parley.deploy.processes import ProcessError, Supervisor, free_ports, wait_until
 
 STUBBORN = (
     "import signal, subprocess, sys, time\n"
@@ -103,15 +103,11 @@ def test_no_library_hears_of_a_fork_when_a_process_starts(tmp_path):
     assert not (tmp_path / "heard").exists()
 
 
-def test_free_ports_are_different_and_free_and_one_in_use_is_named():
+def test_free_ports_are_different_and_free():
     ports = free_ports(20)
     assert len(set(ports)) == 20
     for port in ports:
-        check_port("127.0.0.1", port)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ProcessError, match=f"Cannot listen on 127.0.0.1:{port}"):
-            check_port("127.0.0.1", port)
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_waiting_has_a_deadline():

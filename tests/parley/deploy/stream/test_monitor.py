@@ -20,12 +20,7 @@ from parley.deploy.stream import settings
 from parley.deploy.stream.caller import call_metadata
 from parley.deploy.stream.health import CHECK, MOST_WATCHES, WATCH, asked
 from parley.deploy.stream.monitor import Family, Monitor, Pages, exposition
-from parley.deploy.stream.settings import (
-    HELLO,
-    MOST_READ,
-    channel_credentials,
-    channel_options,
-)
+from parley.deploy.stream.settings import HELLO, MOST_READ, channel_credentials, channel_options
 from parley.privacy.accounting.rounding import shown_up
 
 SAMPLE = re.compile(r"([a-z_]+)(\{[^{}]*\})? (\+Inf|[0-9.e+-]+)")

@@ -124,11 +124,7 @@ def by_party(root, monkeypatch, *, rows, policies):
                     told.append(str(error))
             told.append(s.histogram("sex", epsilon=0.2).survivors)
     homes = party_folders(made[1], 3)
-    return (
-        told,
-        [(name, shape(reply)) for name, reply in said],
-        [log_of(home) for home in homes],
-    )
+    return (told, [(name, shape(reply)) for name, reply in said], [log_of(home) for home in homes])
 
 
 def neighbour_of(index):

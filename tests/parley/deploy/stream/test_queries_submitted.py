@@ -77,7 +77,7 @@ class Ward(World):
             (home / "party.toml").write_text("version = 1\n" + DATA)
         home = check_server(self.root)
         self.serving = Serving(home, say=self.said.append, questions=ServedQueries(), away_s=2.0)
-        self.serving.__enter__()
+        self.serving.port.__enter__()
         self.ports.append(self.serving.port)
 
     def everybody(self):
