@@ -30,7 +30,7 @@ from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
 from parley.deploy.stream.attendance import Attendance, Dropped, Line
-from parley.deploy.stream.health import Health
+from parley.deploy.stream.health import health_service
 from parley.deploy.stream.settings import (
     ATTEND,
     HELLO,
@@ -120,8 +120,8 @@ class Port:
         attend = grpc.stream_stream_rpc_method_handler(self._attend)
         hello = grpc.stream_unary_rpc_method_handler(self._hello)
         own = service({ATTEND: attend, HELLO: hello})
-        health = Health(partial(admit_anyone, self.deployment))
-        server.add_generic_rpc_handlers((own, health.service(), *self.services))
+        health = health_service(partial(admit_anyone, self.deployment))
+        server.add_generic_rpc_handlers((own, health, *self.services))
         try:
             self.port = server.add_secure_port(self._where, server_credentials(self._folder))
         except RuntimeError as error:
@@ -133,7 +133,6 @@ class Port:
         await server.start()
         started.set_result(None)
         await self._end.wait()
-        health.end()
         self.attendance.close()
         await asyncio.sleep(0)
         await server.stop(_ENDS_S / 2)
