@@ -43,6 +43,8 @@ _log = logging.getLogger("parley.party")
 # Between dials, half of it by chance: a server that is back is not met by everybody at once.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3.0
 _MOST_WAITING = 16
+# So often a party that waits looks up: a signal that another thread took is heard then.
+_HEARS_S = 1.0
 _KEPT = 8
 # Beyond a request's own time, for a computation to end by itself.
 _GRACE_S = 5.0
@@ -127,7 +129,10 @@ class _Requests:
     def next(self) -> tuple[int, _Request]:
         """The next request whose time is not over; or raises what `give_up` was told."""
         while True:
-            turn = self._turns.get()
+            try:
+                turn = self._turns.get(timeout=_HEARS_S)
+            except queue.Empty:
+                continue
             if isinstance(turn, Exception):
                 raise turn
             request = self._known[turn]
