@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from parley.analytics.intervals import ByParty, Intervals, Made
-from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -305,18 +304,3 @@ def shown_cell(value: Any) -> str:
 def several(unit: Unit) -> str:
     """The unit in the plural."""
     return "parties" if unit is Unit.PARTY else f"{unit}s"
-
-
-class Asked(Protocol):
-    """What a method of several questions needs of a session."""
-
-    @property
-    def schema(self) -> Schema:
-        """Of the records."""
-
-    @property
-    def remaining(self) -> float:
-        """ε that is left."""
-
-    def ask(self, query: Query, *, epsilon: float, law: str) -> Answer:
-        """One release."""

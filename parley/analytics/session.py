@@ -11,19 +11,21 @@ with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from parley.analytics.answer import Answer
 from parley.analytics.answering import answers_of
-from parley.analytics.asking import by_party
-from parley.analytics.batch import Batch, Part
-from parley.analytics.composed import Composed
+from parley.analytics.asking import Asking, by_party
+from parley.analytics.batch import Batch
+from parley.analytics.clusters import Lloyd
 from parley.analytics.intervals import Intervals
+from parley.analytics.logs import Logs
+from parley.analytics.partition import Partitions
+from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
-from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
 from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class Session(Composed):
+class Session(Partitions, Lloyd, Logs, QuantileSearch):
     """Queries to several parties.
 
     Args:
@@ -85,7 +87,6 @@ class Session(Composed):
         except BaseException:
             self._stack.close()
             raise
-        self._terms = self._session.terms
         self._law: str = own.law
         self._batches = list[Batch]()
         self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)
@@ -123,23 +124,29 @@ class Session(Composed):
     @property
     def terms(self) -> Terms:
         """What is public, and settled for all queries."""
-        return self._terms
-
-    @property
-    def schema(self) -> Schema:
-        """Of all parties."""
-        return self._terms.facts.schema
+        return self._session.terms
 
     @property
     def records(self) -> int | None:
         """N, which is public under replace-one; None where it is not."""
-        return self._terms.facts.records
+        return self.terms.facts.records
 
     @property
     def remaining(self) -> float:
         """ε that is left of the budget."""
+        return self.left_of(self._session.budget)
+
+    def left_of(self, budget: DatasetBudget) -> float:
+        """ε that is left of the data's budget, or of a partition's cell."""
         self._check_open()
-        return self._session.left
+        return self._session.left_of(budget)
+
+    def set_aside(
+        self, label: str, epsilon: float, cells: Mapping[str, float]
+    ) -> dict[str, DatasetBudget]:
+        """Charges `epsilon` for disjoint parts of the data, and opens a budget for each."""
+        self._check_open()
+        return self._session.set_aside(label, epsilon, cells)
 
     def ask(
         self,
@@ -194,16 +201,16 @@ class Session(Composed):
         self._check_open()
         return plan_batch(
             queries,
-            self._terms,
+            self.terms,
             epsilon=epsilon,
             run_id=self._session.folder.run_id,
             number=self._session.number,
             **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
         )
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
         self._check_open()
-        return Part(self, where, by)
+        return super()._part(where, by)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -229,7 +236,7 @@ class Session(Composed):
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return answers_of(
             released,
-            self._terms,
+            self.terms,
             event=planned.event,
             run=planned.plan.run_id,
             budget=budget or self._session.budget,
@@ -246,7 +253,7 @@ class Session(Composed):
         for released, charged in zip(self._session.released, entries, strict=True):
             entry = charged.entry
             found += answers_of(
-                released, self._terms, event=entry.event, run=entry.run_id,
+                released, self.terms, event=entry.event, run=entry.run_id,
                 budget=budgets[entry.dataset], intervals=self._intervals,
             )  # fmt: skip
         return tuple(found)
@@ -263,4 +270,5 @@ class Session(Composed):
         from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: `query --plan` draws no page (altair takes .5 s)
 
         self._check_open()
-        return write_session_page(self, Path(path) if path else self.folder / "report.html")
+        target = Path(path) if path else self.folder / "report.html"
+        return write_session_page(self.answers, self.totals, self.folder.name, target)

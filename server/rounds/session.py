@@ -146,11 +146,6 @@ class QuerySession:
         """Of the next release."""
         return len(self.released) + 1
 
-    @property
-    def left(self) -> float:
-        """ε of the data's budget that is not spent."""
-        return self.ledger.remaining(self.budget.name, self.budget.unit).epsilon
-
     def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
         """The answer that a session which goes on gave to these queries, in its order."""
         asked = (planned.batch.to_json(), epsilon, planned.law, planned.by_party)
@@ -161,7 +156,7 @@ class QuerySession:
         return self.again.pop(0)
 
     def left_of(self, budget: DatasetBudget) -> float:
-        """ε of another data set's budget that is not spent."""
+        """ε of the data's budget, or of a part's, that is not spent."""
         return self.ledger.remaining(budget.name, budget.unit).epsilon
 
     def set_aside(

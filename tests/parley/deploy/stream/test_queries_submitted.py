@@ -13,8 +13,7 @@ import pytest
 from attending import NAMES, World, until
 from typer.testing import CliRunner
 
-from parley.analytics.asked import submission_from
-from parley.analytics.served import ServedQueries
+from parley.analytics.asked import ServedQueries, submission_from
 from parley.cli import app
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
