@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +57,7 @@ def coordinate(
 
     Args:
         job: with as many parties as the roster.
-        folder: the run's folder, made already.
-        resume: it was begun before.
-        observer: called as it goes on.
+        folder: made already.
         version: of Parley, for the summary.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
@@ -74,14 +73,8 @@ def coordinate(
     began = time.perf_counter()
     _check(job, deployment)
     folder.check_roster(deployment.id)
-    parties = _found(job, transport, deployment, folder)
+    parties = _found(job, transport, deployment, folder, schema)
     first = parties.first
-    if schema and first.schema != schema:
-        raise JobError(
-            "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
-            f"(digest {first.schema[:12]}), got {schema[:12]}: give the server a copy of their "
-            "file."
-        )
     if components is None:
         components = public_components(job, features=first.features)
     federation = replace(federation_of(job, deployment, parties.facts), schema=folder.schema)
@@ -106,10 +99,7 @@ def coordinate(
             rounds=stage.rounds,
             components=_components(start.state),
             asked=start.done < stage.rounds,
-            dropouts=DropoutPolicy(job.secure_aggregation.dropouts),
-            confirm_survivors=job.secure_aggregation.confirm_survivors,
-            key_exchange=KeyExchange(job.secure_aggregation.key_exchange),
-            corrupt=job.corrupt,
+            **_secure(job),
         ),
         budgets=budgets,
         folder=folder,
@@ -122,13 +112,7 @@ def coordinate(
         stages,
         job=job,
         folder=folder,
-        secure_sum={
-            "backend": "masked",
-            "masked_check": "",
-            "setup_bytes_up": parties.setup.up,
-            "setup_bytes_down": parties.setup.down,
-            "setup_stage_seconds": parties.setup.seconds,
-        },
+        secure_sum=parties.protocol,
         began=began,
         engine="deployment" if job.run.in_process else job.run.engine,
         version=version,
@@ -137,10 +121,12 @@ def coordinate(
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
 
 
-def _found(job: Job, transport: Transport, deployment: Deployment, folder: RunFolder) -> Parties:
+def _found(
+    job: Job, transport: Transport, deployment: Deployment, folder: RunFolder, schema: str
+) -> Parties:
     """The parties that a job is for, asked what they hold."""
     settings, least = job.secure_aggregation, job.parties.min_records
-    return Parties.found(
+    parties = Parties.found(
         transport,
         deployment,
         PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties]),
@@ -156,6 +142,24 @@ def _found(job: Job, transport: Transport, deployment: Deployment, folder: RunFo
         timeout_s=job.run.stage_timeout,
         least=1 if least == "auto" else least,
     )
+    theirs = parties.first.schema
+    if schema and theirs != schema:
+        raise JobError(
+            "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
+            f"(digest {theirs[:12]}), got {schema[:12]}: give the server a copy of their file."
+        )
+    return parties
+
+
+def _secure(job: Job) -> dict[str, Any]:
+    """How the parties mask."""
+    settings = job.secure_aggregation
+    return {
+        "dropouts": DropoutPolicy(settings.dropouts),
+        "confirm_survivors": settings.confirm_survivors,
+        "key_exchange": KeyExchange(settings.key_exchange),
+        "corrupt": job.corrupt,
+    }
 
 
 def _components(state: State) -> bytes:

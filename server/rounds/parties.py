@@ -127,6 +127,17 @@ class Parties:
         named = self.named["features"]
         return {**named, "digest": self.first.map} if named else {}
 
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What a summary says of the protocol beside its rounds."""
+        return {
+            "backend": "masked",
+            "masked_check": "",
+            "setup_bytes_up": self.setup.up,
+            "setup_bytes_down": self.setup.down,
+            "setup_stage_seconds": self.setup.seconds,
+        }
+
     @contextmanager
     def joined(
         self,
