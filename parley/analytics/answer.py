@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from parley.analytics.intervals import ByParty, Intervals, Made
+from parley.analytics.intervals import Intervals, Made
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -86,7 +86,7 @@ class Answer:
     records: int | None
     ledger: Charge
     intervals: Intervals = field(default_factory=Intervals)
-    made: Made | ByParty | None = field(default=None, repr=False, compare=False)
+    made: Made | None = field(default=None, repr=False, compare=False)
 
     by_party: bool = False
 
