@@ -39,13 +39,9 @@ class Charge:
     """What a release cost.
 
     Attributes:
-        run, index: the release's name in the ledger.
         event: what it costs, together with whatever was asked beside it.
         epsilon: that was asked for it.
-        queries: how many queries were in it.
         spent, left: of the budget, after it.
-        budget: of the data.
-        against: whom ε holds against.
         seeded: its noise came from a seed, and protects nobody.
     """
 
@@ -66,14 +62,10 @@ class Answer:
     """What one query was answered.
 
     Attributes:
-        query: as it was asked.
         table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
         intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
         made: what the table was made of; None where it was changed since, or has no noise of a sum.
         law, scale: of the noise, in units of the answer's own counts or cells.
-        survivors, parties: how many parties it is about, and how many there are.
-        records: N of these, where sizes are public.
-        ledger: what it cost.
         by_party: it has each party's own rows.
     """
 

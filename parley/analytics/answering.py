@@ -30,10 +30,8 @@ def answers_of(
     """The answers of one release.
 
     Args:
-        released: its line.
         event: that was charged, under the name `run`, to `budget`.
         asked: the queries as a person put them; None: as they were released.
-        intervals: what they shall cover, where the query's can.
     """
     batch = batch_from(released.batch)
     point = terms.noise_point if batch.reports is None else INSIDE

@@ -42,12 +42,10 @@ class Lloyd(Whole):
         """k-means by Lloyd's steps: a query a round, from public centres. See `Asking.kmeans`.
 
         Args:
-            columns: of numbers.
             clusters: how many; or `centres`.
             centres: public places to start from, in the columns' units; default: spread evenly.
             rounds: T; each has ε/T.
             noise: balanced, or as-printed: under replace-one that is charged 2ε.
-            where: which records.
             epsilon: of all rounds together, by the printed formula.
 
         Returns:

@@ -50,8 +50,6 @@ class Part:
 
     Attributes:
         party: whose they are; empty: of all together.
-        noisy: `[d]`.
-        facts: what is public of the records in them.
     """
 
     party: str
@@ -64,10 +62,8 @@ class Made:
     """What a table was made of.
 
     Attributes:
-        query: as it was released.
         parts: one, or one a party, one below the other.
         weight: the query's own, in the batch.
-        law, scale: of the noise.
         cut: whether parties' vectors were clipped, by how much is private.
     """
 

@@ -34,7 +34,6 @@ class Log:
         frame: `user`, the columns that were asked for, and `clicks` ≥ 1: a row for each of a
             user's cells.
         counts: the answer that it is drawn from, with intervals and what it cost.
-        users: how many there are in it.
         clicks: that each has; the last has what is left.
     """
 
@@ -72,12 +71,8 @@ class Logs(Whole):
 
         Args:
             columns: of categories, the public list: what was asked, and what was clicked.
-            clicks: of every synthetic user.
             method: counts; the method that is printed for search logs is refused: it has no ε.
-            where: which rows.
-            law: of the counts' noise.
             seed: of the draws, which are post-processing.
-            epsilon: of the counts, whole.
 
         Raises:
             QueryError, SchemaError: it cannot be asked; nothing was charged.

@@ -160,11 +160,9 @@ class Partitions(Whole):
         """The records by category, each part with its own budget: see the module `partition`.
 
         Args:
-            column: of categories.
             epsilon: price of the whole; every cell has half of it under replace-one.
             cells: or an ε for each cell that is asked: its price is the sum of the two largest,
                 under add-or-remove-one the largest.
-            where: which records.
 
         Raises:
             QueryError, SchemaError: no such partition; nothing was charged.

@@ -50,13 +50,10 @@ class AskedQuery:
     """One `[[query]]`.
 
     Attributes:
-        name: that its answer is known by.
-        query: what.
         epsilon: what it costs, or its batch does.
         batch: which queries are released together; empty: it is alone.
         share: of its batch's budget.
         law: of the noise; empty: the session's.
-        by_party: each party's own answer.
     """
 
     name: str
@@ -81,7 +78,6 @@ class QueryFile:
 
     Attributes:
         session: the keys of `[session]`, data and schema among them, with underscores.
-        batches: queries that are released together, in order.
 
     Raises:
         QueryError: names or prices that do not go together.

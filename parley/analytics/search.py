@@ -87,7 +87,6 @@ class _Seen:
     Attributes:
         place: k; between the grid's values k − 1 and k.
         over: (1 − q)·below − q·above, in records.
-        deviation: of its noise, in records.
         side: −1 or 1 where less or more than q must lie below, whatever the noise; 0 unknown.
     """
 
@@ -116,12 +115,9 @@ class QuantileSearch(Whole):
         once. Of values that many records share it finds the neighbourhood, slowly.
 
         Args:
-            column: of numbers.
             quantile: share of the records below it, between 0 and 1.
-            step: as of `quantiles`.
             counts: how many, and up to 16 more of a skewed column; default one less than half the
                 binary digits of the number of values.
-            where: which records.
             epsilon: of all counts together.
 
         Raises:
@@ -168,12 +164,9 @@ class _Hunt:
     """A search that goes on.
 
     Attributes:
-        session, column, share, values, where: as they were asked.
         rounds: T, without those that a skewed column takes.
         left: of ε, exactly.
         public: whether N is.
-        seen: what every count said, in order.
-        answers: of every count.
     """
 
     session: Whole

@@ -35,7 +35,6 @@ def ask_server(
     Args:
         to: the server's folder, or an operator's.
         file: what is asked; None with `resume`.
-        plan: only expected errors and costs.
         resume: a run of queries at the server to go on with.
 
     Raises:

@@ -44,30 +44,11 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             frame with `parties` is split among as many, in its order. None with `deployment`.
         schema: what the columns are: a file, or a `Schema`.
         deployment: instead of data: the folder of a server whose parties are asked.
-        dataset: with a deployment: the name that parties serve the data under.
         epsilon, delta: the budget of everything that is ever asked of these data in this ledger.
-        neighbouring: replace-one, or add-or-remove-one.
-        parties: how many, where one file or frame is split.
-        min_survivors: least number of parties in a sum; default two thirds, and more than half.
-        corrupt: parties that may collude with the server; default a tenth.
-        noise_point: server, which a simulation may trust; share: by every party before it masks.
-            Real parties add shares.
-        masked: whether a simulation runs the masked protocol in full.
-        law: laplace, gaussian, or auto: whichever errs less, for each batch.
-        simultaneous: intervals hold for all cells of an answer at once, not for each by itself.
-        sampling: intervals cover sampling error beside the noise, where the query has such.
-        most_records: with add-or-remove-one: what a party with more is cut to, for sums to fit.
-        ledger: a shared ledger; default the session's own.
         out: the session's folder; default a new one in `runs`.
         resume: a session's folder to go on with; its settings are used.
-        unit: record, person or party: what the noise hides.
-        records_per_id: with unit person: how many records of one count in a party.
-        id: of a simulation with it: the column that says whose a record is.
-        records_per_party: with unit party: as many records a party counts for at most.
-        seed: of a simulation's noise, which then protects nobody.
-        faults: of a simulation: who drops out, as `run.faults` has it.
-        engine: of a simulation: fast, or ray, which deals its parties to workers; `ray_address` and
-            `workers` say where and how many.
+        settings: the other keys of [session] in a file of queries, with underscores:
+            `parley query --print-query` says what each is.
 
     Raises:
         QueryError, SchemaError, DataError: settings or data that cannot be used.
@@ -161,12 +142,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         """Asks one query.
 
         Args:
-            query: what.
-            epsilon: what it costs, whole.
-            law: laplace, gaussian or auto; default the session's.
-            share: for batches alone.
             by: "party" for each party's own answer; None for one of all together.
-            other: refused.
 
         Raises:
             QueryError, SchemaError: it cannot be asked; nothing was charged.

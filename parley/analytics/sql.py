@@ -38,9 +38,7 @@ class Statement:
     """What a SELECT asks.
 
     Attributes:
-        table: the name after FROM.
         names: a column's name in the result, for each query.
-        queries: in the order of the statement.
     """
 
     table: str

@@ -58,7 +58,6 @@ def coordinate(
     Args:
         job: with as many parties as the roster.
         folder: made already.
-        version: of Parley, for the summary.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
         schema: digest that the parties' schema must have; empty: any, the same at all.

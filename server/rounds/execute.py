@@ -43,11 +43,7 @@ class Finished:
     """A run that ended.
 
     Attributes:
-        outcome: how; `progress.done` are its rounds.
-        algorithm: of its rounds.
-        theta: the model.
         unmeasured: why there is no evaluation, where one was asked for; else empty.
-        head: the end of the ledger's log.
         totals: of the data's budgets, where runs share the ledger.
     """
 
@@ -73,13 +69,6 @@ def execute(
     """Runs the stages that are not done yet.
 
     Args:
-        stages: under the run's name.
-        job: it names the ledger, and the observer is called of it.
-        cohort_of: makes the parties of a stage.
-        budgets: what the run is charged to.
-        folder: the run's folder, made already.
-        resume: it was begun before.
-        observer: called as the rounds go on.
         roster: id of the deployment that it is begun with; empty in a simulation.
 
     Raises:

@@ -50,15 +50,9 @@ def run_stage(
     """Makes the releases of a stage that are not made yet.
 
     Args:
-        stage: what is released.
-        algorithm: what it computes.
-        dataset: name of the data in the ledger.
-        randomness: of the server's noise.
-        start: where it begins.
         folder: keeps the state between two sums of one release, for real parties, who answer each
             once; None in a simulation, which makes a release again from its first sum.
         hand_on: the state after the last release → the state that is kept.
-        observe: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
@@ -143,10 +137,6 @@ def _committed(
 
 def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Progress:
     """Where a run stands according to its ledger; a new one before its first stage.
-
-    Args:
-        stages: of the run, under its name.
-        dataset: name of the data in the ledger.
 
     Raises:
         JobError: the releases made so far were made under another plan: the job, or the data,

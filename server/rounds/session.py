@@ -43,8 +43,6 @@ class Released:
         number: of the release in the session, from 1.
         batch: its queries with their weights, plain values.
         noisy: one list of `[d]` integers; of a choice the place of the winner.
-        survivors, parties: how many are in the sum, and how many there are.
-        records: N of the survivors, where sizes are public.
         epsilon: that was charged.
         law, scale: of the noise on the sum of these survivors.
         spent, left: of the budget that was charged, after it.
@@ -81,12 +79,9 @@ class QuerySession:
 
     Attributes:
         folder: of the session, locked.
-        budget: of the data, as the ledger knows it.
         cohort_of: a plan and its queries → the parties, for that release.
         terms: what is public of their records, and settled.
         trusting: the server may see a bare sum: in a simulation alone.
-        randomness: of the server's noise.
-        released: every release so far, in order.
         again: those of before that have not been asked for again.
     """
 

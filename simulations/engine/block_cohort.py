@@ -32,16 +32,9 @@ class BlockCohort:
     """All parties of a simulation behind one secure sum.
 
     Attributes:
-        session: the parties.
-        secure_sum: how their contributions are summed.
-        faults: who drops out or declines, when.
-        evaluate_model: simulation-only figures of a model after a round.
         dealing: shares of noise are dealt as one draw of their sum, after one that is checked:
             the law of r shares, in the place of the draws.
         unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
-        check: the masked protocol, to compare the first sum of a few parties with; None for none.
-        adding: how contributions are added up, where the sum is the ideal one.
-        checked: what the check found, once it ran.
     """
 
     session: PartySession
@@ -61,8 +54,6 @@ class BlockCohort:
         """One release's sum; see `parley.server.rounds.cohort.Cohort`.
 
         Raises:
-            TooFewSurvivors: fewer contributions than the plan's least number.
-            PartyFailed: a party has nothing it may release.
             MaskedCheckFailed: the masked protocol's sum differs.
         """
         parties = self.session.block.parties

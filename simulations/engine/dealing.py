@@ -154,11 +154,7 @@ class TableShard:
 
     Attributes:
         sources: their files or columns in memory, one a party; or the one that is split.
-        schema: its text.
         parties: m, among whom the one is split, in its order; 0: one source a party.
-        persons: whose records are bounded, if any are.
-        seed: of their shares and coins.
-        digest: of their records, as the process that asks read them.
     """
 
     sources: tuple[str | Path | Frame, ...]

@@ -70,8 +70,6 @@ def summed(
     """The sum of the parties' contributions; each of them is charged.
 
     Args:
-        session: the parties.
-        asked: what of whom.
         pieces: as `pieces_of` gives them, if they are known.
 
     Raises:
