@@ -193,21 +193,6 @@ def test_a_job_that_cannot_run_leaves_no_folder(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_edited_ledger_is_found(tmp_path):
-    result = run(tmp_path)
-    path = result.folder / "ledger.sqlite"
-    with sqlite3.connect(path) as database:
-        tables = [
-            name
-            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type='table'")
-        ]
-        assert tables
-    raw = path.read_bytes().replace(b'"survivors":8', b'"survivors":9', 1)
-    path.write_bytes(raw)
-    with Ledger.open(path, read_only=True) as ledger:
-        assert ledger.verify()
-
-
 def test_a_lost_ledger_never_starts_a_run_over(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, observer=StopAfter(3))

@@ -202,7 +202,7 @@ GOOD = json.dumps(
         ),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "out": "/o"}), "Expected settings"),
         (text_of(batches=[]), "Expected 1 to"),
-        (GOOD.replace("0.1", "true"), "Expected epsilon"),
+        (GOOD.replace("0.1", "true"), "epsilon to be a valid number"),
         (GOOD.replace("0.1", "null"), "Expected epsilon"),
         (GOOD.replace('"sex"', '"sexx"'), "sexx"),
         (GOOD.replace('"by": ["sex"]', '"by": []'), "Expected where or group_by"),
