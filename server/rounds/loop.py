@@ -19,9 +19,7 @@ from parley.client.contract.state import State, load_state, save_state
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.steps import Reservation
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
@@ -31,7 +29,7 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-from parley.server.rounds.release import released, reserved
+from parley.server.rounds.release import committed, released, reserved
 
 
 def run_stage(
@@ -90,7 +88,7 @@ def run_stage(
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
-        spent = _spending(progress, plan)
+        spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
         line = None if stage.name else _line(cohort, algorithm, plan, spent, state, total, began)
         outcome = _logged(line, total)
         if stage.name:
@@ -98,7 +96,9 @@ def run_stage(
         last = number == numbers[-1]
         following = [] if last else [replace(each, index=number + 1) for each in entries]
         state = state if following else hand_on(state)
-        held, exhausted = _committed(ledger, held, following, outcome, state)
+        held, exhausted = committed(
+            ledger, held, outcome=outcome, checkpoint=save_state(state), following=following
+        )
         if exhausted and stage.name:
             raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state, spent=spent)
@@ -108,31 +108,6 @@ def run_stage(
         if exhausted is not None:  # The run ends here with its model kept.
             return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
     return Outcome(status="complete", reason="", progress=progress)
-
-
-def _committed(
-    ledger: Ledger,
-    held: Sequence[Reservation],
-    following: Sequence[Entry],
-    outcome: Mapping[str, Any],
-    state: State,
-) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
-    """Commits a release with its checkpoint, and reserves the next one in the same transaction.
-
-    Returns:
-        What is reserved, and why the next release is not: the commit stands.
-    """
-    ids, checkpoint = [each.id for each in held], save_state(state)
-    if not following:
-        ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
-        return (), None
-    try:
-        reserved = ledger.commit_and_reserve(
-            ids, outcome=outcome, checkpoint=checkpoint, entries=following
-        )
-    except BudgetExceeded as error:
-        return (), error
-    return reserved, None
 
 
 def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Progress:
@@ -189,11 +164,6 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
 def _entries(plan: ReleasePlan, dataset: str) -> tuple[Entry, ...]:
     """Of any release of the plan: their index alone says which."""
     return plan.entries(dataset, party="server")
-
-
-def _spending(progress: Progress, plan: ReleasePlan) -> dict[Unit, Composition]:
-    """What is spent with one more release."""
-    return {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
 
 
 def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:

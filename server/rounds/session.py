@@ -32,7 +32,7 @@ from parley.server.planning.query_terms import Terms
 from parley.server.records.plain_json import json_text
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort, RoundSum
-from parley.server.rounds.release import released, reserved
+from parley.server.rounds.release import committed, released, reserved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,8 +259,9 @@ class QuerySession:
             present=list(total.survivors) if planned.by_party else [],
         )
         line = made.to_line()
-        self.ledger.commit(
-            [each.id for each in held],
+        committed(
+            self.ledger,
+            held,
             outcome={"survivors": survivors, "epsilon": shown_up(spent)},
             checkpoint=line.encode(),
         )

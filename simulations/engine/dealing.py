@@ -242,12 +242,10 @@ class Dealt:
 
     workers: Workers
 
-    def __call__(
-        self, session: PartySession, asked: Asked, pieces: Sequence[tuple[int, int]]
-    ) -> Summed:
+    def __call__(self, session: PartySession, asked: Asked) -> Summed:
         """The parties' sum. Of held-out records it is made here: no worker has them."""
         if learner_of(session.algorithm) is not session.algorithm:
-            return summed(session, asked, pieces)
+            return summed(session, asked)
         charge(session, asked)
         algorithm = self.workers.shared(session.algorithm)
         nobody = asked.kept[:0]

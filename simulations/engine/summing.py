@@ -90,7 +90,7 @@ def summed(
     return Summed(total=total, kept=kept, failed=failed)
 
 
-Adding = Callable[[PartySession, Asked, Sequence[tuple[int, int]]], Summed]
+Adding = Callable[[PartySession, Asked], Summed]
 """A way to add parties up: as `summed`, wherever it is done."""
 
 
