@@ -110,6 +110,14 @@ def test_an_optimistic_round_is_repeated_without_the_party_that_voided_it(tmp_pa
     assert counts(scene.lines()[1]) == (5, 0, 0, 5)
 
 
+def test_a_party_that_is_offline_from_the_start_is_a_dropout(tmp_path):
+    scene = Scene(tmp_path, ("run.stage-timeout=1",))
+    scene.transport.offline = {0}
+    assert scene.run().status == "complete"
+    assert [counts(line) for line in scene.lines()] == [(4, 0, 1, 4)] * 3
+    assert scene.board()["party-0"] == ("offline", "")
+
+
 def test_a_job_whose_cohort_exceeds_who_is_online_says_who_is_missing(tmp_path):
     scene = Scene(tmp_path, ("run.stage-timeout=1",))
     scene.transport.offline = {0, 3}
