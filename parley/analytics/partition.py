@@ -38,6 +38,7 @@ from parley.client.where import Expression, col
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.server.rounds.session import QuerySession
 
 
 def price(
@@ -137,17 +138,16 @@ class Cell(Asking):
 class Partitions(Whole):
     """Parts of the records with budgets to spend."""
 
+    _session: QuerySession
     _partitions = 0
 
     @abstractmethod
-    def left_of(self, budget: DatasetBudget) -> float:
-        """ε that is left of a budget."""
+    def _check_open(self) -> None: ...
 
-    @abstractmethod
-    def set_aside(
-        self, label: str, epsilon: float, cells: Mapping[str, float]
-    ) -> dict[str, DatasetBudget]:
-        """Charges `epsilon` for disjoint parts, and opens a budget for each."""
+    def left_of(self, budget: DatasetBudget) -> float:
+        """ε that is left of the data's budget, or of a cell's."""
+        self._check_open()
+        return self._session.left_of(budget)
 
     def partition(
         self,
@@ -168,6 +168,7 @@ class Partitions(Whole):
             QueryError, SchemaError: no such partition; nothing was charged.
             BudgetExceeded: it costs more than is left; nothing was charged.
         """
+        self._check_open()
         relation, counting = self.terms.neighbouring, self.terms.counting
         texts = texts_of(self.schema, column)
         prices = budgets_of(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
@@ -179,7 +180,7 @@ class Partitions(Whole):
         facts = {"cells": prices, "where": None if condition is None else condition.to_json()}
         digest = hashlib.sha256(canonical({"column": column, **facts})).hexdigest()
         label = f"partition-{self._partitions}-{digest[:12]}"
-        budgets = self.set_aside(label, price(prices, relation, counting), prices)
+        budgets = self._session.set_aside(label, price(prices, relation, counting), prices)
         found = []
         for key, budget in budgets.items():
             own = col[column] == key

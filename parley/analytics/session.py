@@ -11,7 +11,7 @@ with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -116,18 +116,6 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
     def remaining(self) -> float:
         """ε that is left of the budget."""
         return self.left_of(self._session.budget)
-
-    def left_of(self, budget: DatasetBudget) -> float:
-        """ε that is left of the data's budget, or of a partition's cell."""
-        self._check_open()
-        return self._session.left_of(budget)
-
-    def set_aside(
-        self, label: str, epsilon: float, cells: Mapping[str, float]
-    ) -> dict[str, DatasetBudget]:
-        """Charges `epsilon` for disjoint parts of the data, and opens a budget for each."""
-        self._check_open()
-        return self._session.set_aside(label, epsilon, cells)
 
     def ask(
         self,
