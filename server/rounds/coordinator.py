@@ -46,7 +46,6 @@ def coordinate(
     transport: Transport,
     deployment: Deployment,
     folder: RunFolder,
-    resume: bool,
     observer: Observer | None = None,
     version: str = "",
     fingerprint: str = "",
@@ -102,7 +101,6 @@ def coordinate(
         ),
         budgets=budgets,
         folder=folder,
-        resume=resume,
         observer=observer,
         roster=deployment.id,
     )

@@ -86,7 +86,6 @@ def simulate(
         cohort_of=parties.cohort,
         budgets=parties.budgets,
         folder=folder,
-        resume=resume is not None,
         observer=observer,
     )
     return _kept(finished, parties, hidden, folder=folder, began=began, version=version)
