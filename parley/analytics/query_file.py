@@ -39,7 +39,8 @@ from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import parse_where
 
-_PRICE = {"name": str, "epsilon": float, "batch": str, "share": float, "law": str}
+_PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
+"""Keys of any query, beside `where` and `by`, with their defaults."""
 _LONGEST_NAME = 200
 _DERIVED = {"balance", "counted", "local"}
 """Fields that a law decides."""
@@ -204,11 +205,8 @@ def _asked(table: Any, number: int) -> AskedQuery:
         )
     given = {key.replace("-", "_"): value for key, value in table.items()}
     del given["query"]
-    price = {key: given.pop(key) for key in list(given) if key in _PRICE}
-    for key, value in price.items():
-        wanted = (int, float) if _PRICE[key] is float else str
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise QueryError(f"{where}: Expected {key} as a {_PRICE[key].__name__}, got {value!r}.")
+    price = {key: given.pop(key, default) for key, default in _PRICE.items()}
+    price["name"] = price["name"] or f"{kind.kind} {number}"
     if each_party := isinstance(given.get("by"), str):
         by_party(given.pop("by"))
     condition = given.pop("where", None)
@@ -231,11 +229,9 @@ def _asked(table: Any, number: int) -> AskedQuery:
         query = facts_from(
             kind, values, where=None if condition is None else parse_where(condition)
         )
+        return facts_from(AskedQuery, price, query=query, by_party=each_party)
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
-    return AskedQuery(
-        query=query, by_party=each_party, **{"name": f"{kind.kind} {number}", **price}
-    )
 
 
 def example_file() -> str:
