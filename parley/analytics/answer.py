@@ -30,6 +30,8 @@ BEYOND = {
 """What a unit's promise does not reach, beside every answer."""
 GROUP = 5
 """Units whose group privacy is said beside that of one."""
+ENDS = ("value", "low", "high")
+"""Columns of a table that are no keys."""
 _SHOWN = 24
 """Rows of a table that are printed."""
 
@@ -139,7 +141,7 @@ class Answer:
 
     def nonnegative(self) -> Answer:
         """Values and intervals cut off at 0: post-processing."""
-        parts = {name: np.maximum(self.table[name], 0.0) for name in ("value", "low", "high")}
+        parts = {name: np.maximum(self.table[name], 0.0) for name in ENDS}
         return replace(self, table={**self.table, **parts}, made=None)
 
     def suppress_below(self, least: float) -> Answer:
@@ -150,7 +152,7 @@ class Answer:
         small = np.asarray(self.table["value"]) < least
         parts = {
             name: np.where(small, np.nan, np.asarray(self.table[name], dtype=np.float64))
-            for name in ("value", "low", "high")
+            for name in ENDS
         }
         return replace(self, table={**self.table, **parts}, made=None)
 
@@ -261,16 +263,20 @@ def usual_width(table: Table) -> float:
     return float(np.median(wide)) if len(wide) else 0.1
 
 
+def shown_rows(table: Table, most: int) -> list[list[str]]:
+    """Of the first `most` cells keys, value, low and high."""
+    width, keys = usual_width(table), [name for name in table if name not in ENDS]
+    return [
+        [shown_cell(table[name][k]) for name in keys]
+        + [shown_number(float(table[name][k]), width) for name in ENDS]
+        for k in range(min(len(table["value"]), most))
+    ]
+
+
 def _rows(table: Table) -> list[str]:
-    width = usual_width(table)
-    keys = [name for name in table if name not in ("value", "low", "high")]
-    cells = [[*keys, "value", "low", "high"]]
+    keys = [name for name in table if name not in ENDS]
+    cells = [[*keys, *ENDS], *shown_rows(table, _SHOWN)]
     count = len(table["value"])
-    for k in range(min(count, _SHOWN)):
-        own = [shown_cell(table[name][k]) for name in keys]
-        cells.append(
-            [*own, *(shown_number(float(table[x][k]), width) for x in ("value", "low", "high"))]
-        )
     sizes = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     lines = [
         "  "
