@@ -20,7 +20,7 @@ from parley.client.data.schema import Schema
 from parley.client.queries import query_from
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import MOST_QUERIES
-from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION
+from parley.deploy.stream.queue import ANSWERS, ASKED, PAGE, SESSION
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
@@ -143,7 +143,7 @@ def _query(given: Any) -> AskedQuery:
 
 
 class ServedQueries:
-    """What `parley.deploy.stream.questions.Questions` asks for."""
+    """What `parley.deploy.stream.queue.Questions` asks for."""
 
     def check(self, text: str, *, own_files: bool) -> None:
         """See `Questions.check`."""

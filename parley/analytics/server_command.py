@@ -6,7 +6,6 @@ parties' file), `epsilon`; no data and no deployment, which are the server's.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,11 @@ from parley.client.contract.file_reading import LARGEST_LOG, text_of
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import load_schema
 from parley.client.queries.base import QueryError
-from parley.deploy.follow import RunStopped, raise_remote
+from parley.deploy.follow import RunStopped, until_ended
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.questions import ANSWERS, PAGE
+from parley.deploy.stream.queue import ANSWERS, PAGE
 from parley.server.records.plain_json import json_text
-
-_POLL_S = 0.1
 
 
 def ask_server(
@@ -84,10 +81,7 @@ def _answered(submission: str, *, to: Path, resume: str) -> dict[str, Any]:
             f"{name} waits for its turn; what it answers is in {folder}. To end it: parley stop.",
             err=True,
         )
-        seen: dict[str, list[int]] = {}
-        while (state := operator.ended(name, folder, seen)) is None:
-            time.sleep(_POLL_S)
-    raise_remote(folder)
+        state = until_ended(folder, lambda: operator.ended(folder), every=2)
     if state == "stopped":
         raise RunStopped
     try:
