@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plans import planned
 from quick_runs import StopAfter
 
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.ledger.ledger import Ledger
@@ -81,14 +84,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, more) -> None:
 
 
 def test_a_party_refuses_beyond_its_own_budget() -> None:
-    from parley.client.party.block_session import PartyPolicy, PartySession
-    from parley.server.planning.release import algorithm_for, plan_release
-    from parley.simulations.data.experiment import load_experiment
-
-    job = load_job(overrides=[*BASE, "dp-sgd.noise-multiplier=6"])
-    experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    experiment, algorithm, plan = planned(load_job(overrides=[*BASE, "dp-sgd.noise-multiplier=6"]))
     session = PartySession(
         block=experiment.block,
         algorithm=algorithm,
@@ -101,7 +97,6 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
         answered += 1
         assert answered < 50
     assert answered >= 1
-    from parley.privacy.accounting.composition import Composition
 
     def spent(count: int) -> float:
         return Composition.empty().add(plan.event(plan.primary.unit), count=count).epsilon(1e-5)[1]

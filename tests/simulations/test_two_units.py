@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import plans
 import pytest
 from quick_runs import StopAfter
 from safetensors import safe_open
@@ -20,8 +21,6 @@ from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, plan_release
-from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 
 BASE = [
@@ -47,11 +46,7 @@ def run(folder: Path, *overrides: str, **more):
 
 
 def planned(*overrides: str):
-    job = load_job(overrides=[*BASE, *overrides])
-    experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    return job, experiment, algorithm, plan
+    return plans.planned(load_job(overrides=[*BASE, *overrides]))
 
 
 def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> None:
@@ -90,7 +85,7 @@ def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> Non
 def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) -> None:
     more = [f"privacy.neighbouring={relation}", "parties.min-records=151"]
     cheap = [*more, "privacy.party-epsilon=1", "privacy.party-delta=1e-5"]
-    _, _, _, plan = planned(*cheap)
+    _, _, plan = planned(*cheap)
     assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
     assert plan.event(Unit.RECORD) == plan.event(Unit.PARTY)
     # Not both the lower bound and a wider release: the entry says which bound, whose noise.
@@ -105,12 +100,12 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     assert bounds.inner.epsilon == pytest.approx(2.0, rel=1e-2)
     # The parties' own accounts stay those of their steps: they hold against the server too.
     assert summary.dp_sgd.largest["pld"] == bounds.inner.epsilon
-    _, _, _, wide = planned(*more)
+    _, _, wide = planned(*more)
     assert wide.charged_by(Unit.RECORD) is wide.primary
 
 
 def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
-    _, _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
+    _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
     noise = plan.of(Unit.PARTY).mechanism
     scale = 2.0**plan.encoding.scale_bits
     assert plan.of(Unit.PARTY).sensitivity == 1.0
@@ -123,7 +118,7 @@ def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
 
 
 def test_no_update_is_longer_than_the_clip_and_none_is_left_unclipped() -> None:
-    _, experiment, algorithm, plan = planned("dp-sgd.party-clip-norm=0.01")
+    experiment, algorithm, plan = planned("dp-sgd.party-clip-norm=0.01")
     values = algorithm.local(
         algorithm.init(), experiment.block, plan, Randomness.from_seed(1)
     ).values
@@ -140,7 +135,7 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
     more += ["privacy.noise-point=server"]
     sums, kept = [], []
     for seed in range(8):
-        _, experiment, algorithm, plan = planned(*more)
+        experiment, algorithm, plan = planned(*more)
         drawn = Randomness.from_seed(seed)
         values = algorithm.local(algorithm.init(), experiment.block, plan, drawn).values
         assert (np.linalg.norm(values, axis=1) < 0.099).all()  # the clip to S does nothing here
@@ -247,7 +242,7 @@ def test_a_release_that_one_of_the_budgets_cannot_bear_is_charged_to_neither(tmp
 
 
 def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
-    _, experiment, algorithm, plan = planned("dp-sgd.noise-multiplier=6")
+    experiment, algorithm, plan = planned("dp-sgd.noise-multiplier=6")
 
     def answered(others) -> int:
         session = PartySession(
@@ -292,7 +287,7 @@ def test_keys_that_contradict_two_units_are_refused(line) -> None:
 
 def test_an_inner_noise_that_costs_more_is_allowed_where_the_outer_bound_is_charged() -> None:
     weak = ["dp-sgd.noise-multiplier=0.5", "privacy.party-epsilon=1.5"]
-    _, _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
+    _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
     assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
 
 
