@@ -6,54 +6,14 @@ unless a name says otherwise; the grid's share is in `grid.inflation` and is cha
 
 from __future__ import annotations
 
-from html import escape
 from typing import Literal
 
 from pydantic import Field
 
-from parley.server.records import words
+from parley.server.records import sections
 from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
-from parley.server.records.guarantee_summary import AdversaryAccount, NoiseShares, RecordBounds
-from parley.server.records.round_line import Account
-
-
-class AfterRound(Account):
-    """What the releases up to a round come to."""
-
-    round: int
-
-
-class GuaranteeOutlook(Facts):
-    """What the job's releases guarantee one unit. ε, δ are its budget; spent: `epsilon_by_round`.
-
-    Attributes:
-        noise_point: who adds its noise.
-        accounts: ε of the whole job by adversary, if all parties survive every round.
-        shares: how noise in shares is split.
-        clip_norm: of a record's gradient or a party's update; absent where none is needed.
-        scale, scale_of_sum, expected_norm: as a batch has it, with noise in the parties.
-        description: the noise in a sentence.
-        epsilon_charged: by `conversion`, for all rounds.
-    """
-
-    unit: str
-    neighbouring: str
-    epsilon: float
-    delta: float
-    noise_point: str
-    accounts: tuple[AdversaryAccount, ...]
-    shares: NoiseShares | None = None
-    clip_norm: float | None = None
-    law: str
-    calibration: str
-    scale: float
-    scale_of_sum: float
-    expected_norm: float
-    description: str
-    epsilon_charged: Figure
-    conversion: str
-    epsilon_by_round: tuple[AfterRound, ...]
+from parley.server.records.guarantee_facts import GuaranteeOutlook, RecordBounds
 
 
 class Offer(Facts):
@@ -243,24 +203,11 @@ class Outlook(Facts):
         return self.guarantees[0]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the job, what it protects and costs, the noise of a round."""
-        rows = [
-            ("algorithm", f"{self.algorithm_title or self.algorithm}, {self.model}"),
-            ("parties", f"{self.parties} of at least {self.min_records} records"),
-            ("rounds", str(self.rounds)),
-        ]
-        for of in self.guarantees:
-            rows += [
-                ("protects", f"{words.protected(of)}; {words.relation(of)}"),
-                ("budget", words.allowed(of.epsilon, of.delta)),
-                ("charged", f"{words.points(of.epsilon_charged, of.delta)}, by {of.conversion}"),
-                *((name, value) for name, value, _ in words.accounts(of)),
-                ("noise", of.description),
-            ]
-        rows += [("data set", words.data_set(each)) for each in self.data_accounts or ()]
-        cells = "".join(
-            f'<tr><th style="text-align: left">{escape(name)}</th>'
-            f'<td style="text-align: left">{escape(value)}</td></tr>'
-            for name, value in rows
+        """What a notebook shows."""
+        job = (
+            f"{self.algorithm_title or self.algorithm}, {self.model}: {self.parties} parties of at "
+            f"least {self.min_records} records, {self.rounds} rounds"
         )
-        return f"<p>A plan: nothing is released or charged.</p><table>{cells}</table>"
+        rows = [(each.title, each.line) for each in sections.of_plan(self)]
+        shown = sections.html_table([("job", job), *rows])
+        return f"<p>A plan: nothing is released or charged.</p>{shown}"
