@@ -72,10 +72,10 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "judgement": judgement_tables(summary),
         "synthetic": synthetic_section(run, folder),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
-        "short": [
+        "more": [
             Fact(each.title, each.line)
             for each in sections.of_run(summary)
-            if each.title not in _EXPLAINED
+            if each.title not in {*_EXPLAINED, *sections.GUARANTEE}
         ],
         "learns": [
             *(who_learns_what(summary, of) for of in summary.guarantees),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
 """Titles of the sections that the report explains in paragraphs."""
+GUARANTEE = {"spent", "charged", "protects", "against", ""}
+"""Those of a guarantee, beside its noise."""
 
 
 class Section(NamedTuple):
@@ -87,12 +89,10 @@ def of_plan(outlook: Outlook) -> list[Section]:
 
 
 def _of_guarantee(title: str, of: GuaranteeSummary | GuaranteeOutlook) -> list[Section]:
-    against = words.accounts(of)
     return [
         _said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
         _said("protects", f"{of.unit.words}; {words.relation(of)}"),
-        _said("against", against[0]),
-        *(_said("", each) for each in against[1:]),
+        *(_said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
     ]
 
 

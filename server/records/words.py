@@ -134,7 +134,7 @@ def ledger(run: RunSummary) -> str:
     """Which ledger keeps the total."""
     if run.ledger:
         return f"shared: {run.ledger}"
-    return "this run's own; other runs on the same records add to ε (share one: privacy.ledger)"
+    return "this run's own; other runs on the same records add to it (share one: privacy.ledger)"
 
 
 def conversion(name: str) -> str:
@@ -168,7 +168,7 @@ def bounds(stats: RecordBounds | None, of: Guaranteed) -> str:
         f"By DP-SGD in its party alone, which holds against the server too, a record's ε is "
         f"{epsilon_text(stats.inner.epsilon)}; by the noise on the sum it is "
         f"{epsilon_text(stats.outer.epsilon)} (δ = {shown_up(of.delta, 3)}, {scope(of)}). "
-        f"The bound by {charged} is charged."
+        f"Charged is the bound by {charged}."
     )
 
 
