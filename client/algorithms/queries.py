@@ -113,7 +113,7 @@ class QueryRelease(AsReleased):
         places = range(block.parties) if randomness.party is None else [randomness.party]
         if (reports := reports_of(self.batch)) is not None:
             block = reports.said(block, lambda at: randomness.share(plan.round_number, at))
-        vectors = self.counting.vectors(self.batch, block, state, places)
+        vectors = self.counting.vectors(self.batch, block, places)
         rows = [np.clip(vector, -most, most) for vector in vectors]
         return Contribution(values=np.array(rows, dtype=np.float64), failed=())
 

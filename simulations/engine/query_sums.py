@@ -49,7 +49,8 @@ def queries_made(block: TableBlock, asked: AskedQueries, randomness: Randomness)
         (vector,) = _vectors(said.part(party, party + 1), asked, party)
         return _encoded(vector, asked, randomness, party)
 
-    return MadeRows(shape=(block.parties, plan.dimension), dtype=plan.encoding.dtype, make=make)
+    shape = (block.parties, plan.dimension)
+    return MadeRows(range(block.parties), make, shape=shape, dtype=plan.encoding.dtype)
 
 
 def _encoded(
@@ -101,7 +102,7 @@ def _said(block: TableBlock, asked: AskedQueries, randomness: Randomness, first:
 def _vectors(block: TableBlock, asked: AskedQueries, first: int) -> Iterator[NDArray[np.int64]]:
     places = range(first, first + block.parties)
     planned = asked.planned
-    yield from planned.counting.vectors(planned.batch, block, asked.state, places)
+    yield from planned.counting.vectors(planned.batch, block, places)
 
 
 def _whole(block: TableBlock, asked: AskedQueries, first: int) -> NDArray[np.int64]:
@@ -112,7 +113,7 @@ def _whole(block: TableBlock, asked: AskedQueries, first: int) -> NDArray[np.int
     norms = planned.batch.norms(block.schema, relation)
     if alike and block.sizes.max() <= most // norms.largest:
         one = replace(block, offsets=block.offsets[[0, -1]])
-        (vector,) = planned.batch.vectors(one, asked.state)
+        (vector,) = planned.batch.vectors(one)
         return vector
     total = np.zeros(planned.plan.dimension, dtype=np.int64)
     for vector in _vectors(block, asked, first):

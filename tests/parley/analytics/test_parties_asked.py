@@ -203,10 +203,10 @@ def test_a_party_that_answers_another_query_moves_the_sum_by_its_own_records_at_
     """Nobody sees what it adds; it pays as all do, and no other party's records tell more."""
     vectors, others = Counting.vectors, [rows_of(1), rows_of(2)]
 
-    def all_of_its_own(self, batch, block, state, places):
+    def all_of_its_own(self, batch, block, places):
         if block.records == 200:
             batch = replace(batch, queries=(Count(where=parse_where("age >= 0")),))
-        yield from vectors(self, batch, block, state, places)
+        yield from vectors(self, batch, block, places)
 
     monkeypatch.setattr(Counting, "vectors", all_of_its_own)
     parties = made(epsilon=1e4)

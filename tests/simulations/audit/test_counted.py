@@ -61,7 +61,7 @@ def test_a_record_replaced_within_its_group_moves_no_more_than_is_charged(query,
     norms = query.norms(SCHEMA, relation, 4096)
     block = columns_pool(QueryRelease(batch=Batch(queries=(query,), weights=(1,)),
                                       neighbouring=relation, schema=SCHEMA))  # fmt: skip
-    alone = np.stack(list(query.vectors(block, 4096, {}))).astype(float)
+    alone = np.stack(list(query.vectors(block, 4096))).astype(float)
     moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
     assert np.abs(moved).sum(axis=1).max() <= norms.l1
     assert np.square(moved).sum(axis=1).max() <= norms.l2_squared
@@ -121,8 +121,8 @@ def test_a_query_whose_records_move_each_other_is_refuted(monkeypatch):
     """Numbers that are scaled by the party's largest: one record more, and every term is less."""
     own = Total.vectors
 
-    def by_largest(query, block, weight, state):
-        for party, vector in enumerate(own(query, block, weight, state)):
+    def by_largest(query, block, weight):
+        for party, vector in enumerate(own(query, block, weight)):
             values = block.columns["stay"][block.rows(party)]
             yield np.rint(vector / max(np.abs(values).max(), 1e-9)).astype(np.int64)
 
