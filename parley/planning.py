@@ -32,13 +32,13 @@ from parley.server.records.clipped_fraction import fraction_deviation
 from parley.server.records.data_budgets import accounts_in_ledger
 from parley.server.records.evaluation import CONFIDENCE, noise_on_counts
 from parley.server.records.guarantees import guarantee_outlook, record_bounds
-from parley.server.records.outlook import (
+from parley.server.records.outlook import Outlook
+from parley.server.records.planned import (
     Alternative,
     DistributedOutlook,
     DpSgdOutlook,
     EvaluationOutlook,
     Offer,
-    Outlook,
 )
 from parley.simulations.data.outlook import public_shape
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from parley.privacy.accounting.rounding import shown_up
-from parley.server.records import sections
 from parley.server.records.numerals import epsilon_text
 from parley.terminal.result import section_table
 from parley.terminal.screen import Screen
@@ -16,7 +15,8 @@ from parley.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from parley.server.records.guarantee_facts import AfterRound
-    from parley.server.records.outlook import Alternative, Offer, Outlook
+    from parley.server.records.outlook import Outlook
+    from parley.server.records.planned import Alternative, Offer
 
 
 def print_outlook(outlook: Outlook) -> None:
@@ -30,7 +30,7 @@ def print_outlook(outlook: Outlook) -> None:
         f"least n = {outlook.min_records} records ({outlook.min_records_from}), "
         f"d = {outlook.dimension}, T = {outlook.rounds} rounds\n"
     )
-    console.print(section_table(sections.of_plan(outlook)))
+    console.print(section_table(outlook.sections()))
     console.print()
     for title, offers in (
         ("Gaussian, by calibration", outlook.calibrations),

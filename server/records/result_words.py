@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from parley.server.records.numerals import number
 from parley.server.records.words import points, scope
 
 if TYPE_CHECKING:
-    from parley.server.records.outlook import EvaluationOutlook, Outlook, SimulationOutlook
+    from parley.server.records.planned import EvaluationOutlook, SimulationOutlook
     from parley.server.records.summary import Counted, RunSummary
 
 
@@ -25,9 +26,9 @@ class Measured:
     non_private: str
 
 
-def class_weights(of: RunSummary | Outlook) -> str:
+def class_weights(of: Sequence[float] | None) -> str:
     """Public weights of the labels; empty where every record counts once."""
-    weights = " : ".join(f"{weight:g}" for weight in of.class_weights or ())
+    weights = " : ".join(f"{weight:g}" for weight in of or ())
     return f"{weights} (public, of the labels in their order)" if weights else ""
 
 

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parley.server.records import result_words, words
 from parley.server.records.guarantee_facts import GuaranteeOutlook, GuaranteeSummary
-from parley.server.records.synthetic_words import release_ahead, table_said
 from parley.server.records.words import Fact, join
 
 if TYPE_CHECKING:
-    from parley.server.records.outlook import Outlook
     from parley.server.records.summary import RunSummary
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
@@ -42,65 +40,47 @@ class Section(NamedTuple):
 
 def of_run(run: RunSummary) -> list[Section]:
     """What a run came to."""
-    sections = []
+    sections, counted = [], run.clipped_fraction is not None
     for of in run.guarantees:
-        noise = words.noise(of, rounds=run.rounds, counted=run.clipped_fraction is not None)
-        sections += [*_of_guarantee("spent", of), Section(NOISE, noise)]
-    sections += [_said("data set", words.data_set(each)) for each in run.data_accounts or ()]
+        sections += of_guarantee("spent", of, rounds=run.rounds, counted=counted)
+    sections += [said("data set", words.data_set(each)) for each in run.data_accounts or ()]
     sections += [
-        _said("bounds", words.bounds(run.record_bounds, run.primary)),
+        said("bounds", words.bounds(run.record_bounds, run.primary)),
         Section(TRAINING, () if run.dp_sgd is None else words.dp_sgd(run.dp_sgd)),
-        _said("clipped", words.clipped(run)),
-        _said("components", words.components(run)),
-        _said("features", run.features or ""),
-        _said("class weights", result_words.class_weights(run)),
-        _said("evaluation", result_words.evaluation(run)),
-        _said("test set", result_words.public_test(run)),
-        _said("synthetic", table_said(run)),
-        _said("self-audit", result_words.self_audit(run)),
-        _said("parties", result_words.parties(run)),
-        _said("ledger", words.ledger(run)),
+        said("clipped", words.clipped(run)),
+        said("components", words.components(run)),
+        said("features", run.features or ""),
+        said("class weights", result_words.class_weights(run.class_weights)),
+        said("evaluation", result_words.evaluation(run)),
+        said("test set", result_words.public_test(run)),
+        said("synthetic", table_said(run)),
+        said("self-audit", result_words.self_audit(run)),
+        said("parties", result_words.parties(run)),
+        said("ledger", words.ledger(run)),
         Section(SUM, words.secure_sum(run.secure_aggregation)),
     ]
-    return _present(sections)
+    return present(sections)
 
 
-def of_plan(outlook: Outlook) -> list[Section]:
-    """What a job will come to."""
-    counted = outlook.dp_sgd is not None and bool(outlook.dp_sgd.clipped_fraction_share)
-    sections = []
-    for of in outlook.guarantees:
-        noise = words.noise(of, rounds=outlook.rounds, counted=counted)
-        sections += [*_of_guarantee("charged", of), Section(NOISE, noise)]
-    sections += [_said("data set", words.data_set(each)) for each in outlook.data_accounts or ()]
-    sections += [
-        _said("bounds", words.bounds(outlook.record_bounds, outlook.primary)),
-        Section("sensitivity", words.sensitivity(outlook)),
-        Section(TRAINING, () if outlook.dp_sgd is None else words.training(outlook.dp_sgd)),
-        Section("steps", words.distributed(outlook.distributed)),
-        _said("class weights", result_words.class_weights(outlook)),
-        _said("evaluation", result_words.evaluation_ahead(outlook.evaluation)),
-        _said("synthetic", release_ahead(outlook.synthetic)),
-        _said("simulation", result_words.simulation_ahead(outlook.simulation)),
-        _said("ledger", outlook.data_note or ""),
-        Section(SUM, words.grid(outlook.grid)),
-    ]
-    return _present(sections)
-
-
-def _of_guarantee(title: str, of: GuaranteeSummary | GuaranteeOutlook) -> list[Section]:
+def of_guarantee(
+    title: str, of: GuaranteeSummary | GuaranteeOutlook, *, rounds: int, counted: bool
+) -> list[Section]:
+    """What a guarantee comes to, against whom, and its noise (as `words.noise` takes it)."""
     return [
-        _said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
-        _said("protects", f"{of.unit.words}; {words.relation(of)}"),
-        *(_said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
+        said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
+        said("protects", f"{of.unit.words}; {words.relation(of)}"),
+        *(said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
+        Section(NOISE, words.noise(of, rounds=rounds, counted=counted)),
     ]
 
 
-def _said(title: str, text: str) -> Section:
+def said(title: str, text: str) -> Section:
+    """A section of one sentence, or none."""
     return Section(title, (Fact("", text),) if text else ())
 
 
-def _present(sections: Iterable[Section]) -> list[Section]:
+def present(sections: Iterable[Section]) -> list[Section]:
+    """Those that say anything."""
     return [each for each in sections if each.facts]
 
 

@@ -8,7 +8,7 @@ from parley.server.records.numerals import byte_text, number
 from parley.server.records.result_words import Measured
 
 if TYPE_CHECKING:
-    from parley.server.records.outlook import SyntheticOutlook
+    from parley.server.records.planned import SyntheticOutlook
     from parley.server.records.summary import RunSummary
     from parley.server.records.synthetic import Synthetic
 

@@ -6,7 +6,7 @@ so that no figure promises too much.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         NoiseShares,
         RecordBounds,
     )
-    from parley.server.records.outlook import DistributedOutlook, DpSgdOutlook, Grid, Outlook
+    from parley.server.records.planned import DistributedOutlook, DpSgdOutlook, Grid
     from parley.server.records.summary import DpSgd, RunSummary, SecureAggregation
 
     Guaranteed = GuaranteeSummary | GuaranteeOutlook
@@ -224,13 +224,9 @@ def on_batches(of: Guaranteed) -> bool:
     return law_words(of.noise.law).on_batches
 
 
-def sensitivity(outlook: Outlook) -> tuple[Fact, ...]:
-    """What one record moves, by the loss; empty where no objective is solved."""
-    return _present(
-        _number("Δ₂ of the average", outlook.sensitivity),
-        _number("G =", outlook.lipschitz),
-        _number("λ =", outlook.lambda_),
-    )
+def numbers(named: Mapping[str, float | None]) -> tuple[Fact, ...]:
+    """Those that are known."""
+    return _present(*(_number(name, value) for name, value in named.items()))
 
 
 def _steps(stats: DpSgd | DpSgdOutlook, *, counted: bool) -> tuple[Fact | None, ...]:
