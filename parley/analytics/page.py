@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from parley.analytics.answer import AGAINST, Answer, several
+from parley.analytics.answer import Answer, several
 from parley.analytics.answer_figures import answer_figure, budget_figure, numbers_table
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
@@ -143,7 +143,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
 
 
 def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
-    against = sorted({AGAINST[each.ledger.against] for each in answers})
+    against = sorted({each.ledger.against.short for each in answers})
     whom = f" It holds against {' and '.join(against)}." if against else ""
     change = {"replace-one": "Replacing", "add-or-remove-one": "Adding or removing"}
     return (

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from quick_runs import StopAfter
+from safetensors import safe_open
 
 from parley.privacy.ledger.ledger import Ledger
+from parley.report.page import write_report
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
@@ -130,3 +132,23 @@ def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
     resumed = simulate(None, resume=tmp_path / "r")
     assert resumed.summary.components.parties.summed == 10
     assert resumed.summary.components.bytes_up > 0
+
+
+def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) -> None:
+    run(tmp_path / "r", "run.seed=none", "privacy.noise-point=server")
+    with safe_open(tmp_path / "r" / "model.safetensors", framework="numpy") as model:
+        statement = model.metadata()["parley.statement"]
+    assert "one release of the parties' second moments before round 1" in statement
+    assert "added by a trusted server" in statement
+    assert "against whoever sees what was released, if everyone else is honest" in statement
+    page = render(tmp_path / "r")
+    assert "the guarantee holds against the server too" in page
+    assert "The principal components, released once before round 1, are the exception" in page
+    run(tmp_path / "public", "model.pca=public")
+    assert "are the exception" not in render(tmp_path / "public")
+    run(tmp_path / "shares", "run.seed=none")
+    assert "are the exception" not in render(tmp_path / "shares")
+
+
+def render(folder) -> str:
+    return write_report(folder).read_text()
