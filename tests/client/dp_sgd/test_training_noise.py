@@ -138,7 +138,7 @@ def test_every_way_counts_the_clipped_records_of_a_plain_loop(
         for own in data:
             train_party(network(), network().start(), own, config)
     expected = [_clipped_by_a_loop(config, name, size) for name, size in sizes.items()]
-    assert counted == expected
+    assert sorted(counted) == sorted(expected)  # chunks are counted in any order
     assert min(abs(count) for count in expected) < 20  # neither all nor none
 
 
