@@ -39,7 +39,8 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import party_chunks, train_parties
+from parley.client.dp_sgd.steps import party_chunks
+from parley.client.dp_sgd.training import train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit

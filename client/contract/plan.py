@@ -45,7 +45,6 @@ class ReleasePlan:
         gradient_tolerance: κG = n·τ, the certified gradient norm of a local optimum times n; output
             perturbation only.
         min_survivors: least number of contributions whose sum may be opened.
-        parties: m.
         seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
         guarantees: what the release hides, the primary one first: each of another unit, and each
             of their units charged by one of them.
@@ -112,9 +111,6 @@ class ReleasePlan:
         Where two bounds are proved for a record, a job's `privacy.record-bound` has chosen:
         privacy.md section 4, "a local DP-SGD release that only the aggregate reveals may be
         charged by whichever bound is lower". No update is ever shown but in the noisy sum.
-
-        Raises:
-            ValueError: the release guarantees nothing for that unit.
         """
         for each in self.guarantees:
             if unit in each.charges:
@@ -136,11 +132,7 @@ class ReleasePlan:
         return self.primary.mechanism.parameters
 
     def event(self, unit: Unit) -> Event:
-        """What one release under this plan charges one unit.
-
-        Raises:
-            ValueError: the release guarantees nothing for that unit.
-        """
+        """What one release under this plan charges one unit."""
         return self.charged_by(unit).event
 
     @property
@@ -194,10 +186,6 @@ class ReleasePlan:
     ) -> NDArray[np.unsignedinteger[Any]]:
         """`[B, d]` weighted contributions as ring elements, each with its share of the noise.
 
-        Args:
-            values: `[B, d]`.
-            streams: one a row, where the noise is in shares; else none is used.
-
         Raises:
             EncodingError: a value that is not finite or beyond the bound; nothing is drawn then.
         """
@@ -210,11 +198,7 @@ class ReleasePlan:
         return self.encoding.wrapped(shares.rounded(integers))
 
     def deal(self, survivors: int, stream: NoiseStream) -> NDArray[np.unsignedinteger[Any]]:
-        """`[d]` ring elements: one draw of the law of so many shares' sum. For simulations only.
-
-        Raises:
-            ValueError: no shares.
-        """
+        """`[d]` ring elements: one draw of the law of so many shares' sum. For simulations only."""
         split = self.shared
         if split is None or split.shares is None:
             raise ValueError(
@@ -257,11 +241,7 @@ class ReleasePlan:
         return replace(self, run_id=run_id)
 
     def facts(self, unit: Unit) -> dict[str, Any]:
-        """What the ledger keeps of a release that is charged to `unit`: see `ledger.entry.FACTS`.
-
-        Raises:
-            ValueError: the release guarantees nothing for that unit.
-        """
+        """What the ledger keeps of a release charged to `unit`: see `ledger.entry.FACTS`."""
         own, by = self.of(unit), self.charged_by(unit)
         if own is None:
             raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
@@ -286,15 +266,7 @@ class ReleasePlan:
         return facts
 
     def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
-        """What the release charges: one entry a guarantee, to its unit's budget.
-
-        Args:
-            dataset: name of the data in the ledger.
-            party: who charges it.
-
-        Raises:
-            ValueError: facts that no ledger would take.
-        """
+        """What the release charges: one entry a guarantee, to its unit's budget."""
         return tuple(
             Entry(
                 run_id=self.run_id,
@@ -333,11 +305,7 @@ class ReleasePlan:
 
     @classmethod
     def from_json(cls, value: Any) -> ReleasePlan:
-        """The inverse of `to_json`, for a plan that somebody proposes.
-
-        Raises:
-            DecodingError: a field is missing, unknown, of another type or out of its range.
-        """
+        """The inverse of `to_json`, for a plan that somebody proposes."""
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
         guarantees = value.get("guarantees")

@@ -63,8 +63,6 @@ def layout_of(
     The network's parameters are as before afterwards.
 
     Args:
-        network: of any θ.
-        way: a key of `PASSES`.
         widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
         stacked: passes of several parties at once, each at its own θ.
     """

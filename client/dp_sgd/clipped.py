@@ -45,10 +45,8 @@ class Clipped:
     """A batch after its forward and backward pass: all that its clipped sum is made of.
 
     Attributes:
-        parts: in the order of θ.
         factors: `[b]` that each record's gradient is multiplied by.
         norms: `[b]`.
-        parties: B.
     """
 
     parts: tuple[Part, ...]
@@ -74,11 +72,7 @@ def clipped(
     """Norms and factors of a batch's parts; a record without a finite norm adds zero.
 
     Args:
-        parts: in the order of θ.
         slack: what norms are multiplied by (`parley.client.dp_sgd.gradients.clip_slack`).
-        clip: C.
-        mask: `[b]` 1 for a record, 0 for a row that is only worked on; None: all 1.
-        parties: B.
     """
     with torch.no_grad():
         norms = torch.stack([part.squared_norms() for part in parts]).sum(0).sqrt() * slack

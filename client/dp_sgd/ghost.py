@@ -116,9 +116,6 @@ def ghost_pass(
         clip: C; None: whole gradients, whose norms are not taken.
         theta: `[B, d]` of B parties, whose records stand party after party, as many of each, in a
             network that `stacks`; None: one party at the network's own θ.
-
-    Raises:
-        ValueError: no chain, or images without an axis of channels.
     """
     layers = ghost_layers(network)
     if layers is None:

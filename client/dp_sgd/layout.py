@@ -28,7 +28,6 @@ class Layout:
     """Where records stand in the chunks that passes are made of.
 
     Attributes:
-        width: rows of a chunk.
         period: places that are equal modulo it give a record the same bits; divides the width.
     """
 
@@ -48,8 +47,6 @@ class Layout:
         Args:
             classes: `[b]` of the records (0 … period − 1).
             owners: `[b]` whose each is.
-            parties: B.
-            least: chunks.
         """
         # A party's records of one class: the r-th has the r-th place of that class.
         groups = owners * self.period + classes

@@ -20,8 +20,6 @@ class PartyData:
     Attributes:
         features, labels: `[n, p]`, `[n]`.
         divisor: n of q·n: a public number.
-        batches: stream that batches are drawn from.
-        noise: stream that noise is drawn from.
     """
 
     features: Tensor

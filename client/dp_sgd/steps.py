@@ -90,9 +90,6 @@ class Batch:
     """What B parties drew.
 
     Attributes:
-        chosen: reads records.
-        places: `[b]` in the data.
-        owners: `[b]` whose each is.
         first: `[B]` a place of each party, which rows of weight zero repeat: no party's values
             touch another's.
     """
@@ -139,10 +136,6 @@ def batch_sums(
     Signs are Σ (2b_i − 1), of a training that tells the fraction of clipped gradients; else zeros.
 
     Args:
-        network: at the θ of the step, where there is one party.
-        training: its clip norm, and way of clipping.
-        layout: from `layout_for`.
-        batch: the parties'.
         theta: `[B, d]` of parties that are in one pass.
         least: passes to work on at least.
     """
@@ -205,11 +198,7 @@ def party_sum(
     """`[d]` the sum of one party's batch; plain where the training clips no record.
 
     Args:
-        network: at any θ.
-        theta: `[d]`.
         features, labels: `[n, p]`, `[n]` all of the party's records.
-        batch: `[b]` places of those that were drawn.
-        training: its clip norm, way of clipping, and most records at once.
         public: a number of records that everyone knows: the shape of a pass follows from it.
         pad: work on as many passes as nearly every batch needs.
         draws: where random numbers of the records' losses come from, if the network's take any.

@@ -122,10 +122,6 @@ def train_parties(
     """Every party's local steps from `theta` `[d]`, together where network and parties are small.
 
     Args:
-        network: what is trained.
-        theta: where from.
-        parties: their records, and streams.
-        config: how.
         records: a public number of records of a party; None: the largest that is here.
     """
     result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))

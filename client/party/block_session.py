@@ -34,7 +34,6 @@ class PartyPolicy:
     Attributes:
         budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
             counted; ε is infinite where a ledger of the party's own charges every release.
-        min_survivors: least cohort whose sum may be opened.
         neighbouring: accepted neighbouring relations of a plan's primary guarantee.
     """
 
@@ -49,7 +48,6 @@ class Answer:
 
     Attributes:
         encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
-        weights: `[B]` public weights.
         refused: party index → reason, by the plan and public facts alone.
         failed: parties whose computation is not certified. A simulation ends there, loudly. A real
             party sends what it has, which is within the plan's bound: that it failed would depend
@@ -81,10 +79,6 @@ class PartySession:
     """A block of parties through one run.
 
     Attributes:
-        block: their records.
-        algorithm: what they compute.
-        policy: what they accept (the same for every party of a simulated block).
-        randomness: what they draw from.
         before: what the plan's primary unit was charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened, and whole, however many of its sums a party is in.
@@ -199,14 +193,7 @@ class PartySession:
         parties: NDArray[np.int64],
         dealt: bool,
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """Ring elements of these parties' values, with a share of the noise if the plan has any.
-
-        Args:
-            plan: of the release.
-            values: `[k, d]`, weighted.
-            parties: `[k]` of this block.
-            dealt: no shares are added here.
-        """
+        """Ring elements of these parties' values, with a share of the noise if the plan has any."""
         if plan.shared is None or dealt:
             return plan.encoding.encode(values)
         number, step = plan.round_number, plan.step

@@ -33,7 +33,6 @@ class Charge:
     """A round's charge.
 
     Attributes:
-        reservations: ids in the ledger: one, or one of each guarantee.
         release: 32 bytes that name what it is for.
         answered: whether the round was answered, which is committed already.
     """
@@ -45,14 +44,7 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one.
-
-    Attributes:
-        release: as the charge's.
-
-    Raises:
-        TypeError: made elsewhere.
-    """
+    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one."""
 
     release: bytes
     mint: InitVar[object]
@@ -85,17 +77,7 @@ def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -
 def check_job(
     dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Mapping[Unit, Composition]
 ) -> None:
-    """Refuses a job that would spend more than one job may, for any unit.
-
-    Args:
-        dataset: whose limits.
-        plan: of the releases to come.
-        releases: how many.
-        spent: by the job already, for each unit.
-
-    Raises:
-        Declined: budget-exhausted.
-    """
+    """Refuses a job that would spend more than one job may, for any unit."""
     for unit, total in dataset.totals.items():
         before = spent.get(unit, Composition.empty())
         _, epsilon = before.add(plan.event(unit), count=releases).epsilon(total.delta)
@@ -112,16 +94,6 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
 
     Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
     at once, the later one may therefore find in a round that the other has spent the budget.
-
-    Args:
-        ledger: the party's own.
-        plan: of the first release that is asked for.
-        name: the data set's.
-        party: the party's own.
-        rounds: how many releases are asked for.
-
-    Raises:
-        Declined: budget-exhausted.
     """
     try:
         entries = plan.entries(name, party=party)
@@ -174,11 +146,6 @@ def reserve(
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
-        ledger: the party's own.
-        dataset: whose budget.
-        plan: of the round.
-        name: the data set's.
-        party: the party's own.
         release: 32 bytes, the digest of plan and model.
 
     Raises:

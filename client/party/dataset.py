@@ -54,9 +54,6 @@ class Facts:
         classes: K, 0 for −1/+1 and for targets.
         records: n; None where it is private.
         most: what n never exceeds: n itself, or a number that its owner says.
-        schema: see `Holding`.
-        map: see `Holding`.
-        columns: what its raw columns are; None of prepared rows.
     """
 
     features: int
@@ -102,11 +99,7 @@ class Holding:
     components: NDArray[np.float64] | None = None
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
-        """The same, learned from on `[p, k]` components, if there are any.
-
-        Raises:
-            Declined: model, where they are components of other rows.
-        """
+        """The same, learned from on `[p, k]` components, if there are any."""
         if components is None:
             return self
         if components.shape[0] != self.rows.shape[1]:
@@ -150,11 +143,7 @@ class Holding:
 
 
 def file_fingerprint(path: Path) -> str:
-    """Names the data by their bytes: another schema, model or use does not start a new budget.
-
-    Raises:
-        Declined: the file cannot be read.
-    """
+    """Names the data by their bytes: another schema, model or use does not start a new budget."""
     try:
         with path.open("rb") as file:
             return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
@@ -175,11 +164,8 @@ def load_holding(
     """Reads and prepares a data set.
 
     Args:
-        dataset: where it is.
-        folder: the party's, which paths are relative to.
         label: how the label is read: logistic, softmax, ridge or huber-svm; or network, for
             classes where the schema has some, else −1/+1.
-        intercept: whether rows get a constant column.
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
@@ -259,11 +245,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
 
 
 def _check_size(dataset: DataSet, records: int, path: Path) -> int:
-    """The most records that it may have by public knowledge: of a private size, as its owner says.
-
-    Raises:
-        Declined: data-unreadable: it has more, whatever is asked of it.
-    """
+    """The most records that it may have by public knowledge: its own number, or its owner's."""
     most = dataset.private_most or records
     if records > most:
         raise _unreadable(path, f"expected at most most-records = {most} records")

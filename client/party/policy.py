@@ -15,6 +15,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.kind import Kind
 from parley.client.algorithms.network_task import network_of
 from parley.client.algorithms.own import OwnAlgorithmError
+from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import kind_of, task_from
 from parley.client.contract.agreement import MOST_ROUNDS, Agreement
 from parley.client.contract.decoding import DecodingError
@@ -24,16 +25,13 @@ from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
+from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
-    """The policy that the protocol's state machine is to hold, if the run's parameters satisfy it.
-
-    Raises:
-        Declined: wrong-run, cohort-too-small or protocol.
-    """
+    """The policy that the protocol's state machine is to hold; the run has to satisfy it."""
     if run.parties != len(deployment.parties):
         raise Declined(
             Reason.WRONG_RUN,
@@ -63,11 +61,7 @@ def _at_least(what: str, least: int, got: int) -> None:
 
 
 def check_plan(consent: Consent, agreement: Agreement) -> None:
-    """Holds the plan against the policy and the run; nothing of the data is needed.
-
-    Raises:
-        Declined: the first thing that is not accepted.
-    """
+    """Holds the plan against the policy and the run; nothing of the data is needed."""
     plan = agreement.plan
     _check_run_of(consent, agreement)
     _check_guarantees(consent, agreement)
@@ -163,19 +157,17 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
 
     Names are held against the policy before anything is built: naming a model of your own code
     would import and run it.
-
-    Raises:
-        Declined: algorithm, model or protocol.
     """
     row = accepted_kind(consent, task.get("kind"))
     try:
         name, size = row.size(task)
     except DecodingError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    if name and name not in consent.accepted_models:
+    accepted = consent.accepted("models")
+    if name and name not in accepted:
         raise Declined(
             Reason.MODEL,
-            f"Expected one of {', '.join(consent.accepted_models)}: a party runs no code but its "
+            f"Expected one of {', '.join(accepted)}: a party runs no code but its "
             "own; your own file is accepted when it is in this folder and listed in models of "
             "party.toml.",
         )
@@ -187,22 +179,15 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
         return task_from(
             task,
             device=consent.device,
-            own_models=consent.own_models,
-            own_algorithms=consent.own_algorithms,
+            own_models=consent.own("models"),
+            own_algorithms=consent.own("algorithms"),
         )
     except DecodingError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
 def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> FeatureMap | None:
-    """The public map that a run asks for, if the policy accepts its name: no other is ever made.
-
-    Args:
-        features: name and settings; empty for none.
-
-    Raises:
-        Declined: model.
-    """
+    """The public map that a run asks for, if the policy accepts its name: no other is ever made."""
     if bool(features) != bool(dataset.map) and dataset.prepared:
         raise Declined(
             Reason.MODEL,
@@ -212,7 +197,7 @@ def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> F
     if not features or dataset.prepared:
         return None
     name = features["name"]
-    accepted = consent.accepted_features
+    accepted = consent.accepted("features")
     if name not in accepted:
         raise Declined(
             Reason.MODEL,
@@ -226,12 +211,8 @@ def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> F
 
 
 def accepted_kind(consent: Consent, name: object) -> Kind:
-    """The row of an algorithm, if the policy accepts its name: nothing else is ever imported.
-
-    Raises:
-        Declined: algorithm.
-    """
-    accepted = consent.accepted_algorithms
+    """The row of an algorithm, if the policy accepts its name: nothing else is ever imported."""
+    accepted = consent.accepted("algorithms")
     if not isinstance(name, str) or name not in accepted:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(accepted)}.")
     try:
@@ -244,9 +225,33 @@ def check_components(task: Mapping[str, Any], *, given: bool) -> None:
     """Refuses components for anything but the model that is made for them, and that one without.
 
     What they are matters to no guarantee: gradients are clipped whatever the rows.
-
-    Raises:
-        Declined: model.
     """
     if given != network_of(task.get("learner", task)).projected:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")
+
+
+def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgorithm) -> None:
+    """Holds a batch of queries against the policy; anything else passes.
+
+    To a party it is a job of one round: `epsilon-per-job` bounds each of them.
+    """
+    if not isinstance(algorithm, QueryRelease):
+        return
+    kinds = {query.kind for query in algorithm.batch.queries}
+    if not kinds <= set(consent.queries):
+        raise Declined(Reason.ALGORITHM, f"Expected queries of {', '.join(consent.queries)}.")
+    allowed = consent.query_columns
+    if allowed is not None and not algorithm.batch.columns <= set(allowed):
+        raise Declined(Reason.ALGORITHM, f"Expected queries of columns {', '.join(allowed)}.")
+    own = algorithm.counting
+    if own.unit is Unit.PERSON and own.most != dataset.records_per_id:
+        raise Declined(
+            Reason.UNIT, f"Expected {dataset.records_per_id} records of a person, got {own.most}."
+        )
+    if own.parties and not consent.by_party:
+        raise Declined(Reason.ALGORITHM, "Expected an answer of all parties, got one by party.")
+    if algorithm.dimension > consent.most_cells:
+        raise Declined(
+            Reason.ALGORITHM,
+            f"Expected at most {consent.most_cells} cells, got {algorithm.dimension}.",
+        )

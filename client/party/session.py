@@ -31,7 +31,6 @@ class Joined:
     """One session of one run.
 
     Attributes:
-        agreement: what was proposed, and accepted.
         release: the name of the open round's, for the memory of openings; empty where all of its
             noise is in this party's contribution, which covers any number of sums.
         state: bytes of the protocol's state, secret; empty before the key of the run.
@@ -80,26 +79,12 @@ class Joined:
         return MaskingState.from_bytes(self.state)
 
     def with_roster(self, message: bytes) -> Joined:
-        """The same with the parties of a Roster message present.
-
-        Raises:
-            RemoteProtocolError: no such message.
-        """
+        """The same with the parties of a Roster message present."""
         present = decode(self.agreement.parameters, message, Roster).present
         return replace(self, agreement=replace(self.agreement, present=present))
 
     def at_round(self, plan: ReleasePlan, *, message: bytes, state: bytes) -> Agreement:
-        """What is agreed to for one round.
-
-        Args:
-            plan: the round's.
-            message: the protocol's RoundStart, which numbers the attempt.
-            state: of the model.
-
-        Raises:
-            Declined: plan-changed, where it is not the plan that was joined.
-            RemoteProtocolError: no such message.
-        """
+        """What is agreed to for one round."""
         agreed = self.agreement
         if plan != agreed.plan.at_round(plan.round_number).at_step(plan.step):
             joined, asked = agreed.plan.to_json(), plan.to_json()
@@ -117,11 +102,7 @@ class Joined:
 
 
 def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
-    """`[p, k]` what rows are projected on, if they are.
-
-    Raises:
-        Declined: protocol: not one float64 matrix of finite entries, not too large.
-    """
+    """`[p, k]` what rows are projected on, if they are."""
     if not agreement.components:
         return None
 
@@ -136,12 +117,7 @@ def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
 
 
 def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
-    """The model that a round starts from, as safetensors: `theta`, and what else the algorithm has.
-
-    Raises:
-        Declined: protocol: an unknown name, another shape, not float64, or not finite.
-    """
-
+    """The model that a round starts from: safetensors of `theta` and what else there is."""
     expected = {name: array.shape for name, array in algorithm.init().items()}
     most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER
     if len(blob) > most:

@@ -50,18 +50,7 @@ def check_computation(
     kind: Kind,
     own: Facts,
 ) -> None:
-    """Derives what the plan claims from the task and the party's public facts.
-
-    Args:
-        consent: the policy.
-        plan: to be checked, with `check_plan` done.
-        algorithm: from `task_of`.
-        kind: its row.
-        own: what is public of the party's data set.
-
-    Raises:
-        Declined: the first thing that the plan does not cover.
-    """
+    """Derives what the plan claims from the task and the party's public facts."""
     # Where sizes are private the plan's number bounds none, and stands for all of them.
     records = plan.min_records if own.records is None else own.records
     if records < plan.min_records:
@@ -104,11 +93,7 @@ def check_computation(
 
 
 def sufficient(what: str, required: float, got: float) -> None:
-    """Refuses less than what is required, but for rounding.
-
-    Raises:
-        Declined: sensitivity.
-    """
+    """Refuses less than what is required, but for rounding."""
     if not got >= required * _EXACT:  # NaN is not
         raise Declined(Reason.SENSITIVITY, f"Expected {what} >= {required:g}, got {got:g}.")
 
