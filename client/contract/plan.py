@@ -106,11 +106,10 @@ class ReleasePlan:
         return next((each for each in self.guarantees if each.unit is unit), None)
 
     def charged_by(self, unit: Unit) -> Guarantee:
-        """The guarantee whose noise a unit is charged by.
+        """The guarantee whose noise a unit is charged by; of two, as `privacy.record-bound` says.
 
-        Where two bounds are proved for a record, a job's `privacy.record-bound` has chosen:
-        privacy.md section 4, "a local DP-SGD release that only the aggregate reveals may be
-        charged by whichever bound is lower". No update is ever shown but in the noisy sum.
+        "A local DP-SGD release that only the aggregate reveals may be charged by whichever bound
+        is lower" (privacy.md, section 4): no update is ever shown but in the noisy sum.
         """
         for each in self.guarantees:
             if unit in each.charges:
@@ -171,8 +170,7 @@ class ReleasePlan:
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
-        alone: NDArray[np.int64] = self.draw_many(1, stream)[0]
-        return alone
+        return np.asarray(self.draw_many(1, stream)[0])
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """`[count, d]` the noise of `count` such releases, independent; `draw` is one."""
@@ -246,7 +244,20 @@ class ReleasePlan:
         if own is None:
             raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
         facts = {
-            **self._common_facts(),
+            "mechanism": self.algorithm,
+            "norm": "L2",
+            "accountant": "parley.privacy.accounting.events",
+            "accountant_version": ACCOUNTANT_VERSION,
+            "seeded": self.seeded,
+            "dimension": self.dimension,
+            "parties": self.parties,
+            "public_n": self.min_records,
+            "total_records": round(self.mean_records * self.parties),
+            "weights": self.weights,
+            "lambda": self.lambda_,
+            "lambda_convention": "(λ/2)‖θ‖²",
+            "grid_scale": 2.0**self.encoding.scale_bits,
+            "min_survivors": self.min_survivors,
             **by.facts(2.0**self.encoding.scale_bits),
             # A record within a party: the party's bound, under the record's own relation.
             "unit": str(own.unit),
@@ -258,11 +269,8 @@ class ReleasePlan:
             if self.gradient_tolerance is not None:
                 facts["gradient_tolerance"] = self.gradient_tolerance / self.min_records
         if own is self.primary and len(self.guarantees) > 1 and not self.sampled:
-            inner, outer = (
-                "inner: DP-SGD in the party",
-                "outer: noise on the sum of clipped updates",
-            )
-            facts["bound"] = inner if by is own else outer
+            inner = "inner: DP-SGD in the party"
+            facts["bound"] = inner if by is own else "outer: noise on the sum of clipped updates"
         return facts
 
     def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
@@ -278,24 +286,6 @@ class ReleasePlan:
             )
             for unit in self.units
         )
-
-    def _common_facts(self) -> dict[str, Any]:
-        return {
-            "mechanism": self.algorithm,
-            "norm": "L2",
-            "accountant": "parley.privacy.accounting.events",
-            "accountant_version": ACCOUNTANT_VERSION,
-            "seeded": self.seeded,
-            "dimension": self.dimension,
-            "parties": self.parties,
-            "public_n": self.min_records,
-            "total_records": round(self.mean_records * self.parties),
-            "weights": self.weights,
-            "lambda": self.lambda_,
-            "lambda_convention": "(λ/2)‖θ‖²",
-            "grid_scale": 2.0**self.encoding.scale_bits,
-            "min_survivors": self.min_survivors,
-        }
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same plan back."""

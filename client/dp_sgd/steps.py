@@ -264,27 +264,6 @@ def union_sums(
     return sums
 
 
-def union_total(
-    network: Network,
-    theta: NDArray[np.float64],
-    features: NDArray[np.floating],
-    labels: NDArray[np.generic],
-    rows: NDArray[np.int64],
-    training: LocalTraining,
-    *,
-    public: int,
-    draws: NoiseStream | None = None,
-) -> NDArray[np.float64]:
-    """`[d]` the clipped sum of all parties' batches together: nobody's own is made.
-
-    Args:
-        rows: `[b]` places of the batches' records among all N; the others as in `union_sums`.
-    """
-    return party_sum(
-        network, theta, features, labels, rows, training, public=public, pad=False, draws=draws
-    )
-
-
 def _chosen(
     network: Network,
     features: NDArray[np.floating],

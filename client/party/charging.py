@@ -21,6 +21,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
+from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
@@ -95,10 +96,7 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
     Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
     at once, the later one may therefore find in a round that the other has spent the budget.
     """
-    try:
-        entries = plan.entries(name, party=party)
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
+    entries = _entries(plan, name, party)
     ahead = range(plan.round_number, plan.round_number + rounds)
     charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
     paid = Counter(key for key, index in charged if index in ahead)
@@ -109,6 +107,13 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+
+
+def _entries(plan: ReleasePlan, name: str, party: str) -> tuple[Entry, ...]:
+    try:
+        return plan.entries(name, party=party)
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
 def spent_before(ledger: Ledger, plan: ReleasePlan, *, name: str) -> dict[Unit, Composition]:
@@ -152,10 +157,7 @@ def reserve(
         Declined: plan-changed, where this round was charged or answered for another release;
             budget-exhausted.
     """
-    try:
-        entries = plan.entries(name, party=party)
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
+    entries = _entries(plan, name, party)
     known = _charged(ledger, plan.run_id, name)
     before = [r for r in known if r.entry.index == plan.round_number]
     if not before:

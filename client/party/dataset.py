@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -185,24 +187,17 @@ def load_holding(
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared:
         return _of_prepared(dataset, path, fingerprint, intercept=intercept)
-    try:
+    with _declining():
         schema = load_schema(folder / dataset.data_schema)
-    except SchemaError as error:
-        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
-    try:
+    with _declining(of_schema=Reason.MODEL):
         records = read_records(path, schema if features is None else schema.unscaled, label)
-    except SchemaError as error:
-        raise Declined(Reason.MODEL, str(error)) from error
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     raw: NDArray[np.floating] = records.features
     most = _check_size(dataset, len(raw), path)
     if features is not None:
-        cells = records.features
         raw = _features_of(
-            cells,
+            records.features,
             features,
             schema,
             path,
@@ -275,7 +270,7 @@ def _features_of(
                 "feature-ms-at-most of party.toml allows more."
             )
 
-    try:
+    with _declining():
         return mapped(
             features,
             schema,
@@ -284,23 +279,15 @@ def _features_of(
             folder=folder / "features",
             check=check,
         )
-    except FeatureError as error:
-        raise Declined(Reason.MODEL, str(error)) from error
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
 def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: bytes) -> Holding:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
-    try:
+    with _declining():
         schema = load_schema(folder / dataset.data_schema)
         table = _bounded(path, schema, dataset, secret)
-    except SchemaError as error:
-        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     _check_size(dataset, table.records, path)
     return Holding(
         rows=np.empty((table.records, 0)),
@@ -331,10 +318,8 @@ def _prepared(
             raise DataError("arrays `features` and `labels`", str(names), path=path)
         return ["features", "labels"]
 
-    try:
+    with _declining():
         arrays = read_arrays(path, choose, room_for(math.inf))
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     rows, labels = arrays["features"], arrays["labels"]
     shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
     if not shaped or rows.dtype != precision:
@@ -353,6 +338,19 @@ def _prepared(
         if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
             raise _unreadable(path, "expected finite rows of norm at most 1")
     return np.ascontiguousarray(rows), labels
+
+
+@contextmanager
+def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
+    """Faults of files, schemas and maps as a party's refusals."""
+    try:
+        yield
+    except SchemaError as error:
+        raise Declined(of_schema, str(error)) from error
+    except FeatureError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
 def _unreadable(path: Path, detail: str) -> Declined:

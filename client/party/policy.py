@@ -32,13 +32,10 @@ from parley.secure_agg.parameters import Policy, RunParameters
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
     """The policy that the protocol's state machine is to hold; the run has to satisfy it."""
-    if run.parties != len(deployment.parties):
-        raise Declined(
-            Reason.WRONG_RUN,
-            f"Expected {len(deployment.parties)} parties, those of deployment {deployment.id}, got "
-            f"{run.parties}.",
-        )
-    _at_least("min_survivors", consent.min_survivors, run.min_survivors)
+    of_roster = f"the parties of deployment {deployment.id}"
+    hold(Reason.WRONG_RUN, of_roster, len(deployment.parties), run.parties)
+    least, got = consent.min_survivors, run.min_survivors
+    hold(Reason.COHORT_TOO_SMALL, "min_survivors", f">= {least}", got, got >= least)
     policy = Policy(
         identities=deployment.identities,
         min_survivors=consent.min_survivors,
@@ -55,11 +52,6 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
     return policy
 
 
-def _at_least(what: str, least: int, got: int) -> None:
-    if got < least:
-        raise Declined(Reason.COHORT_TOO_SMALL, f"Expected {what} >= {least}, got {got}.")
-
-
 def check_plan(consent: Consent, agreement: Agreement) -> None:
     """Holds the plan against the policy and the run; nothing of the data is needed."""
     plan = agreement.plan
@@ -74,12 +66,12 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error
 
 
-def _hold(
+def hold(
     reason: Reason, what: str, expected: object, got: object, holds: bool | None = None
 ) -> None:
-    """Declines a plan of which something does not hold; None: it is to equal what is expected."""
+    """Declines where something does not hold; None: what came is to equal what is expected."""
     if not (got == expected if holds is None else holds):
-        raise Declined(reason, f"Expected {what}: {expected}, got {got!s:.200} in the plan.")
+        raise Declined(reason, f"Expected {what}: {expected}, got {got!s:.200}.")
 
 
 def _check_run_of(consent: Consent, agreement: Agreement) -> None:
@@ -89,50 +81,50 @@ def _check_run_of(consent: Consent, agreement: Agreement) -> None:
     # number after theirs, which is charged like any other.
     row = accepted_kind(consent, plan.algorithm)
     first, last = (0, 0) if row.ahead else (1, MOST_ROUNDS + 1 if row.after else agreement.rounds)
-    _hold(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
-    _hold(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
+    hold(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
+    hold(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
     number = plan.round_number
-    _hold(Reason.WRONG_RUN, "the round", f"{first} to {last}", number, first <= number <= last)
+    hold(Reason.WRONG_RUN, "the round", f"{first} to {last}", number, first <= number <= last)
     least, most, got = consent.min_survivors, run.min_survivors, plan.min_survivors
     within = f"{least} to {most}"
-    _hold(Reason.COHORT_TOO_SMALL, "min_survivors", within, got, least <= got <= most)
+    hold(Reason.COHORT_TOO_SMALL, "min_survivors", within, got, least <= got <= most)
     dataset = consent.dataset(agreement.dataset)
     sizes = consent.discloses_size(dataset) or None
-    _hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes)
-    _hold(Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm)
-    _hold(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
+    hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes)
+    hold(Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm)
+    hold(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
 
 
 def _check_guarantees(consent: Consent, agreement: Agreement) -> None:
     """What the plan says of units, noise and how it is charged."""
     plan, dataset = agreement.plan, consent.dataset(agreement.dataset)
     own, all_of = plan.primary, plan.guarantees
-    _hold(Reason.UNIT, "unit", dataset.unit, own.unit)
-    _hold(Reason.UNIT, "units with a guarantee", sorted(dataset.totals), sorted(plan.units))
+    hold(Reason.UNIT, "unit", dataset.unit, own.unit)
+    hold(Reason.UNIT, "units with a guarantee", sorted(dataset.totals), sorted(plan.units))
     charged = plan.charged_by(own.unit)
-    _hold(
+    hold(
         Reason.RECORD_BOUND,
         "records charged by",
         "noise that this party adds itself: privacy.record-bound = 'inner'",
         f"{charged.mechanism.law} at {charged.noise_point}",
         not consent.insist_on_inner or charged is own,
     )
-    _hold(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, own.neighbouring)
+    hold(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, own.neighbouring)
     points = [str(each.noise_point) for each in all_of]
     for reason, what, accepted, came in (
         (Reason.MECHANISM, "noise law", consent.laws, [g.mechanism.law for g in all_of]),
         (Reason.MECHANISM, "noise points", consent.noise_points, points),
         (Reason.CALIBRATION, "calibration", consent.calibrations, [g.calibration for g in all_of]),
     ):
-        _hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
+        hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
     for unit in plan.units:
         # Else δ covers every release that the party is in, with noise or without.
         rare, p = dataset.totals[unit].delta, plan.charged_by(unit).attendance
-        _hold(
+        hold(
             Reason.DEGENERATE, "a coin that puts this party into a sum", f"> {rare:g}", p, p > rare
         )
     entropy = consent.allow_seeded_noise or not plan.seeded
-    _hold(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
+    hold(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
 
 
 def _check_shares(agreement: Agreement) -> None:
@@ -146,10 +138,10 @@ def _check_shares(agreement: Agreement) -> None:
         shares = each.shares
         if shares is None:
             continue
-        _hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
+        hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
         least, colluders = each.noise_point.split(least=plan.min_survivors, colluders=run.corrupt)
-        _hold(Reason.MECHANISM, "colluders of the shares", colluders, shares.colluders)
-        _hold(Reason.MECHANISM, "k + c of the shares", least, shares.least)
+        hold(Reason.MECHANISM, "colluders of the shares", colluders, shares.colluders)
+        hold(Reason.MECHANISM, "k + c of the shares", least, shares.least)
 
 
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
@@ -171,10 +163,8 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
             "own; your own file is accepted when it is in this folder and listed in models of "
             "party.toml.",
         )
-    if size > consent.largest_model:
-        raise Declined(
-            Reason.MODEL, f"Expected at most {consent.largest_model} parameters, got {size}."
-        )
+    largest = consent.largest_model
+    hold(Reason.MODEL, "parameters", f"<= {largest}", size, size <= largest)
     try:
         return task_from(
             task,
@@ -237,21 +227,17 @@ def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgori
     """
     if not isinstance(algorithm, QueryRelease):
         return
-    kinds = {query.kind for query in algorithm.batch.queries}
-    if not kinds <= set(consent.queries):
-        raise Declined(Reason.ALGORITHM, f"Expected queries of {', '.join(consent.queries)}.")
+    batch, own = algorithm.batch, algorithm.counting
+    kinds = {query.kind for query in batch.queries}
+    known = kinds <= set(consent.queries)
+    hold(Reason.ALGORITHM, "queries", ", ".join(consent.queries), sorted(kinds), known)
     allowed = consent.query_columns
-    if allowed is not None and not algorithm.batch.columns <= set(allowed):
-        raise Declined(Reason.ALGORITHM, f"Expected queries of columns {', '.join(allowed)}.")
-    own = algorithm.counting
-    if own.unit is Unit.PERSON and own.most != dataset.records_per_id:
-        raise Declined(
-            Reason.UNIT, f"Expected {dataset.records_per_id} records of a person, got {own.most}."
-        )
-    if own.parties and not consent.by_party:
-        raise Declined(Reason.ALGORITHM, "Expected an answer of all parties, got one by party.")
-    if algorithm.dimension > consent.most_cells:
-        raise Declined(
-            Reason.ALGORITHM,
-            f"Expected at most {consent.most_cells} cells, got {algorithm.dimension}.",
-        )
+    if allowed is not None:
+        told = batch.columns <= set(allowed)
+        hold(Reason.ALGORITHM, "columns", ", ".join(allowed), sorted(batch.columns), told)
+    if own.unit is Unit.PERSON:
+        hold(Reason.UNIT, "records of a person", dataset.records_per_id, own.most)
+    alone = consent.by_party or not own.parties
+    hold(Reason.ALGORITHM, "an answer", "of all parties", "one by party", alone)
+    cells, most = algorithm.dimension, consent.most_cells
+    hold(Reason.ALGORITHM, "cells", f"<= {most}", cells, cells <= most)

@@ -7,6 +7,7 @@ the run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,15 +106,21 @@ def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
     """`[p, k]` what rows are projected on, if they are."""
     if not agreement.components:
         return None
-
+    tensors = _tensors(agreement.components)
+    if set(tensors) != {"components"}:
+        raise Declined(Reason.PROTOCOL, f"Expected components alone, got {sorted(tensors)!s:.200}.")
     try:
-        tensors = load(agreement.components)
-        if set(tensors) != {"components"}:
-            raise ValueError(f"Expected the tensor `components` alone, got {sorted(tensors)}.")
         check_components(tensors["components"])
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Declined(Reason.PROTOCOL, f"No components: {type(error).__name__}.") from error
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
     return np.asarray(tensors["components"])
+
+
+def _tensors(blob: bytes) -> dict[str, NDArray[Any]]:
+    try:
+        return dict(load(blob))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error
 
 
 def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
@@ -124,10 +131,7 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
         raise Declined(
             Reason.PROTOCOL, f"Expected a state of at most {most} bytes, got {len(blob)}."
         )
-    try:
-        state = load(blob)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error
+    state = _tensors(blob)
     if "theta" not in state or not set(state) <= set(expected):
         raise Declined(
             Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {sorted(state)!s:.200}."
@@ -140,4 +144,4 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
             )
         if not np.isfinite(array).all():
             raise Declined(Reason.PROTOCOL, f"Expected {name} to be finite.")
-    return dict(state)
+    return state

@@ -87,15 +87,6 @@ def test_networks_that_mix_places_or_are_large_are_trained_party_by_party() -> N
     assert not together(large, training())
 
 
-def test_ways_and_micro_batches_give_the_same_model() -> None:
-    net = network()
-    start = net.start()
-    ghost = train_party(net, start, party(), training()).theta[0]
-    small = training(per_example_method="vmap", micro_batch=3)
-    other = train_party(net, start, party(), small).theta[0]
-    np.testing.assert_allclose(ghost, other, rtol=1e-6, atol=1e-6)
-
-
 def _in_chunks(net: Network, names: str, config: LocalTraining) -> list[PartyData]:
     """Parties that share a stream with those of their chunk, and with no others."""
     data = []

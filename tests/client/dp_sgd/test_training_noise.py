@@ -199,11 +199,6 @@ def test_noise_is_added_to_sums_however_they_lie_in_memory() -> None:
     np.testing.assert_array_equal(noisy.numpy(), drawn / scale)
 
 
-def test_the_grid_is_lost_in_the_clips_margin() -> None:
-    scale = grid_scale(0.5, 1000)
-    assert math.sqrt(1000) / 2 / scale <= 0.5 * 2**-12
-
-
 def _membership(clip: float | None, divide_noise_by: float) -> float:
     """How many standard deviations of the noise one outlier moves a step's noisy sum by."""
     net = network()
