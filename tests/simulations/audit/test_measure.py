@@ -18,7 +18,6 @@ from parley.simulations.audit.measure import (
     audit,
     audit_guarantee,
     trials_of,
-    written_out,
 )
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.observed import hypotheses, reach
@@ -122,7 +121,7 @@ NAMES = {
 
 
 def test_every_algorithm_and_every_law_has_a_row_of_a_million_worlds_in_the_documentation():
-    page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/audit-measured.md").read_text()
     rows = [line.split(" | ") for line in page.splitlines() if f"| {MILLION:,} |" in line]
     said = [row[1].split(", ") for row in rows if row[0].startswith("| ") and len(row) == 9]
     assert {NAMES.get(kind, kind) for kind in ALGORITHMS} <= {first for first, *_ in said}
@@ -147,7 +146,13 @@ def test_no_row_of_the_matrix_is_refuted_by_a_million_worlds(row):
         for name, attack in ATTACKS.items():
             if not attack.fits(claim):
                 continue
-            worlds = MILLION if name == first and not written_out(claim) else None
+            # By vmap every party of every world is trained by itself: 80 worlds a second.
+            by_itself = (
+                claim.job is not None
+                and claim.answer.noisy
+                and claim.job.dp_sgd.per_example_method == "vmap"
+            )
+            worlds = MILLION if name == first and not by_itself else None
             report = audit_guarantee(claim, Effort(trials=worlds, attacks=(name,)))
             assert report.verdict == "not-refuted", report.to_json()
 
