@@ -77,7 +77,7 @@ def layout_of(
             theta = {"theta": flat.detach().repeat(parties, 1)} if stacked else {}
             there, labels = x[rows].repeat(parties, 1), y[rows].repeat(parties)
             own = PASSES[way](network.module, there, labels, 1.0, losses=network.losses, **theta)
-            return [each.unflatten(0, (parties, -1)).transpose(0, 1) for each in own.records()]
+            return [torch.stack(each.chunk(parties), 1) for each in own.records()]
 
         with _at_random(network):
             known[key] = _tried(pieces, widths)

@@ -27,7 +27,7 @@ def poisson_batches(
     if rate >= 1:
         return np.ones((steps, records), dtype=np.bool_)
     halves = stream.words(steps * -(-records // 2)).view(np.uint32).reshape(steps, -1)
-    return halves[:, :records] < np.uint32(math.floor(rate * 2**32))
+    return np.less(halves[:, :records], np.uint32(math.floor(rate * 2**32)))
 
 
 def party_batches(
@@ -46,6 +46,6 @@ def batches_of(
     Parties that share one stream take their words from it in one call, each word once.
     """
     if rate >= 1 or streams.count(streams[0]) == len(streams):
-        return poisson_batches(int(sizes.sum()), rate, 1, streams[0])[0]
+        return poisson_batches(int(sizes.sum()), rate, 1, streams[0]).ravel()
     drawn = zip(sizes.tolist(), streams, strict=True)
     return np.concatenate([poisson_batches(size, rate, 1, own)[0] for size, own in drawn])

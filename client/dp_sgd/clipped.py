@@ -117,8 +117,8 @@ class Rows:
 
     def sums(self, factors: Tensor, parties: int) -> list[Tensor]:
         """See `Part`."""
-        scaled = self._scaled(factors).double().unflatten(0, (parties, -1))
-        weight = scaled.mT @ self.inputs.double().unflatten(0, (parties, -1))
+        scaled = self._scaled(factors).double().view(parties, -1, self.backward.shape[1])
+        weight = scaled.mT @ self.inputs.double().view(parties, -1, self.inputs.shape[1])
         ones = scaled.new_ones(parties, 1, scaled.shape[1])  # a product too, party by party
         return [weight, ones @ scaled] if self.bias else [weight]
 

@@ -138,7 +138,7 @@ def ghost_pass(
 def _weights(layers: list[nn.Module], theta: Tensor) -> list[Tensor]:
     """`[B, …]` every parameter of the layers within θ `[B, d]`."""
     shapes = [parameter.shape for layer in layers for parameter in layer.parameters()]
-    pieces = theta.detach().split([shape.numel() for shape in shapes], 1)
+    pieces = torch.split(theta.detach(), [shape.numel() for shape in shapes], 1)
     return [own.reshape(-1, *shape) for own, shape in zip(pieces, shapes, strict=True)]
 
 
@@ -162,7 +162,7 @@ def _forward(
         if weights is None:
             x = module(x)
         else:
-            rows, weight = x.unflatten(0, (len(weights[0]), -1)), next(given)
+            rows, weight = x.view(len(weights[0]), -1, x.shape[1]), next(given)
             # One product a party, of its own rows and weights.
             x = rows @ weight.mT if module.bias is None else _biased(rows, weight, next(given))
             x = x.flatten(0, 1)

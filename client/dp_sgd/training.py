@@ -150,7 +150,7 @@ def train_parties(
     else:  # a stream is used from one thread only
         for chunk in ranges:
             train(*chunk)
-    for row in np.flatnonzero(~few):
+    for row in np.flatnonzero(~few).tolist():
         keep(np.array([row]), train_party(network, theta, parties[row], config))
     return Trained(theta=result, clipped=clipped if config.clipped_share else None)
 
@@ -198,14 +198,15 @@ def _train(
         return own, parties.labels[at]
 
     signs = torch.zeros(len(rows), dtype=torch.float64, device=flat.device)
-    moments: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
+    mean: Tensor | float = 0.0
+    square: Tensor | float = 0.0
     for count in range(1, config.steps + 1):
         drawn = batches_of(sizes, config.sampling_rate, batches)
         batch = Batch(chosen=chosen, places=places[drawn], owners=owners[drawn], first=first)
         total, clipped = batch_sums(network, config, layout, batch, theta=flat if stacked else None)
         signs += clipped
         gradient = (_noisy(total, config, noise) * factors).to(flat)
-        step, *moments = direction(gradient, *moments, count, config)
+        step, mean, square = direction(gradient, mean, square, count, config)
         flat -= config.learning_rate * step
     return Trained(
         theta=flat.cpu().numpy().astype(np.float64),
