@@ -6,7 +6,7 @@ exact there, so that the only rounding is that of adding, which `parley.client.d
 bounds.
 
 A batch is of one party, or of B parties' records, as many of each, party after party: each party's
-sum is then a product of its own rows.
+sum is then a product of that party's rows.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def _forward(
             x = module(x)
         else:
             rows, weight = x.view(len(weights[0]), -1, x.shape[1]), next(given)
-            # One product a party, of its own rows and weights.
+            # One product a party: its rows, its weights.
             x = rows @ weight.mT if module.bias is None else _biased(rows, weight, next(given))
             x = x.flatten(0, 1)
         if isinstance(module, nn.Conv2d) and inputs.dim() != 4:

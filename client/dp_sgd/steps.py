@@ -76,7 +76,7 @@ def party_chunks(network: Network, parties: int, training: LocalTraining) -> lis
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch in one thread of its own: products of many parties then keep each party's bits."""
+    """Torch in one thread: products of many parties then keep each party's bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
