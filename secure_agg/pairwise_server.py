@@ -110,7 +110,7 @@ class Server:
         adverts, silent = self.adverts.of, self.adverts.unrevealed
         if silent:
             raise LocalProtocolError(
-                f"Expected every committed party's advert, {len(silent)} missing: the set-up is void."
+                f"Expected all who committed to advertise, {len(silent)} failed: the set-up is void."
             )
         self.run = run = self.run.with_beacon({i: a.nonce for i, a in adverts.items()})
         if len(adverts) < run.min_survivors:

@@ -154,14 +154,12 @@ class RunParameters:
         parties: int,
         min_survivors: int,
         run_id: bytes,
-        rounds: int = 2**32 - 2,
-        ring_bits: int = 32,
         dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
         confirm_survivors: bool = True,
-        key_exchange: KeyExchange = KeyExchange.HYBRID,
         corrupt: int | None = None,
         dropped: int | None = None,
         commitments: Mapping[int, bytes] | None = None,
+        **others: Any,
     ) -> RunParameters:
         """Fill in what is not given.
 
@@ -169,28 +167,24 @@ class RunParameters:
             min_survivors: asked for; raised to the least number that `derive` allows.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
+            others: further fields.
 
         Raises:
             ValueError: no such parameters, or outside their ranges.
         """
-        colluding = assumed_corrupt(parties) if corrupt is None else corrupt
-        silent = parties // 10 if dropped is None else dropped
-        confirmed = confirm_survivors and dropouts is DropoutPolicy.ROBUST
-        least = derive(
-            parties, corrupt=colluding, dropped=silent, confirm_survivors=confirmed
-        ).least_survivors
+        assumed: dict[str, Any] = {
+            "corrupt": assumed_corrupt(parties) if corrupt is None else corrupt,
+            "dropped": parties // 10 if dropped is None else dropped,
+            "confirm_survivors": confirm_survivors and dropouts is DropoutPolicy.ROBUST,
+        }
         return cls(
             run_id=run_id,
             parties=parties,
-            min_survivors=max(min_survivors, least),
-            corrupt=colluding,
-            dropped=silent,
-            rounds=rounds,
-            ring_bits=ring_bits,
+            min_survivors=max(min_survivors, derive(parties, **assumed).least_survivors),
             dropouts=dropouts,
-            confirm_survivors=confirmed,
-            key_exchange=key_exchange,
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
+            **assumed,
+            **others,
         )
 
     @cached_property
