@@ -107,10 +107,10 @@ class Server:
     def roster(self) -> Mapping[int, bytes]:
         """JOINING → READY: the roster for each party that advertised, made when it is read."""
         self._local("make the roster", ServerPhase.JOINING)
-        adverts, silent = self.adverts.of, self.adverts.unrevealed
+        adverts, silent = self.adverts.of, len(self.adverts.unrevealed)
         if silent:
             raise LocalProtocolError(
-                f"Expected all who committed to advertise, {len(silent)} failed: the set-up is void."
+                f"Expected all who committed to advertise, {silent} did not: the set-up is void."
             )
         self.run = run = self.run.with_beacon({i: a.nonce for i, a in adverts.items()})
         if len(adverts) < run.min_survivors:
