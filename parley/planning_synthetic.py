@@ -8,8 +8,8 @@ from typing import Any
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.codes import coded_columns
 from parley.client.data.schema import Schema
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
-from parley.server.planning.federation import Federation
 from parley.server.records.guarantees import noise_of
 from parley.server.records.outlook import SyntheticOutlook
 

@@ -291,6 +291,22 @@ class FederatedAlgorithm(Protocol):
         """Figures beside the model that the last round released, by name; charged with it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnyRows:
+    """What a statistic learns: nothing; any labels will do.
+
+    Attributes:
+        features: columns of the rows.
+        classes: K of the labels.
+    """
+
+    features: int
+    classes: int
+
+    def check_labels(self, labels: NDArray[np.generic]) -> None:
+        """Any will do."""
+
+
 class AsReleased(ABC):
     """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
 

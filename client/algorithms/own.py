@@ -15,10 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from parley.client.algorithms.base import AsReleased
+from parley.client.algorithms.base import AnyRows, AsReleased
 from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
@@ -30,22 +27,6 @@ _FROM_DATA = {"features", "classes"}
 
 class OwnAlgorithmError(ValueError):
     """A file, class or setting of your own algorithm that cannot be used: expected, got, where."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnyRows:
-    """What a statistic learns: nothing; any labels will do.
-
-    Attributes:
-        features: columns of the rows.
-        classes: K of the labels.
-    """
-
-    features: int
-    classes: int
-
-    def check_labels(self, labels: NDArray[np.generic]) -> None:
-        """Any will do."""
 
 
 @dataclass(frozen=True, kw_only=True)

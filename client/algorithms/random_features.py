@@ -29,9 +29,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
+from parley.client.algorithms.base import AnyRows, AsReleased, Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
-from parley.client.algorithms.own import AnyRows
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason

@@ -3,7 +3,7 @@
     read_records(paths, schema, model_kind)   one table, of one file or several
     find_party_files(glob)                    one file a party
 
-Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic, huber-svm), classes 0..K−1
+Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic), classes 0..K−1
 (softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
 
     >>> import numpy as np
@@ -110,7 +110,7 @@ def read_records(
     Args:
         paths: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         schema: what the columns are.
-        model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
+        model_kind: logistic, softmax or ridge: how the label is read.
         group_column: a column of the schema (of any kind) kept as text in `groups`.
         sample: draw that many rows without replacement, in the order of the files.
         rng: where the draw comes from; required with `sample`.

@@ -58,6 +58,7 @@ class Logistic(Loss):
     """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
 
     twice_smooth: ClassVar[bool] = True
+    slope_at_zero: ClassVar[float | None] = 0.5
 
     @property
     def lipschitz(self) -> float:

@@ -177,7 +177,7 @@ def load_holding(
     Args:
         dataset: where it is.
         folder: the party's, which paths are relative to.
-        label: how the label is read: logistic, softmax, ridge or huber-svm; or network, for
+        label: how the label is read: logistic, softmax or ridge; or network, for
             classes where the schema has some, else −1/+1.
         intercept: whether rows get a constant column.
         features: the public map that records are learned from through; what it gives is kept in

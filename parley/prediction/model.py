@@ -45,7 +45,7 @@ class Model:
         task: how it was learned, as plain values.
         theta: `[d]` its parameters.
         components: `[p, k]` what rows are projected on; None where they are not.
-        label: how labels are read: logistic, softmax, ridge, huber-svm or network.
+        label: how labels are read: logistic, softmax, ridge or network.
         intercept: whether rows end with a constant.
         schema: what columns and label are.
         features: the public map that records are learned from through; None: none.
@@ -140,7 +140,7 @@ class Model:
         """`[N, K]` probabilities in the order of `classes_`.
 
         Raises:
-            ModelFileError: a model that gives none (ridge, huber-svm).
+            ModelFileError: a model that gives none.
         """
         chances = self.chances(self.decision_function(frame))
         if chances is None:

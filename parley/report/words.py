@@ -9,26 +9,13 @@ from __future__ import annotations
 import math
 
 from parley.client.algorithms.registry import ALGORITHMS
+from parley.server.jobs.model import MODELS
 from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
 from parley.server.records.points import point_words, private_alone
 from parley.server.records.summary import RunSummary
-
-_MODELS = {
-    "logistic": "logistic regression",
-    "softmax": "softmax regression",
-    "ridge": "ridge regression",
-    "huber-svm": "Huber SVM",
-    "own-loss": "linear model with a loss of your own",
-    "own-residual-loss": "linear regression with a loss of your own",
-    "mlp": "multilayer perceptron",
-    "pca-mlp": "multilayer perceptron on principal components",
-    "cnn": "convolutional network",
-    "table": "generator of synthetic records",
-    "none": "statistic",
-}
 
 
 def algorithm_name(run: RunSummary) -> str:
@@ -45,7 +32,8 @@ def headline(run: RunSummary) -> str:
     """What was learned, from what, by whom."""
     data = run.data.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     who = "one party" if run.parties == 1 else f"{number(run.parties)} parties"
-    what = _MODELS.get(run.model, f"{run.model} model".strip())
+    title = MODELS[run.model].title if run.model in MODELS else ""
+    what = title or f"{run.model} model".strip()
     return f"{what[:1].upper()}{what[1:]}{f' on {data}' if data else ''}, learned by {who}"
 
 

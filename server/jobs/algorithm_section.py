@@ -1,17 +1,25 @@
-"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing."""
+"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing.
+
+A form is an algorithm's row at the server: its keys, what contradicts it, and how what a job asks
+for is made of them. What both sides know of it is a row of
+`parley.client.algorithms.registry.ALGORITHMS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from parley.client.algorithms.base import AnyRows, FederatedAlgorithm
 from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import CodeReference
-from parley.server.jobs.section import Section, check_unchanged
-from parley.server.jobs.whole import WholeJob
+from parley.server.jobs.section import JobError, Section, check_unchanged
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 KIND = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
@@ -25,6 +33,13 @@ KIND = (
     "(docs/extending.md)."
 )
 """Of `algorithm.kind`."""
+
+ROUNDS = (
+    "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
+    "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
+    "alone (docs/methods.md); the job that a run keeps has the numbers."
+)
+AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
 
 BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 """Keys of `[privacy]` that unit both alone has."""
@@ -49,18 +64,23 @@ class AlgorithmSection(Section):
     noise: ClassVar[str] = "gaussian"
     laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
     releases: ClassVar[int | None] = None
-    idle: ClassVar[Idle] = MappingProxyType({})
+    idle: ClassVar[Idle] = {}
     idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND)
 
-    def check(self, job: WholeJob) -> None:
-        """Refuses keys that contradict each other, or would have no effect.
+    def learned(self, job: Job, features: int, classes: int) -> Any:
+        """What is learned of records of so many columns, K given; raises JobError."""
+        del job
+        return AnyRows(features=features, classes=classes or 2)
 
-        Raises:
-            ValueError: the key, what was expected, and what came.
-        """
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """The algorithm that the job asks for; raises JobError, CalibrationError."""
+        raise NotImplementedError
+
+    def check(self, job: Job) -> None:
+        """Refuses keys that contradict each other, or would have no effect: a ValueError."""
         if job.model_form not in self.models:
             names = ", ".join(f"'{name}'" for name in self.models)
             raise ValueError(
@@ -80,7 +100,7 @@ class AlgorithmSection(Section):
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
 
 
-def check_private_sizes(job: WholeJob) -> None:
+def check_private_sizes(job: Job) -> None:
     """What adding or removing a record, or all of a party's, needs."""
     if job.privacy.neighbouring == "replace-one":
         return
@@ -95,3 +115,10 @@ def check_private_sizes(job: WholeJob) -> None:
             "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
             "'size': a weight would tell a party's number of records, which is then private."
         )
+
+
+def known(parties: Federation | None, kind: str) -> Federation:
+    """The parties, where an algorithm needs their sizes."""
+    if parties is None:
+        raise JobError(f"Expected the parties' sizes with {kind}, got none.")
+    return parties

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from parley.server.jobs.section import Positive, Section, check_unchanged
-from parley.server.jobs.whole import WholeJob
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 
 class Evaluation(Section):
@@ -34,7 +36,7 @@ class Evaluation(Section):
         """Whether there is such a release."""
         return self.kind != "none"
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """Refuses jobs whose answers are not right or wrong, and keys that would do nothing.
 
         Raises:

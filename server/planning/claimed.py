@@ -24,9 +24,9 @@ from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise, noise_of, one_noise
 from parley.server.planning.shared import Drawn, drawn_in_shares
 

@@ -19,22 +19,6 @@ from parley.server.jobs.section import JobError
 from parley.server.model_file import tensors_of
 
 
-def model_width(job: Job, features: int) -> int:
-    """Columns that the job's network sees, of rows with `features` columns.
-
-    Raises:
-        JobError: more components than columns.
-    """
-    count = job.model.projected
-    if count is None:
-        return features
-    if count > features:
-        raise JobError(
-            f"Expected model.components of at most {features}, the number of features, got {count}."
-        )
-    return count
-
-
 def with_components(
     algorithm: FederatedAlgorithm, components: NDArray[np.float64]
 ) -> FederatedAlgorithm:

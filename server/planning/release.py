@@ -9,16 +9,15 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition, lowest
 from parley.privacy.mechanisms.base import Mechanism
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.claimed import check_asked, plan_claim
-from parley.server.planning.federation import Federation
-from parley.server.planning.kinds import planner_of
 
 
 def model_for(job: Job, *, features: int, classes: int) -> Any:
     """The job's model for records of `features` columns (before the intercept) and K classes."""
-    return planner_of(job.algorithm.kind).model(job, features, classes)
+    return job.algorithm.learned(job, features, classes)
 
 
 def algorithm_for(job: Job, model: Any, federation: Federation | None = None) -> FederatedAlgorithm:
@@ -27,7 +26,7 @@ def algorithm_for(job: Job, model: Any, federation: Federation | None = None) ->
     Args:
         federation: the parties; federated averaging needs them for its rate and noise.
     """
-    return planner_of(job.algorithm.kind).algorithm(job, job.algorithm, model, federation)
+    return job.algorithm.made(job, model, federation)
 
 
 def plan_release(

@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Asked, Sums
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
-from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
-from parley.privacy.sampling.gaussian import rounded_gaussian_distance
 from parley.server.jobs.job import Job
+from parley.server.jobs.networks import sampled_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import JobError
-from parley.server.planning.shared import cost_of, samplers
+from parley.server.planning.shared import cost_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,45 +132,6 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
 
     calibration = "pld" if multiplier else job.privacy.calibration
     return Noise(calibration=calibration, of=of, delta=budget.delta)
-
-
-def sampled_multiplier(
-    job: Job,
-    *,
-    rate: float,
-    steps: int,
-    budget: UnitBudget,
-    dimension: int,
-    neighbouring: Neighbouring,
-    mu: float = 0.0,
-    probability: float = 1.0,
-    together: int = 1,
-) -> float:
-    """The least σ, in clip norms, with which all sampled sums of a run cost a unit's budget.
-
-    Args:
-        mu: of the Gaussian releases that share the budget.
-        probability: p of a party's coin that may be seen; 1: every party is in every sum.
-        together: steps that one coin decides on.
-
-    Raises:
-        CalibrationError: no noise gives the budget.
-    """
-    try:
-        return calibrate_steps(
-            sampling_rate=rate,
-            steps=steps,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            neighbouring=neighbouring,
-            # Twice: the components' own samplers have a distance too.
-            slack=2 * rounded_gaussian_distance(dimension * steps * samplers(job)),
-            mu=mu,
-            probability=probability,
-            together=together,
-        )
-    except ValueError as error:
-        raise CalibrationError(str(error)) from error
 
 
 def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:

@@ -7,18 +7,17 @@ decline are missing from the sum, which is noisier for it, never less private.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import quotient_up
 from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
+from parley.server.jobs.networks import components_mu
 from parley.server.planning.claimed import plan_claim
-from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise
 
 _MOST_RECORDS = 2.0**24
@@ -36,14 +35,6 @@ class ReleaseAhead:
 
     moments: SecondMoments
     plan: ReleasePlan
-
-
-def components_mu(job: Job) -> float:
-    """μ of the components' release; 0 where there is none."""
-    share = job.model.components_share
-    if not share:
-        return 0.0
-    return math.sqrt(share) * gaussian_mu(job.privacy.epsilon, job.privacy.delta)
 
 
 def release_ahead(

@@ -72,11 +72,6 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
     return cost
 
 
-def samplers(job: Job) -> int:
-    """How many samplers one release's noise on the sum comes from."""
-    return job.parties.count if job.privacy.point.in_contributions else 1
-
-
 def drawn_in_shares(
     job: Job,
     mechanism_at: Callable[[int], Mechanism],

@@ -20,10 +20,10 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.evaluation import counts_of, evaluation_plan
-from parley.server.planning.federation import Federation
 from parley.server.planning.principal_components import leading, with_components
 from parley.server.planning.release import plan_release
 from parley.server.planning.second_moments import release_ahead

@@ -38,7 +38,7 @@ def model_description(
 
     Args:
         task: what was learned, and how, as plain values.
-        label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
+        label: how labels are read: logistic, softmax, ridge or network.
         intercept: whether rows end with a constant.
         schema: the schema file's text; empty where the server was given none.
         features: name, settings and digest of the public map of every record; empty: none.

@@ -18,9 +18,9 @@ from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.roster import Deployment
 from parley.secure_agg.parameters import derive
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound

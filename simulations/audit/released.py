@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from parley.client.data.block import PartyBlock
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
-from parley.server.planning.federation import Federation
 from parley.simulations.audit.audited import as_it_runs
 from parley.simulations.audit.measure import Effort, Rates, error_rates, report_of
 from parley.simulations.audit.results import AuditReport, AuditResult

@@ -18,9 +18,9 @@ from parley.client.party.verification import _check_covers, _check_sampling
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, plan_release
 
 JOB = (

@@ -15,9 +15,9 @@ from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3

@@ -17,8 +17,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
