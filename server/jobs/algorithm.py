@@ -7,7 +7,7 @@ One's own algorithm has one form, whose `settings` are the fields of its class.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -39,9 +39,7 @@ from parley.server.jobs.naming import TextSettings
 from parley.server.jobs.networks import DistributedDPSGD, FederatedAveraging
 from parley.server.jobs.section import Auto, JobError, Positive
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
+from parley.server.jobs.whole import WholeJob
 
 _LINEAR_IDLE: Idle = {
     "dp_sgd": (),
@@ -62,7 +60,7 @@ class OwnAlgorithm(AlgorithmSection):
     )
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Of the class that the job names, which this runs."""
         del job, parties
         try:
@@ -91,7 +89,7 @@ class _OfLinearModel(AlgorithmSection):
     )
     average: bool = Field(True, description=AVERAGE)
 
-    def learned(self, job: Job, features: int, classes: int) -> LinearModel:
+    def learned(self, job: WholeJob, features: int, classes: int) -> LinearModel:
         """The job's linear model."""
         return job.model.linear_model(features, classes)
 
@@ -101,19 +99,19 @@ class GradientPerturbation(_OfLinearModel):
 
     idle: ClassVar[Idle] = {**_LINEAR_IDLE, "privacy": ("unit", *BOTH_KEYS)}
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And what private sizes need."""
         super().check(job)
         check_private_sizes(job)
         if self.nesterov and not self.momentum:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps."""
         del parties
         return Steps(**self._steps(job, model))
 
-    def _steps(self, job: Job, model: LinearModel) -> dict[str, Any]:
+    def _steps(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate
         return {
             "model": model,
@@ -146,7 +144,7 @@ class OutputPerturbation(_OfLinearModel):
         "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
     )
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And a loss whose gradient is bounded everywhere, unclipped."""
         super().check(job)
         if self.clip_norm != "auto":
@@ -161,12 +159,12 @@ class OutputPerturbation(_OfLinearModel):
                 "gradient-perturbation."
             )
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima, averaged."""
         del parties
         return Optima(**self._optima(job, model))
 
-    def _optima(self, job: Job, model: LinearModel) -> dict[str, Any]:
+    def _optima(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
         return {
             "model": model,
             "lambda_": job.model.regularisation,
@@ -181,7 +179,7 @@ class Pathak(OutputPerturbation):
 
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima, averaged, with more noise."""
         del parties
         return PathakAveraging(**self._optima(job, model))
@@ -193,7 +191,7 @@ class ObjectivePerturbation(OutputPerturbation):
     models: ClassVar[tuple[str, ...]] = ("logistic",)
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace",)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And noise that is inside the parties."""
         super().check(job)
         if not job.privacy.point.private_alone:
@@ -213,7 +211,7 @@ class ObjectivePerturbation(OutputPerturbation):
                 f"{job.parties.weights!r}."
             )
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima of perturbed objectives."""
         del parties
         inside = job.privacy.epsilon * (1 - output_share(self.relative_tolerance))
@@ -225,7 +223,7 @@ class RajkumarAgarwal(GradientPerturbation):
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps on a tilted objective."""
         records = known(parties, self.kind).total_records
         noise = objective_noise(

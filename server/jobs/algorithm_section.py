@@ -8,7 +8,7 @@ for is made of them. What both sides know of it is a row of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -17,9 +17,7 @@ from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import CodeReference
 from parley.server.jobs.section import JobError, Section, check_unchanged
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
+from parley.server.jobs.whole import WholeJob
 
 KIND = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
@@ -70,16 +68,16 @@ class AlgorithmSection(Section):
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND)
 
-    def learned(self, job: Job, features: int, classes: int) -> Any:
+    def learned(self, job: WholeJob, features: int, classes: int) -> Any:
         """What is learned of records of so many columns, K given; raises JobError."""
         del job
         return AnyRows(features=features, classes=classes or 2)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The algorithm that the job asks for; raises JobError, CalibrationError."""
         raise NotImplementedError
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """Refuses keys that contradict each other, or would have no effect: a ValueError."""
         if job.model_form not in self.models:
             names = ", ".join(f"'{name}'" for name in self.models)
@@ -100,7 +98,7 @@ class AlgorithmSection(Section):
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
 
 
-def check_private_sizes(job: Job) -> None:
+def check_private_sizes(job: WholeJob) -> None:
     """What adding or removing a record, or all of a party's, needs."""
     if job.privacy.neighbouring == "replace-one":
         return

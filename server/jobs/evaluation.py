@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from parley.server.jobs.section import Positive, Section, check_unchanged
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
+from parley.server.jobs.whole import WholeJob
 
 
 class Evaluation(Section):
@@ -36,7 +34,7 @@ class Evaluation(Section):
         """Whether there is such a release."""
         return self.kind != "none"
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """Refuses jobs whose answers are not right or wrong, and keys that would do nothing.
 
         Raises:

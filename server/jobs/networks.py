@@ -37,10 +37,10 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.model import models_that_learn
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import JobError, check_unchanged
+from parley.server.jobs.whole import WholeJob
 
 if TYPE_CHECKING:
     from parley.client.models.networks import Network
-    from parley.server.jobs.job import Job
 
 
 class _OfNetwork(AlgorithmSection):
@@ -51,7 +51,7 @@ class _OfNetwork(AlgorithmSection):
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
     average: bool = Field(True, description=AVERAGE)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And what each unit needs."""
         super().check(job)
         if job.privacy.point.private_alone:
@@ -66,12 +66,12 @@ class _OfNetwork(AlgorithmSection):
         for check in _CHECKS_OF_UNIT[job.privacy.unit]:
             check(job)
 
-    def learned(self, job: Job, features: int, classes: int) -> Any:
+    def learned(self, job: WholeJob, features: int, classes: int) -> Any:
         """The job's network, of rows as wide as they are projected."""
         return network_for(job, features=model_width(job, features), classes=classes or 2)
 
     def _training(
-        self, job: Job, network: Network, parties: Federation, *, one_coin: bool
+        self, job: WholeJob, network: Network, parties: Federation, *, one_coin: bool
     ) -> LocalTraining:
         """One round's steps; `one_coin` of a sampled party decides on all of them."""
         settings, rate = job.dp_sgd, sampling_rate(job, parties)
@@ -111,7 +111,7 @@ class FederatedAveraging(_OfNetwork):
     idle: ClassVar[Idle] = {"dp_sgd": ("pad_batches",)}
     idle_needs: ClassVar[str] = "algorithm.kind = 'distributed-dp-sgd'"
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Its noise calibrated; raises JobError also where that is too large to draw."""
         from parley.client.algorithms.federated_averaging import FederatedAveraging as Averaging  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
         from parley.client.algorithms.federated_averaging import ServerStep  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
@@ -167,7 +167,7 @@ class DistributedDPSGD(_OfNetwork):
         "parties": ("weights",),
     }
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The noise on its sums is the plan's."""
         from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD as Distributed  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
         from parley.client.dp_sgd.steps import padded_width  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
@@ -197,7 +197,7 @@ class DistributedDPSGD(_OfNetwork):
         )
 
 
-def sampling_rate(job: Job, parties: Federation) -> float:
+def sampling_rate(job: WholeJob, parties: Federation) -> float:
     """q, from the job's rate or its expected batch; raises JobError."""
     batch = job.dp_sgd.batch_size
     if batch == "auto":
@@ -210,7 +210,7 @@ def sampling_rate(job: Job, parties: Federation) -> float:
     return batch / parties.min_records
 
 
-def attendance_of(job: Job) -> Attendance:
+def attendance_of(job: WholeJob) -> Attendance:
     """Which parties are in a round's sum."""
     asked, parties = job.parties.per_round, job.parties
     if isinstance(asked, int):
@@ -218,14 +218,14 @@ def attendance_of(job: Job) -> Attendance:
     return EVERYONE if asked == "all" else Attendance(rate=asked, hidden=parties.hidden)
 
 
-def components_mu(job: Job) -> float:
+def components_mu(job: WholeJob) -> float:
     """μ of the components' release; 0 where there is none."""
     share = job.model.components_share
     return math.sqrt(share) * gaussian_mu(job.privacy.epsilon, job.privacy.delta) if share else 0.0
 
 
 def sampled_multiplier(
-    job: Job,
+    job: WholeJob,
     *,
     rate: float,
     steps: int,
@@ -264,7 +264,7 @@ def sampled_multiplier(
         raise CalibrationError(str(error)) from error
 
 
-def model_width(job: Job, features: int) -> int:
+def model_width(job: WholeJob, features: int) -> int:
     """Columns that the job's network sees, of rows with `features` columns; raises JobError."""
     count = job.model.projected
     if count is not None and count > features:
@@ -274,7 +274,7 @@ def model_width(job: Job, features: int) -> int:
     return features if count is None else count
 
 
-def network_for(job: Job, *, features: int, classes: int) -> Network:
+def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
     """The job's network for rows of `features` columns and K classes, at its public start.
 
     Raises:
@@ -294,7 +294,7 @@ def network_for(job: Job, *, features: int, classes: int) -> Network:
     )
 
 
-def _way(job: Job, network: Network) -> str:
+def _way(job: WholeJob, network: Network) -> str:
     """How a record's gradient is clipped; any will do where none is. Raises JobError."""
     from parley.client.dp_sgd.ways import choose_way  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
@@ -314,7 +314,7 @@ def _clipped_reach(training: LocalTraining, records: int) -> float:
     return 1.5 + 12 * training.count_deviation / (2 * expected)
 
 
-def _check_sampled_parties(job: Job) -> None:
+def _check_sampled_parties(job: WholeJob) -> None:
     """What sampled parties go with."""
     parties, unit = job.parties, job.privacy.unit
     if parties.per_round == "all":
@@ -338,7 +338,7 @@ def _check_sampled_parties(job: Job) -> None:
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
 
-def _check_parties(job: Job) -> None:
+def _check_parties(job: WholeJob) -> None:
     """What a party-level guarantee needs, alone or beside a record-level one."""
     unit = f"privacy.unit = '{job.privacy.unit}'"
     if job.parties.weights != "uniform":
