@@ -1,7 +1,7 @@
 """How far private statistics of the Adult census are off, beside three peers, in one run.
 
     python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--only WORDS]
-        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/analytics-methods.md]
+        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/analytics-accuracy.md]
 
 30,162 records, 30 parties, ε = .1, .5 and 1; means over seeds (a multiple of what is given, as the
 last column says) with the half-width of a 95 % interval of the mean. Noise is the server's. A

@@ -1,4 +1,4 @@
-"""All figures of real processes, each beside what was asked for: docs/benchmarks.md has them.
+"""All figures of real processes, each beside what was asked for (docs/benchmarks-network.md).
 
     python -P benchmarks/real_processes.py              # about five minutes on an idle machine
     python -P benchmarks/real_processes.py rounds start # some of them

@@ -53,8 +53,8 @@ from key_exchange import given_run
 
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.interface import DropStage, KeyExchange
-from parley.secure_agg.mask_job import VectorBuffer
 from parley.secure_agg.masked import MaskedSum
+from parley.secure_agg.masking import MaskJob
 from parley.secure_agg.masks import PIECE_BYTES, add_masks, aligned
 from parley.secure_agg.outcome import HEADER_BYTES
 from parley.secure_agg.primitives import _by_counter_mode, _by_gcm
@@ -222,7 +222,7 @@ def masks() -> None:
     """
     zeros, target = memoryview(bytes(PIECE_BYTES)), aligned(PIECE_BYTES + 16).data
     for dimension, degree in ((10**6, 20), (10**5, 20), (10**4, 20), (10**6, 99)):
-        vector = VectorBuffer(bytes(HEADER_BYTES), np.zeros(dimension, dtype=np.uint32)).words
+        vector = MaskJob(bytes(HEADER_BYTES), np.zeros(dimension, dtype=np.uint32)).words
         keys = [os.urandom(32) for _ in range(degree)]
         left, sizes = vector.nbytes, []
         while left:

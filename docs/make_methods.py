@@ -1,4 +1,4 @@
-"""Tables and figures of `docs/methods.md`, made from the folders that sweeps left.
+"""Tables and figures of `docs/methods-results.md`, made from the folders that sweeps left.
 
     parley sweep examples/paper.toml --out paper-adult …      # the commands are on that page
     python docs/make_methods.py adult=paper-adult kdd=paper-kdd ridge=paper-ridge
@@ -67,7 +67,8 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     if missing := [row for row in rows if row["failed"] or row["status"] != "complete"]:
         raise SystemExit(f"Expected a whole sweep in {folder}, got {len(missing)} faulty cells.")
     written = datetime.fromtimestamp((folder / "summary.csv").stat().st_mtime, UTC)
-    page, text = docs / "methods.md", (docs / "methods.md").read_text(encoding="utf-8")
+    page = docs / "methods-results.md"
+    text = page.read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: made by docs/make_methods.py -->", f"<!-- end of {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
         raise SystemExit(f"Expected {begin} and {end} in {page}, each once.")

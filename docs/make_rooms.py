@@ -2,7 +2,7 @@
 
     python docs/make_rooms.py
 
-writes `docs/rooms.svg` and the table in `docs/architecture.md`; a test compares both with the code.
+writes `docs/rooms.svg` and the table in `docs/rooms.md`; a test compares both with the code.
 A room is what lies directly in a package: a sub-package or a module. An arrow leads from a room to
 one that it imports; one that follows from the others (a → b → c implies a → c) is left out, in the
 diagram alone. Rooms that import each other in a circle are joined by a red arrow.
@@ -321,7 +321,7 @@ def main() -> None:
     """Writes both."""
     edges = rooms()
     (_ROOT / "docs/rooms.svg").write_text(svg(edges), encoding="utf-8")
-    page = _ROOT / "docs/architecture.md"
+    page = _ROOT / "docs/rooms.md"
     page.write_text(with_table(page.read_text(encoding="utf-8"), edges), encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ themselves, against identities that they know from outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
+from parley.secure_agg.rows import Made
 from parley.secure_agg.statements import advertised
 
 
@@ -26,11 +27,8 @@ class Adverts:
     """Who advertised, and what.
 
     Attributes:
-        run: parameters as they were proposed.
-        identities: Ed25519 public keys by index.
         roster: digest of the roster that keys are signed for.
         commitments: to the parties' nonces, by index; none where the graph is complete.
-        of: adverts by party.
 
     Raises:
         LocalProtocolError: identities or commitments that are not those of the parameters.
@@ -55,12 +53,7 @@ class Adverts:
             )
 
     def take(self, message: Advertise) -> None:
-        """Keeps a party's signed keys.
-
-        Raises:
-            RemoteProtocolError: forged, of small order, another party's, without the nonce that
-                was committed to, or the party advertised before.
-        """
+        """Keeps a party's signed keys."""
         run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
         if sender in self.of:
             raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
@@ -103,40 +96,17 @@ class Adverts:
         return encode(self.run, message)
 
     def rosters(self, near: list[list[int]]) -> Mapping[int, bytes]:
-        """The Roster for each party that advertised.
-
-        Args:
-            near: present neighbours by party.
-        """
+        """The Roster for each party that advertised."""
+        present = self._present
         bodies = {j: advert.body() for j, advert in self.of.items()}
-        return _Rosters(self.run, self._present, bodies, near)
+
+        def roster(party: int) -> bytes:
+            entries = b"".join(bodies[j] for j in near[party])
+            message = Roster(sender=SERVER, round_number=0, present=present, entries=entries)
+            return encode(self.run, message)
+
+        return Made(bodies, roster)  # one at a time: all are k times as large as the adverts
 
     @property
     def _present(self) -> bytes:
         return pack_mask(np.isin(np.arange(self.run.parties), list(self.of)))
-
-
-@dataclass(frozen=True, eq=False)
-class _Rosters(Mapping[int, bytes]):
-    """Made one at a time: together they are k times as large as the adverts."""
-
-    run: RunParameters
-    present: bytes
-    bodies: dict[int, bytes]
-    near: list[list[int]]
-
-    def __getitem__(self, party: int) -> bytes:
-        if party not in self.bodies:
-            raise KeyError(party)
-        entries = b"".join(self.bodies[j] for j in self.near[party])
-        roster = Roster(sender=SERVER, round_number=0, present=self.present, entries=entries)
-        return encode(self.run, roster)
-
-    def __contains__(self, party: object) -> bool:  # a mapping's own would encode it
-        return party in self.bodies
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.bodies)
-
-    def __len__(self) -> int:
-        return len(self.bodies)

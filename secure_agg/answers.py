@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.edges import EdgeWork, signers_of
 from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Confirmations, Reveal
@@ -30,18 +30,7 @@ def _members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
 def accept_survivors(
     state: MaskingState, current: OpenRound, survivors: bytes, policy: Policy
 ) -> list[bool]:
-    """Whether each party survived, by the list that the server sent.
-
-    Args:
-        state: of the party.
-        current: its open round.
-        survivors: bit mask over the parties.
-        policy: the party's.
-
-    Raises:
-        RemoteProtocolError: not a subset of the participants, or without this party.
-        TooFewSurvivors: fewer survivors, or fewer among the neighbours, than run and policy ask.
-    """
+    """Whether each party survived, by the list that the server sent."""
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
@@ -73,14 +62,9 @@ def check_confirmations(
 
     More than (m + c)/2 of them: no other list of this round can be signed by as many, since an
     honest party signs one.
-
-    Raises:
-        RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
-        TooFewSurvivors: fewer true signatures than the run asks for.
     """
-    run = state.run
-    true_signers(run, current.plan_digest, current.survivors, message, identities, work)
-    flags: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
+    true_signers(state.run, current.plan_digest, current.survivors, message, identities, work)
+    flags: list[bool] = unpack_mask(current.survivors, state.run.parties).tolist()
     return flags
 
 
@@ -95,18 +79,6 @@ def true_signers(
     """`[m]` who signed that list of that plan, once they are as many as the run asks for.
 
     What doesn't hold is not counted and does no harm.
-
-    Args:
-        run: parameters.
-        plan: digest of the plan.
-        survivors: bit mask over the parties: the list.
-        message: the claimed signatures.
-        identities: of all parties, pinned.
-        work: shared between parties of one process.
-
-    Raises:
-        RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
-        TooFewSurvivors: fewer true signatures than the run asks for.
     """
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
@@ -119,7 +91,7 @@ def true_signers(
             f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."
         )
     statement = confirmed(plan, survivors)
-    signers = work.signers(statement, identities, message.signers, message.signatures)
+    signers = work.once(signers_of, statement, identities, message.signers, message.signatures)
     count = int(signers.sum())
     if count < run.confirmations:
         raise TooFewSurvivors(

@@ -37,12 +37,7 @@ MOST_SETUPS = 1 << GRINDING_BITS
 
 
 def roster_digest(identities: tuple[bytes, ...], deployment: bytes = b"") -> bytes:
-    """32 bytes that name a roster: all identities, in order. Every key is signed for it.
-
-    Args:
-        identities: Ed25519 public keys of 32 bytes, by index.
-        deployment: what else names the roster outside the protocol, 32 bytes; empty for nothing.
-    """
+    """32 bytes that name a roster: all identities, in order. Every key is signed for it."""
     if not deployment:
         return digest(b"parley/roster", *identities)
     return digest(b"parley/roster-of-deployment", deployment, *identities)
@@ -54,7 +49,6 @@ def next_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:
     Args:
         identity: its Ed25519 private key: nobody else can predict the nonce, and nothing has to be
             kept between the commitment and the reveal.
-        roster: digest of the roster.
         count: set-ups it went through with this roster; a nonce is revealed once.
     """
     return derive(identity, b"parley/nonce" + roster + count.to_bytes(8, "big"))
@@ -72,11 +66,6 @@ def commitments_digest(commitments: Mapping[int, bytes]) -> bytes:
 
 
 def beacon_of(fingerprint: bytes, nonces: Mapping[int, bytes]) -> bytes:
-    """The beacon of a set-up.
-
-    Args:
-        fingerprint: of the run's parameters, which have the commitments in them.
-        nonces: by index.
-    """
+    """The beacon of a set-up."""
     parts = [i.to_bytes(4, "big") + nonces[i] for i in sorted(nonces)]
     return digest(b"parley/beacon", fingerprint, *parts)

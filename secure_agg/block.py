@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import LocalProtocolError
-from parley.secure_agg.mask_job import MaskJob
+from parley.secure_agg.masking import MaskJob
 from parley.secure_agg.masks import add_shared_masks
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
@@ -40,10 +40,6 @@ class Block:
         """Parties before their first message.
 
         Args:
-            run: parameters of the run.
-            policy: what each of these parties insists on.
-            identities: Ed25519 private key by party index.
-            entropy: source of their secrets.
             nonces: what each committed to, where the graph is not complete.
             shared: False: every party does all its work itself, as if it were alone.
             shared_bytes: most bytes of vectors for which edges' masks are expanded once.
@@ -80,9 +76,7 @@ class Block:
 
     def on_ciphertexts(self, messages: Iterable[tuple[int, Bytes]]) -> list[bytes]:
         """Pair secrets are whole, party by party; complaints, if there are any."""
-        answers = [
-            self.parties[i].on_ciphertexts(message) for i, message in messages if i in self.parties
-        ]
+        answers = [self.parties[i].on_ciphertexts(message) for i, message in messages]
         self._forget()
         if self._shared is not None:
             self._shared.forget_ciphertexts()
@@ -97,15 +91,8 @@ class Block:
     def on_plans(
         self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
     ) -> Iterator[Bytes]:
-        """Masked vectors of the parties of `plans`, one after the other.
-
-        Args:
-            plans: a RoundStart for each.
-            vectors: `[d]` ring elements for each.
-            size: bytes of one.
-            context: 32 bytes, what the parties agreed to release.
-        """
-        chosen = [i for i in self._mine(plans) if i in vectors]
+        """Masked vectors of the parties of `plans`, one after the other."""
+        chosen = [i for i in plans if i in vectors]
         if self._shared is None or size * len(chosen) > self._shared_bytes:
             for i in chosen:
                 yield self.parties[i].on_plan(plans[i], vectors[i], context=context)
@@ -115,16 +102,13 @@ class Block:
             ]
             _mask_together(jobs)
             for job in jobs:
-                yield job.buffer.message
+                yield job.message
         self._forget()
 
     def abandon(self) -> None:
         """End the open round of every party."""
         for party in self.parties.values():
             party.abandon()
-
-    def _mine(self, parties: Iterable[int]) -> list[int]:
-        return [i for i in parties if i in self.parties]
 
     def _forget(self) -> None:
         if self._shared is not None:
@@ -133,11 +117,11 @@ class Block:
 
 def _mask_together(jobs: list[MaskJob]) -> None:
     """Mask B vectors; a key that one adds and another subtracts is expanded once."""
-    if len({job.buffer.words.size for job in jobs}) > 1:
+    if len({job.words.size for job in jobs}) > 1:
         raise LocalProtocolError("Expected vectors of one dimension in a block, got several.")
     adds = {key: n for n, job in enumerate(jobs) for key in job.plus}
     edges = [(adds[key], n, key) for n, job in enumerate(jobs) for key in job.minus if key in adds]
     paired = {key for _, _, key in edges}
     alone = [(n, 1, key) for key, n in adds.items() if key not in paired]
     alone += [(n, -1, key) for n, job in enumerate(jobs) for key in job.minus if key not in paired]
-    add_shared_masks([job.buffer.words for job in jobs], alone, edges)
+    add_shared_masks([job.words for job in jobs], alone, edges)

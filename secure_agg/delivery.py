@@ -42,10 +42,6 @@ class Delivery:
     """The ciphertexts of one hybrid run, as the server sees them.
 
     Attributes:
-        run: parameters, with their beacon.
-        roster: digest of the roster that keys were signed for.
-        adverts: signed keys by party.
-        near: present neighbours by party, ascending.
         sent: parties whose ciphertexts are here.
         blamed: parties that lied about a ciphertext.
         left: parties that proved what they said, or would not, and are in no further round.
@@ -65,11 +61,7 @@ class Delivery:
     _signers: NDArray[np.bool_] | None = None
 
     def take(self, message: Encapsulated) -> None:
-        """Keeps a party's ciphertexts, one for each of its present neighbours.
-
-        Raises:
-            RemoteProtocolError: too late, a second time, or not one for each.
-        """
+        """Keeps a party's ciphertexts, one for each of its present neighbours."""
         sender, items = message.sender, kem_items(message.items)
         if sender not in self.adverts or sender in self.sent or self._closed:
             raise RemoteProtocolError(
@@ -107,12 +99,7 @@ class Delivery:
             self._waiting.pop(receiver, None)
 
     def accuse(self, message: Complaint) -> None:
-        """A party says whose ciphertexts do not match.
-
-        Raises:
-            RemoteProtocolError: not about ciphertexts that it was given, of nobody, or a second
-                time.
-        """
+        """A party says whose ciphertexts do not match."""
         sender = message.sender
         near, items = self.near[sender], self._waiting.get(sender, {})
         places = np.flatnonzero(unpack_mask(message.accused, self.run.degree)).tolist()
@@ -191,21 +178,13 @@ class Delivery:
         return tuple(asked)
 
     def unproven(self, accuser: int) -> None:
-        """An accuser gave no evidence: it is in no further round, and whom it accused is clear.
-
-        Raises:
-            LocalProtocolError: it was not to be asked.
-        """
+        """An accuser gave no evidence: it is in no further round, and whom it accused is clear."""
         if accuser not in self.undecided:
             raise LocalProtocolError(f"Expected an accuser to give up, got party {accuser}.")
         self.left.add(accuser)
 
     def judge(self, message: Evidence) -> None:
-        """Decapsulates what was disputed, and convicts the one of each two who lied.
-
-        Raises:
-            RemoteProtocolError: nothing to prove, or not the seed of the key that it signed.
-        """
+        """Decapsulates what was disputed, and convicts the one of each two who lied."""
         sender = message.sender
         if sender not in self.undecided:
             raise RemoteProtocolError(f"Expected nothing to prove of party {sender}, got evidence.")

@@ -34,49 +34,31 @@ def signers_needed(run: RunParameters) -> int:
 
 
 def signers_near(run: RunParameters, near: Sequence[int], signers: NDArray[np.bool_]) -> int:
-    """The fewest signers among the neighbours of any of the parties in `near`.
-
-    Args:
-        run: parameters, with their beacon.
-        near: the present neighbours of who is to prove.
-        signers: `[m]` who signed.
-    """
+    """The fewest signers among the neighbours of any of the parties in `near`."""
     return int(signers[run.neighbours[list(near)]].sum(axis=1).min(initial=run.degree))
 
 
 def check_certificate(
     run: RunParameters,
     near: Sequence[int],
-    plan: Bytes,
-    survivors: Bytes,
-    confirmations: Bytes,
+    certificate: tuple[Bytes, Bytes, Bytes],
     identities: tuple[bytes, ...],
     work: EdgeWork,
 ) -> None:
     """Whether a list of this run that enough parties signed lets a party prove a dispute.
 
-    Args:
-        run: parameters, with their beacon.
-        near: the party's present neighbours.
-        plan: a RoundStart.
-        survivors: its Survivors.
-        confirmations: the Confirmations of that list.
-        identities: of all parties, pinned.
-        work: shared between parties of one process.
-
-    Raises:
-        RemoteProtocolError: a run that confirms nothing, or messages that are malformed.
-        TooFewSurvivors: too few true signatures, in all or around a neighbour.
+    The certificate is a RoundStart, its Survivors and the Confirmations of that list.
     """
     if not run.confirm_survivors:
         raise RemoteProtocolError(
             "Expected a run with confirmed lists to prove a dispute in, got one without "
             "confirmations."
         )
-    start, listed = decode(run, plan, RoundStart), decode(run, survivors, Survivors)
+    plan, survivors, confirmations = certificate
+    agreed = plan_digest(run, decode(run, plan, RoundStart))
+    listed = decode(run, survivors, Survivors).survivors
     message = decode(run, confirmations, Confirmations)
-    agreed = plan_digest(run, start)
-    signers = true_signers(run, agreed, listed.survivors, message, identities, work)
+    signers = true_signers(run, agreed, listed, message, identities, work)
     got, least = signers_near(run, near, signers), signers_needed(run)
     if got < least:
         raise TooFewSurvivors(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,6 @@ _UNSIGNED: dict[int, np.dtype[np.unsignedinteger[Any]]] = {
     64: np.dtype(np.uint64),
 }
 
-# Adding 1.5·2^52 leaves |x| < 2^51, rounded to nearest even, in the low bits of the float64 in
-# two's complement; one addition and a copy of half-words instead of rint and a conversion.
-_ROUND_TO_LOW_BITS = 1.5 * 2.0**52
-_ROUNDED_ZERO = np.float64(_ROUND_TO_LOW_BITS).view(np.uint64)  # one more is one bit more
 _PIECE = 32_768  # float64 per piece: the working buffer (256 KiB) stays in cache
 _SLACK = 1 + 2.0**-40  # a vector clipped to the bound in floating point may exceed it by an ulp
 # Beyond σ = 2^40 grid units a float64 is too coarse to draw the noise from (privacy
@@ -117,10 +113,6 @@ class FixedPoint:
     def check_capacity(self, parties: int, noise_tail_grid: float) -> None:
         """Check that m·largest + noise tail < 2^(b−1).
 
-        Args:
-            parties: m, how many contributions are summed.
-            noise_tail_grid: bound on |noise| per coordinate, grid units.
-
         Raises:
             RingTooSmall: it does not fit; the message has the numbers.
         """
@@ -140,57 +132,24 @@ class FixedPoint:
     def finest(self, parties: int, noise_tail_grid: float) -> bool:
         """Whether a grid twice as fine would not fit the ring, by the rule of `fit`.
 
-        Args:
-            parties: m.
-            noise_tail_grid: bound on |noise| per coordinate in units of this grid; on one twice as
-                fine it is at most twice that.
+        `noise_tail_grid` is in units of this grid; on one twice as fine it is at most twice that.
         """
-        if self.scale_bits + 1 not in _SCALE_BITS:
-            return True
         tail = 2 * noise_tail_grid
-        largest = math.ceil(self.bound * _SLACK * 2 * self.scale)
-        needed = parties * largest + math.ceil(tail)
-        return needed >= 2 ** (self.ring_bits - 1) or tail > _LARGEST_NOISE_TAIL
+        try:
+            finer = replace(self, scale_bits=self.scale_bits + 1)
+            finer.check_capacity(parties, tail)
+        except ValueError:
+            return True
+        return tail > _LARGEST_NOISE_TAIL
 
     def encode(self, values: NDArray[np.floating]) -> Ring:
-        """Round to the grid: `round(2^s·x)` mod 2^b, nearest, ties to even.
-
-        Args:
-            values: `[B, d]` float64 (or float32), every |entry| at most `bound`.
-
-        Returns:
-            `[B, d]` of `dtype`.
+        """Round to the grid: `[B, d]` of `round(2^s·x)` mod 2^b, nearest, ties to even.
 
         Raises:
             EncodingError: wrong dtype or shape; NaN, infinite or out of range, with its row and
                 coordinate. Nothing is encoded then.
         """
-        if values.dtype not in (np.float64, np.float32):
-            raise EncodingError(f"Expected float64 or float32 values, got {values.dtype}.")
-        if values.ndim != 2 or 0 in values.shape:
-            raise EncodingError(f"Expected values of shape [B, d], none empty, got {values.shape}.")
-        largest = self.largest
-        encoded = np.empty(values.shape, self.dtype)
-        source, target = values.reshape(-1), encoded.reshape(-1)
-        buffer = np.empty(min(_PIECE, source.size))
-        for start in range(0, source.size, _PIECE):
-            piece = buffer[: min(_PIECE, source.size - start)]
-            stop = start + piece.size
-            np.multiply(source[start:stop], self.scale, out=piece, dtype=np.float64)
-            # A NaN makes the maximum NaN, and every comparison with NaN is false.
-            if not (piece.max() <= largest and piece.min() >= -largest):
-                self._refuse(values, largest / self.scale)
-            if self.ring_bits == 64 and largest < 2**51:  # in a third of the time of `astype`
-                np.add(piece, _ROUND_TO_LOW_BITS, out=piece)
-                np.subtract(piece.view(np.uint64), _ROUNDED_ZERO, out=target[start:stop])
-            elif self.ring_bits == 64:
-                np.rint(piece, out=piece)
-                target[start:stop] = piece.astype(np.int64).view(np.uint64)
-            else:
-                np.add(piece, _ROUND_TO_LOW_BITS, out=piece)
-                words = 64 // self.ring_bits
-                target[start:stop] = piece.astype("<f8", copy=False).view(self.dtype)[::words]
-        return encoded
+        return self.wrapped(self._integers(values, self.scale))
 
     def fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
         """Round to a grid of 1/2^(s + h), outside the ring, where a party adds noise.
@@ -206,16 +165,20 @@ class FixedPoint:
         Raises:
             EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
         """
-        if values.dtype not in (np.float64, np.float32) or values.ndim != 2 or 0 in values.shape:
-            raise EncodingError(
-                "Expected float64 or float32 values of shape [B, d], none empty, got "
-                f"{values.dtype} {values.shape}."
-            )
         scale = math.ldexp(self.scale, fine_bits)
         if not self.bound * _SLACK * scale < 2**62:
             raise EncodingError(
                 f"Expected 2^{self.scale_bits + fine_bits} × {self.bound:g} below 2^62, got "
                 f"{self.bound * scale:.3g}: a coarser grid fits."
+            )
+        return self._integers(values, scale)
+
+    def _integers(self, values: NDArray[np.floating], scale: float) -> NDArray[np.int64]:
+        """`[B, d]` nearest integers of values times `scale`, ties to even."""
+        if values.dtype not in (np.float64, np.float32) or values.ndim != 2 or 0 in values.shape:
+            raise EncodingError(
+                "Expected float64 or float32 values of shape [B, d], none empty, got "
+                f"{values.dtype} {values.shape}."
             )
         largest = math.ceil(self.bound * _SLACK * scale)
         integers = np.empty(values.shape, dtype=np.int64)
@@ -225,6 +188,7 @@ class FixedPoint:
             piece = buffer[: min(_PIECE, source.size - start)]
             stop = start + piece.size
             np.multiply(source[start:stop], scale, out=piece, dtype=np.float64)
+            # A NaN makes the maximum NaN, and every comparison with NaN is false.
             if not (piece.max() <= largest and piece.min() >= -largest):
                 self._refuse(values, largest / scale)
             np.rint(piece, out=piece)
@@ -233,7 +197,7 @@ class FixedPoint:
 
     def wrapped(self, integers: NDArray[np.int64]) -> Ring:
         """Integers modulo 2^b: elements of the ring, shape kept."""
-        return integers.view(np.uint64).astype(self.dtype)
+        return integers.view(np.uint64).astype(self.dtype, copy=False)
 
     def _refuse(self, values: NDArray[np.floating], largest: float) -> None:
         bad = ~(np.abs(values) <= largest)
@@ -247,9 +211,6 @@ class FixedPoint:
 
     def decode(self, total: Ring) -> NDArray[np.int64]:
         """The integer sum: representatives in [−2^(b−1), 2^(b−1)).
-
-        Args:
-            total: `[d]` (or any shape) of `dtype`.
 
         Raises:
             EncodingError: wrong dtype.
@@ -278,16 +239,12 @@ class FixedPoint:
         """The finest grid that cannot wrap around.
 
         Args:
-            bound: largest |entry| of one contribution.
-            parties: m.
-            dimension: d.
             noise_tail: from scale_bits to a bound on |noise| per coordinate in grid units, not
                 decreasing; `lambda s: 0.0` without noise.
             sensitivity: Δ, L2, of the sum, in the values' unit; None where no noise is calibrated.
             max_inflation: largest √d/(2^s·Δ) for which the 32-bit ring is kept.
             ring_bits: None: 32, or 64 where the inflation asks for it. A ring or a scale given is
                 taken as it is: its inflation is charged, not refused.
-            scale_bits: None: the largest that fits.
 
         Raises:
             RingTooSmall: no scale fits, the one given does not, or no ring keeps the inflation.

@@ -127,13 +127,6 @@ def choose_degree(
 ) -> tuple[int, int]:
     """The least even degree, and its least threshold, that meet the module's conditions.
 
-    Args:
-        parties: m.
-        corrupt: c, parties that may collude with the server.
-        dropped: d, parties that may fall silent.
-        active: against a server that lies and chooses who drops.
-        correctness: η, bits.
-
     Returns:
         (k, t). Complete graphs (m ≤ 100) take the least majority that is secure, so that they
         bear the most dropouts.
@@ -179,13 +172,8 @@ def neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int3
     """`[m, k]` neighbours of every party, ascending; the same for everyone who has the beacon.
 
     Args:
-        parties: m.
-        degree: k: even, or m − 1.
         beacon: public randomness that nobody could choose once the roster was fixed: a party's
             place is random though its index is the operator's choice.
-
-    Raises:
-        ValueError: no such graph on m parties.
     """
     if not 0 <= degree < parties or (degree % 2 and degree != parties - 1):
         raise ValueError(

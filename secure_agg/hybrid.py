@@ -50,7 +50,6 @@ def transcript(
     """What a pair secret is bound to: the run, its algorithms, the roster, who, all public keys.
 
     Args:
-        fingerprint: of the run's parameters.
         roster: digest of all identities in order, so that an index names an identity.
         one, other: index and public keys of the ends, in any order.
     """

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import (
     DropoutPolicy,
     DropStage,
-    KeyExchange,
     LocalProtocolError,
     SumResult,
 )
@@ -33,37 +32,13 @@ from parley.secure_agg.primitives import digest
 from parley.secure_agg.rows import MadeRows
 
 
-def simulated_parameters(
-    *,
-    parties: int,
-    min_survivors: int,
-    ring_bits: int = 32,
-    dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
-    confirm_survivors: bool = True,
-    key_exchange: KeyExchange = KeyExchange.HYBRID,
-    corrupt: int | None = None,
-    dropped: int | None = None,
-    seed: bytes = b"",
-) -> RunParameters:
+def simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
     """Parameters of a run in one process; its identity and nonces come from `seed`, publicly.
 
-    The arguments are those of `RunParameters.choose`; None takes the bound's choice.
-
-    Raises:
-        ValueError: parameters out of range or below the security bound, with the numbers.
+    The options are those of `RunParameters.choose`.
     """
-    run = RunParameters.choose(
-        parties=parties,
-        min_survivors=min_survivors,
-        run_id=digest(b"parley/simulated run", seed)[:16],
-        ring_bits=ring_bits,
-        dropouts=dropouts,
-        confirm_survivors=confirm_survivors,
-        key_exchange=key_exchange,
-        corrupt=corrupt,
-        dropped=dropped,
-    )
-    return with_simulated_beacon(run)
+    run_id = digest(b"parley/simulated run", seed)[:16]
+    return with_simulated_beacon(RunParameters.choose(run_id=run_id, **options))
 
 
 def simulated_nonces(run: RunParameters) -> dict[int, bytes]:
@@ -88,12 +63,7 @@ def with_simulated_beacon(run: RunParameters) -> RunParameters:
 def check_vectors(
     run: RunParameters, vectors: Ring | MadeRows, round_number: int, last_round: int
 ) -> None:
-    """Refuse vectors or a round number that must not be summed.
-
-    Raises:
-        LocalProtocolError: wrong dtype, shape or memory order, or a round number not above the
-            last one.
-    """
+    """Refuse vectors or a round number that must not be summed."""
     if vectors.dtype != ring_dtype(run.ring_bits):
         raise LocalProtocolError(
             f"Expected vectors of {ring_dtype(run.ring_bits)}, got {vectors.dtype}."
@@ -144,9 +114,6 @@ class IdealSum:
         """What `sum` gives for vectors of `dimension` d, all but the total, which is empty.
 
         For a simulation that adds the survivors' vectors up by itself, piece by piece.
-
-        Raises:
-            TooFewSurvivors, LocalProtocolError: as `sum`.
         """
         run = self.parameters
         _check_round(round_number, self._last_round)
@@ -162,17 +129,8 @@ class IdealSum:
         """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
 
         For a simulation that has the sum already.
-
-        Raises:
-            LocalProtocolError: as `sum`.
         """
-        run = self.parameters
-        same: Ring = np.broadcast_to(total, (run.parties, *total.shape))  # type: ignore[assignment]
-        check_vectors(run, same, round_number, self._last_round)
-        self._last_round = round_number
-        known = self._complete.get(total.size) or self._settle(total.size, {})
-        self._complete = {total.size: known}
-        return replace(known, total=total)
+        return replace(self.settled(total.size, round_number=round_number, dropped={}), total=total)
 
     def _settle(self, dimension: int, dropped: Mapping[int, DropStage]) -> SumResult:
         run, stages = self.parameters, self.parameters.stages

@@ -72,8 +72,6 @@ class SumResult:
     Attributes:
         total: `[d]` ring elements, Σ of the survivors' vectors mod 2^b.
         survivors: party indices in the sum, ascending.
-        bytes_up: bytes from all parties to the server.
-        bytes_down: bytes from the server to all parties.
         stages: sequential exchanges that the round took.
     """
 

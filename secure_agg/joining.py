@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from parley.secure_agg.beacon import NONCE_BYTES
 from parley.secure_agg.codec import decode
-from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.edges import EdgeWork, with_revealed
 from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.hybrid import transcript
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import Bytes, Nonces, Roster
 from parley.secure_agg.outcome import SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key
+from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key, verifies
 from parley.secure_agg.state import MaskingState
 from parley.secure_agg.statements import advertised
 
@@ -27,8 +27,6 @@ class Joined:
     """What a party has from set-up.
 
     Attributes:
-        run: parameters, with the beacon where the graph follows from it.
-        near: neighbours that are present, ascending.
         transcripts: what names the pair with each of them.
         exchanged: X25519's secret with each of them.
         kem_keys: their ML-KEM public keys; empty bytes where the run has none.
@@ -50,19 +48,7 @@ def own_keys(state: MaskingState) -> bytes:
 def accept_roster(
     state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
 ) -> Joined:
-    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each.
-
-    Args:
-        state: of a party that advertised.
-        data: a Roster.
-        nonces: a Nonces, which says who the neighbours are; empty where everyone is one.
-        policy: the party's.
-        work: shared between parties of one process.
-
-    Raises:
-        RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to, or
-            too few parties.
-    """
+    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each."""
     proposed = state.run.fingerprint
     roster = decode(state.run, data, Roster)
     run = _with_beacon(state, nonces, work)
@@ -87,7 +73,7 @@ def accept_roster(
         identity = policy.identities[j]  # pinned, never the server's word
         nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
         statement = advertised(proposed, state.roster, j, key, nonce)
-        if not work.verifies(identity, signature, statement):
+        if not work.once(verifies, identity, signature, statement):
             raise RemoteProtocolError(
                 f"Expected a key signed by the pinned identity of party {j} for these "
                 "parameters and parties, got a forged one."
@@ -114,18 +100,7 @@ def accept_roster(
 def check_company(
     run: RunParameters, policy: Policy, what: str, *, parties: int, neighbours: int
 ) -> None:
-    """Refuses a roster or a round in which the party would stand too much alone.
-
-    Args:
-        run: parameters.
-        policy: the party's.
-        what: present or participating, for the message.
-        parties: number of them.
-        neighbours: number of the party's neighbours among them.
-
-    Raises:
-        RemoteProtocolError: fewer than run or policy ask for.
-    """
+    """Refuses a roster or a round in which the party would stand too much alone."""
     for name, got, least in (
         (f"{what} parties", parties, max(run.min_survivors, policy.min_survivors)),
         (f"{what} neighbours", neighbours, max(run.threshold, policy.minimum_degree)),
@@ -145,4 +120,4 @@ def _with_beacon(state: MaskingState, nonces: Bytes, work: EdgeWork) -> RunParam
     if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
         # A beacon without it could have been chosen by whoever chose the others.
         raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
-    return work.with_beacon(state.run, message.committed, message.nonces)
+    return work.once(with_revealed, state.run, message.committed, message.nonces)

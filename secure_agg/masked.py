@@ -54,16 +54,12 @@ class MaskedSum:
         """A sum for one run.
 
         Args:
-            parameters: of at least 2 parties.
             entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
                 of them, for a simulation that is repeated to the bit; `seeded` then says so. The
                 sums repeat; the ciphertexts of a hybrid run, and so its masked vectors, do not:
                 encapsulation takes no seed.
             shared: False: no work is shared between parties; what each would do on its own machine.
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
-
-        Raises:
-            ValueError: one party.
         """
         if parameters.parties < 2:
             raise ValueError(
@@ -74,8 +70,7 @@ class MaskedSum:
         self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
         self._shared, self._shared_bytes = shared, shared_bytes
         self._last_round = self._wire_round = 0
-        self._server: Server | None = None
-        self._blocks: list[Block] = []
+        self._ends: tuple[Server, Block] | None = None
         self.setup = Wire()
         """Bytes of the set-up; zero before the first round."""
         self.last_wire = Wire()
@@ -101,76 +96,53 @@ class MaskedSum:
                 f"Expected a party from 0 to {run.parties - 1}, got {unknown[0]}."
             )
         self._last_round, self.last_wire = round_number, Wire()
-        server = self._join()
+        server, block = self._ends = self._ends or self._joined()
         rows = vectors if isinstance(vectors, MadeRows) else dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
-        if run.dropouts is DropoutPolicy.ROBUST:
-            return self._attempt(server, rows, context, dropped, None, vectors.shape[1])
-        return self._optimistic(server, rows, context, dropped, vectors.shape[1])
 
-    def _optimistic(
-        self,
-        server: Server,
-        rows: Mapping[int, Ring],
-        context: bytes,
-        dropped: Mapping[int, DropStage],
-        dimension: int,
-    ) -> SumResult:
+        def attempt(participants: list[int] | None = None) -> SumResult:
+            self._wire_round += 1  # every attempt has new keys
+            return run_secure_sum(
+                server,
+                block,
+                rows,
+                dimension=vectors.shape[1],
+                round_number=self._wire_round,
+                context=context,
+                dropped=dropped,
+                participants=participants,
+                wire=self.last_wire,
+                setup=self.setup,
+            )
+
         alive = [i for i in rows if dropped.get(i) is not DropStage.BEFORE_VECTOR]
-        repeated = len(alive) < len(rows)
-        if repeated:
-            with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
-                self._attempt(server, rows, context, dropped, None, dimension)
-        result = self._attempt(server, rows, context, dropped, alive, dimension)
-        return replace(result, stages=1 + repeated)
+        if run.dropouts is DropoutPolicy.ROBUST or len(alive) == len(rows):
+            return attempt()
+        with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
+            attempt()
+        return replace(attempt(alive), stages=2)
 
-    def _attempt(
-        self,
-        server: Server,
-        rows: Mapping[int, Ring],
-        context: bytes,
-        dropped: Mapping[int, DropStage],
-        participants: list[int] | None,
-        dimension: int,
-    ) -> SumResult:
-        self._wire_round += 1  # every attempt has new keys
-        return run_secure_sum(
-            server,
-            self._blocks,
-            rows,
-            dimension=dimension,
-            round_number=self._wire_round,
-            context=context,
-            dropped=dropped,
-            participants=participants,
-            wire=self.last_wire,
-            setup=self.setup,
+    def _joined(self) -> tuple[Server, Block]:
+        run, nonces = self.parameters, simulated_nonces(self.parameters)
+        private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
+        identities = tuple(signing_public(key) for key in private.values())
+        policy = Policy(
+            identities=identities,
+            min_survivors=run.min_survivors,
+            corrupt=run.corrupt,
+            confirm_survivors=run.confirm_survivors,
+            key_exchange=run.key_exchange,
         )
-
-    def _join(self) -> Server:
-        if self._server is None:
-            run = self.parameters
-            private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
-            identities = tuple(signing_public(key) for key in private.values())
-            policy = Policy(
-                identities=identities,
-                min_survivors=run.min_survivors,
-                corrupt=run.corrupt,
-                confirm_survivors=run.confirm_survivors,
-                key_exchange=run.key_exchange,
-            )
-            nonces = simulated_nonces(run)
-            block = Block(
-                run=run.proposed,
-                policy=policy,
-                identities=private,
-                entropy=self._entropy,
-                nonces=nonces,
-                shared=self._shared,
-                shared_bytes=self._shared_bytes,
-            )
-            given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
-            server = Server(run=run, identities=identities, commitments=given)
-            join(server, [block], self.setup)
-            self._blocks, self._server = [block], server
-        return self._server
+        block = Block(
+            run=run.proposed,
+            policy=policy,
+            identities=private,
+            entropy=self._entropy,
+            nonces=nonces,
+            shared=self._shared,
+            shared_bytes=self._shared_bytes,
+        )
+        given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+        server = Server(run=run, identities=identities, commitments=given)
+        join(server, block, self.setup)
+        return server, block

@@ -1,27 +1,124 @@
-"""What a party answers a plan with, on its own state: its vector under all masks of the round.
+"""A round on a party's own state: its secrets drawn and shared out, then its vector masked.
 
     y_i = x_i + PRG(b_i) ± Σ_j PRG(k_ij)  mod 2^b, + where i < j          (Bonawitz et al. 2017)
 
-Every check stands before the first change of the state: a plan that is refused costs nothing.
+The self seed b and the recovery secret c are fresh entropy. c opens a sealed table of this party's
+base keys of the round, so that t neighbours can take the place of a party that dropped. Keys of a
+pair are ratcheted: the chain that gave a round's keys is gone once they are made.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.codec import decode, header
-from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.codec import decode, encode, header
+from parley.secure_agg.edges import EdgeWork, edge_keys, mask_key, next_chain
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.interface import DropoutPolicy, LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.joining import check_company
-from parley.secure_agg.mask_job import MaskJob, VectorBuffer
-from parley.secure_agg.messages import Bytes, RoundStart, Vector
-from parley.secure_agg.outcome import ENVELOPE_BYTES
+from parley.secure_agg.masks import add_masks, aligned
+from parley.secure_agg.messages import Bytes, RoundStart, Shares, Vector
+from parley.secure_agg.outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES
+from parley.secure_agg.pairing import first_table, outgoing
 from parley.secure_agg.parameters import Policy
-from parley.secure_agg.preparing import ratchet
-from parley.secure_agg.state import MaskingState, OpenRound, Phase
-from parley.secure_agg.statements import plan_digest
+from parley.secure_agg.primitives import Entropy, seal, share_digest
+from parley.secure_agg.shamir import split
+from parley.secure_agg.state import MaskingState, OpenRound, Phase, Prepared
+from parley.secure_agg.statements import bound, commitment, plan_digest, table_key
+
+
+class MaskJob:
+    """A vector on its way to being masked: the only holder of the unmasked copy.
+
+    It lies in the message that carries it, so that there is one copy, not three. `plus` are keys
+    whose masks are added, `minus` those whose masks are subtracted.
+    """
+
+    def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:
+        end = HEADER_BYTES + vector.nbytes
+        raw = aligned(end + len(tail), start=HEADER_BYTES)
+        raw[:HEADER_BYTES] = np.frombuffer(head, dtype=np.uint8)
+        self.words: Ring = raw[HEADER_BYTES:end].view(vector.dtype.newbyteorder("<"))
+        self.words[:] = vector
+        raw[end:] = np.frombuffer(tail, dtype=np.uint8)
+        self.message = raw.data
+        self.plus: list[bytes] = []
+        self.minus: list[bytes] = []
+
+    def run(self) -> memoryview:
+        """Add the masks and give the message."""
+        add_masks(self.words, self.plus, self.minus)
+        return self.message
+
+
+def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Entropy) -> bytes:
+    """The Shares of a round; what it needs later is in the state. See `Party.prepare`."""
+    run, me = state.run, state.index
+    joined = Phase.PAIRING <= state.phase < Phase.LEFT
+    if not joined or run.dropouts is DropoutPolicy.OPTIMISTIC:
+        raise LocalProtocolError(
+            f"Expected to prepare a robust round once joined, got {state.phase.name} in "
+            f"{run.dropouts.value} dropouts."
+        )
+    if state.pairing is not None:
+        if number != 1 or state.prepared:
+            raise RemoteProtocolError(
+                f"Expected round 1 to prepare, once, before the neighbours' ciphertexts came, "
+                f"got round {number}."
+            )
+        own = outgoing(state.pairing)
+        prepared = Prepared(seed=b"", pair_keys=[], envelope_keys=[])
+        sealing, table = [each.envelope for each in own], first_table(own)
+    else:
+        prepared = ratchet(state, number, work)
+        sealing, table = prepared.envelope_keys, b"".join(prepared.pair_keys)
+    recovery = entropy(SECRET_BYTES)
+    prepared.seed = entropy(SECRET_BYTES)
+    graph: list[int] = run.neighbours[me].tolist()
+    shares = split(prepared.seed + recovery, len(graph), run.threshold, entropy)
+    by_neighbour = dict(zip(graph, shares, strict=True))
+    digests = b"".join(
+        share_digest(share[:SECRET_BYTES]) + share_digest(share[SECRET_BYTES:])
+        for share in (by_neighbour[j] for j in state.near)
+    )
+    sealed = [
+        seal(key, me, by_neighbour[j], bound(run, number, me, j))
+        for j, key in zip(state.near, sealing, strict=True)
+    ]
+    message = Shares(
+        sender=me,
+        round_number=number,
+        commitments=commitment(run, number, me, b"self", prepared.seed)
+        + commitment(run, number, me, b"recovery", recovery),
+        table=seal(table_key(recovery), me, table, bound(run, number, me, me)),
+        digests=digests,
+        envelopes=b"".join(sealed),
+    )
+    while len(state.prepared) >= 2:
+        del state.prepared[min(state.prepared)]
+    state.prepared[number] = prepared
+    return encode(run, message)
+
+
+def ratchet(state: MaskingState, number: int, work: EdgeWork) -> Prepared:
+    """The keys of a round, without a self seed; the chains are those of the round after."""
+    if not state.chain_round <= number <= state.run.rounds:
+        raise RemoteProtocolError(
+            f"Expected a round from {state.chain_round} to {state.run.rounds}, the last that "
+            f"the run can reach, got {number}."
+        )
+    chains = state.chains
+    for _ in range(state.chain_round, number):
+        chains = [next_chain(chain) for chain in chains]
+    keys = [work.twice(edge_keys, chain, number) for chain in chains]
+    state.chains = [following for following, _, _ in keys]  # the chain that gave them is gone
+    state.chain_round = number + 1
+    return Prepared(
+        seed=b"",
+        pair_keys=[base for _, base, _ in keys],
+        envelope_keys=[envelope for _, _, envelope in keys],
+    )
 
 
 def open_round(
@@ -29,13 +126,7 @@ def open_round(
 ) -> MaskJob:
     """Opens the round of a plan; see `Party.on_plan`.
 
-    Args:
-        state: of a party that takes a plan.
-        data: a RoundStart.
-        vector: `[d]` ring elements.
-        context: 32 bytes, what the caller agreed to release.
-        policy: the party's.
-        work: shared between parties of one process.
+    Every check stands before the first change of the state: a plan that is refused costs nothing.
     """
     run = state.run
     if vector.dtype != ring_dtype(run.ring_bits) or vector.ndim != 1:
@@ -75,10 +166,12 @@ def open_round(
     for stale in [n for n in state.prepared if n < number]:
         del state.prepared[stale]
     agreed = plan_digest(run, plan)
-    pair_keys = [work.mask_key(prepared.pair_keys[n], agreed) for n in members]
+    pair_keys = [work.twice(mask_key, prepared.pair_keys[n], agreed) for n in members]
     halves = b"".join(prepared.halves[n] for n in members) if prepared.halves else b""
     head = header(run, Vector.kind, state.index, number)
-    job = MaskJob(VectorBuffer(head, vector, halves), prepared.seed)
+    job = MaskJob(head, vector, halves)
+    if robust:
+        job.plus.append(prepared.seed)
     for n, key in zip(members, pair_keys, strict=True):
         (job.plus if state.index < state.near[n] else job.minus).append(key)
     state.last_round, state.kem_seed = number, b""  # from here nothing can be proved

@@ -8,8 +8,7 @@ the vector passes through memory once, not once per neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,38 +29,8 @@ def aligned(size: int, start: int = 0) -> NDArray[np.uint8]:
     return raw[first : first + size]
 
 
-class _Stream:
-    """One buffer that every mask of a call is expanded into, piece by piece."""
-
-    def __init__(self, dtype: np.dtype[Any], size: int) -> None:
-        self._bytes = aligned(min(size, PIECE_BYTES) + _TAG)
-        self._dtype = dtype.newbyteorder("<")
-
-    def piece(self, number: int, size: int) -> NDArray[Any]:
-        """Words of a piece of `size` bytes; `fill` writes them."""
-        self._nonce = number.to_bytes(12, "big")
-        self._zeros, self._target = _ZEROS[:size], self._bytes.data[: size + _TAG]
-        return self._bytes[:size].view(self._dtype)
-
-    def fill(self, expand: Callable[[bytes, memoryview, memoryview], object]) -> None:
-        """The keystream of this piece. Each key meets each piece number once."""
-        expand(self._nonce, self._zeros, self._target)
-
-
-def _pieces(dimension: int, itemsize: int) -> Iterable[tuple[int, int, int]]:
-    words = PIECE_BYTES // itemsize
-    for number, start in enumerate(range(0, dimension, words)):
-        yield number, start, min(start + words, dimension)
-
-
 def add_masks(vector: Ring, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
-    """Add the masks of some keys to a vector and subtract those of others, in place.
-
-    Args:
-        vector: `[d]` ring elements, contiguous.
-        plus: keys of 32 bytes whose masks are added.
-        minus: keys of 32 bytes whose masks are subtracted.
-    """
+    """Add the masks of some keys to a vector and subtract those of others, in place."""
     signs = [(0, 1, key) for key in plus] + [(0, -1, key) for key in minus]
     add_shared_masks([vector], signs, [])
 
@@ -80,20 +49,24 @@ def add_shared_masks(
     """
     if not vectors:
         return
-    first = vectors[0]
-    size = first.nbytes
+    size, count, dtype = vectors[0].nbytes, vectors[0].size, vectors[0].dtype
     single = [
         (row, np.add if sign > 0 else np.subtract, keystream(key, size)) for row, sign, key in alone
     ]
     paired = [(row, other, keystream(key, size)) for row, other, key in sorted(edges)]
-    stream = _Stream(first.dtype, size)
-    for number, start, stop in _pieces(first.size, first.itemsize):
-        targets = [vector[start:stop] for vector in vectors]
-        words = stream.piece(number, targets[0].nbytes)
+    # One buffer that every mask is expanded into, piece by piece.
+    buffer = aligned(min(size, PIECE_BYTES) + _TAG)
+    step = PIECE_BYTES // dtype.itemsize
+    for number, start in enumerate(range(0, count, step)):
+        targets = [vector[start : start + step] for vector in vectors]
+        length = targets[0].nbytes
+        nonce = number.to_bytes(12, "big")  # each key meets each piece's number once
+        zeros, into = _ZEROS[:length], buffer.data[: length + _TAG]
+        words = buffer[:length].view(dtype.newbyteorder("<"))
         for row, operation, expand in single:
-            stream.fill(expand)
+            expand(nonce, zeros, into)
             operation(targets[row], words, out=targets[row])
         for row, other, expand in paired:
-            stream.fill(expand)
+            expand(nonce, zeros, into)
             np.add(targets[row], words, out=targets[row])
             np.subtract(targets[other], words, out=targets[other])

@@ -2,6 +2,13 @@
 
 Masked vectors are added as they come; none is kept. Each message is checked when it comes: one that
 breaks the protocol raises, names its sender and changes nothing.
+
+What is left of the masks in the total once the survivors have revealed: their self masks, and their
+masks with dropped parties. A self seed comes from its owner, or from t shares of it; a pair key
+from the surviving end, or, where that fell silent, from the dropped party's table, opened by t
+shares of its recovery secret. Every share is held against its dealer's digest of it when it comes,
+so that what is combined is true, however many others are garbage. Who dealt shares that don't
+combine is known, too.
 """
 
 from __future__ import annotations
@@ -13,9 +20,11 @@ from enum import IntEnum
 import numpy as np
 
 from parley.secure_agg.codec import encode
+from parley.secure_agg.edges import mask_key
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.flags import pack_mask
-from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.hybrid import pair_base, under_pad
+from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.masks import add_masks
 from parley.secure_agg.messages import (
     SERVER,
@@ -28,11 +37,11 @@ from parley.secure_agg.messages import (
     Survivors,
     Vector,
 )
-from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES
+from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SHARE_DIGEST_BYTES
 from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.primitives import verifies
-from parley.secure_agg.recovery import Recovery
-from parley.secure_agg.statements import confirmed, plan_digest
+from parley.secure_agg.primitives import share_digest, unseal, verifies
+from parley.secure_agg.shamir import combine
+from parley.secure_agg.statements import bound, commitment, confirmed, plan_digest, table_key
 
 
 class ServerPhase(IntEnum):
@@ -45,19 +54,27 @@ class ServerPhase(IntEnum):
     UNMASKING = 4
 
 
+class BadDealer(TooFewSurvivors):
+    """A secret that is needed cannot be rebuilt, and it is its dealer's doing.
+
+    `party` shared out what is no secret, or shares that nobody could open.
+    """
+
+    def __init__(self, party: int, message: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
 @dataclass(kw_only=True, repr=False)
 class OpenSum:
     """A round from its plan to its total.
 
     Attributes:
-        run: parameters.
-        number: the round.
-        dimension: d.
         context: 32 bytes, what the application agreed to release.
         members: participating neighbours by participant.
         slots: by party: neighbour to its place among those present, ascending.
         shares: what each participant shared before the round; none in optimistic rounds.
-        arrived: whose vectors are in the total.
+        arrived: whose vectors are in the total: the survivors.
         signatures: of the survivors' list, by party.
     """
 
@@ -70,9 +87,12 @@ class OpenSum:
     shares: dict[int, Shares]
     arrived: set[int] = field(default_factory=set)
     signatures: dict[int, bytes] = field(default_factory=dict)
-    _revealed: set[int] = field(default_factory=set)
+    # In a hybrid run's first round, what came behind each survivor's vector: its halves of the
+    # masks with its members, each under that member's pad.
     _halves: dict[int, bytes] = field(default_factory=dict)
-    _recovery: Recovery | None = None
+    _seeds: dict[int, bytes] = field(default_factory=dict)  # of whoever revealed
+    _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by survivor and dropped
+    _true: dict[int, dict[int, bytes]] = field(default_factory=dict)  # shares, by dealer and holder
 
     def __post_init__(self) -> None:
         plan = RoundStart(
@@ -100,11 +120,7 @@ class OpenSum:
         return b"".join(pieces)
 
     def add(self, message: Vector) -> None:
-        """Adds a masked vector to the total.
-
-        Raises:
-            RemoteProtocolError: not asked for, a second one, or another dimension.
-        """
+        """Adds a masked vector to the total."""
         sender, size = message.sender, self._total.nbytes
         _once(message, self.arrived)
         halves = SECRET_BYTES * self.run.unpaired(self.number)
@@ -129,11 +145,7 @@ class OpenSum:
         )
 
     def sign(self, message: Confirm, identity: bytes) -> None:
-        """Keeps a survivor's signature of the list.
-
-        Raises:
-            RemoteProtocolError: not a survivor, a second one, or a false signature.
-        """
+        """Keeps a survivor's signature of the list."""
         self._of_survivor(message, self.signatures)
         statement = confirmed(self._plan, self._mask(self.arrived))
         if not verifies(identity, message.signature, statement):
@@ -154,45 +166,131 @@ class OpenSum:
         )
         return encode(self.run, message)
 
-    def unmask(self) -> None:
-        """From here secrets come, and vectors no more."""
-        self._recovery = Recovery(
-            run=self.run,
-            number=self.number,
-            plan=self._plan,
-            shares=self.shares,
-            slots=self.slots,
-            members=self.members,
-            survivors=set(self.arrived),
-            halves=self._halves,
-        )
-
     def reveal(self, message: Reveal) -> None:
-        """Keeps what a survivor reveals, as far as it is true.
+        """Keeps what is true of what a survivor revealed.
 
-        Raises:
-            RemoteProtocolError: not a survivor, a second one, or what `Recovery.take` refuses.
+        Shares that differ from their dealers' digests are left out. A few may be the dealers'
+        fault; more than c of them, or a self seed that is not its own, are the sender's.
         """
-        self._of_survivor(message, self._revealed)
-        if self._recovery is not None:
-            self._recovery.take(message)
-        self._revealed.add(message.sender)
+        self._of_survivor(message, self._seeds)
+        sender, members = message.sender, self.members[message.sender]
+        surviving = sum(j in self.arrived for j in members)
+        expected = SECRET_BYTES * (2 * len(members) - surviving)
+        if len(message.secrets) != expected:
+            raise RemoteProtocolError(
+                f"Expected {expected} bytes of secrets from party {sender}, got "
+                f"{len(message.secrets)}."
+            )
+        if not self._is_secret(sender, b"self", message.seed):
+            raise RemoteProtocolError(
+                f"Expected the self seed that party {sender} committed to, got one that it did not."
+            )
+        opened = np.unpackbits(np.frombuffer(message.opened, dtype=np.uint8)).tolist()
+        secrets = iter(_cut(message.secrets))
+        keys, shares, false = {}, {}, 0
+        for n, j in enumerate(members):
+            if j not in self.arrived:
+                keys[sender, j] = next(secrets)
+            share = next(secrets)
+            if opened[n] and share_digest(share) == self._digest(j, sender):
+                shares[j] = share
+            else:
+                false += opened[n]
+        if false > self.run.corrupt:  # so many dealers cannot all have lied
+            raise RemoteProtocolError(
+                f"Expected true shares from party {sender}, got {false} false ones."
+            )
+        self._seeds[sender] = message.seed
+        self._keys |= keys
+        for j, share in shares.items():
+            self._true.setdefault(j, {})[sender] = share
 
     def total(self) -> Ring:
-        """`[d]` the survivors' sum.
-
-        Raises:
-            TooFewSurvivors: a mask cannot be rebuilt (robust), or a vector is missing
-                (optimistic).
-        """
-        if self._recovery is not None:
-            add_masks(self._total, *self._recovery.masks_left())
+        """`[d]` the survivors' sum."""
+        if self.run.dropouts is DropoutPolicy.ROBUST:
+            add_masks(self._total, *self._masks_left())
         elif len(self.arrived) < len(self.members):
             raise TooFewSurvivors(
                 f"Expected all {len(self.members)} vectors of an optimistic round, got "
                 f"{len(self.arrived)}."
             )
         return self._total
+
+    def _masks_left(self) -> tuple[list[bytes], list[bytes]]:
+        """Keys whose masks are to be added to and to be subtracted from the total."""
+        plus: list[bytes] = []
+        minus: list[bytes] = []
+        for i in sorted(self.arrived):
+            seed = self._seeds.get(i)
+            minus.append(self._rebuild(i, b"self") if seed is None else seed)
+        for i in sorted(set(self.members) - self.arrived):
+            table: dict[int, bytes] | None = None
+            for j in self.members[i]:
+                if j not in self.arrived:
+                    continue
+                key = self._keys.get((j, i))
+                if key is None:
+                    table = self._table(i) if table is None else table
+                    key = mask_key(self._base(i, j, table[j]), self._plan)
+                # Survivor j's vector has + this mask where j < i.
+                (minus if j < i else plus).append(key)
+        return plus, minus
+
+    def _is_secret(self, party: int, which: bytes, secret: bytes) -> bool:
+        """Whether a secret is the one that a party committed to; `which` is self or recovery."""
+        own, recovery = _cut(self.shares[party].commitments)
+        expected = own if which == b"self" else recovery
+        return commitment(self.run, self.number, party, which, secret) == expected
+
+    def _digest(self, dealer: int, holder: int) -> bytes:
+        """What the dealer said of the one share that the holder may reveal."""
+        place = 2 * self.slots[dealer][holder] + (dealer not in self.arrived)
+        at = SHARE_DIGEST_BYTES * place
+        return self.shares[dealer].digests[at : at + SHARE_DIGEST_BYTES]
+
+    def _rebuild(self, party: int, which: bytes) -> bytes:
+        given, threshold = self._true.get(party, {}), self.run.threshold
+        shares = {
+            x: given[holder]
+            for x, holder in enumerate(self.run.neighbours[party].tolist(), start=1)
+            if holder in given
+        }
+        if len(shares) < threshold:
+            without = sum(j in self._seeds for j in self.members[party]) - len(shares)
+            said = (
+                f"Expected >= {threshold} true shares of a secret of party {party}, got "
+                f"{len(shares)}."
+            )
+            if without > self.run.corrupt:  # so many holders cannot all have lied
+                raise BadDealer(party, said)
+            raise TooFewSurvivors(said)
+        secret = combine(dict(list(shares.items())[:threshold]))
+        if not self._is_secret(party, which, secret):
+            raise BadDealer(party, f"Expected party {party} to have shared out one of its secrets.")
+        return secret
+
+    def _base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
+        """The base of a pair's mask, from the dropped party's entry about it.
+
+        Where pair secrets were not whole when it was made it has the dropped party's half, and the
+        pad under which the survivor sent its own.
+        """
+        if not self.run.unpaired(self.number):
+            return entry
+        half, pad = _cut(entry)
+        sent = _cut(self._halves[survivor])[self.members[survivor].index(dropped)]
+        other = under_pad(sent, pad)
+        return pair_base(*((half, other) if dropped < survivor else (other, half)))
+
+    def _table(self, party: int) -> dict[int, bytes]:
+        key = table_key(self._rebuild(party, b"recovery"))
+        where = bound(self.run, self.number, party, party)
+        table = unseal(key, party, self.shares[party].table, where)
+        slots = self.slots[party]
+        size = SECRET_BYTES * (1 + self.run.unpaired(self.number))
+        if table is None or len(table) != size * len(slots):
+            raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
+        return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}
 
     def _of_survivor(self, message: Message, known: Iterable[int]) -> None:
         _once(message, known)
@@ -205,6 +303,11 @@ class OpenSum:
         flags = np.zeros(self.run.parties, dtype=bool)
         flags[list(parties)] = True
         return pack_mask(flags)
+
+
+def _cut(secrets: bytes) -> list[bytes]:
+    """Pieces of 32 bytes."""
+    return [secrets[at : at + SECRET_BYTES] for at in range(0, len(secrets), SECRET_BYTES)]
 
 
 def _once(message: Message, known: Iterable[int]) -> None:

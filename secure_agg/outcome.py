@@ -56,11 +56,7 @@ def eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_
 
 
 def participants_of(run: RunParameters, asked: Collection[int]) -> list[int]:
-    """Who of those asked can take part in a round, ascending.
-
-    Raises:
-        TooFewSurvivors: fewer than a sum needs.
-    """
+    """Who of those asked can take part in a round, ascending."""
     present = np.isin(np.arange(run.parties), list(asked))
     chosen: list[int] = np.flatnonzero(eligible(run, present)).tolist()
     if len(chosen) < run.min_survivors:
@@ -85,15 +81,6 @@ def robust_outcome(
     run: RunParameters, dimension: int, dropped: Mapping[int, DropStage], *, number: int
 ) -> tuple[tuple[int, ...], int, int]:
     """Survivors and bytes of a robust round.
-
-    Args:
-        run: parameters.
-        dimension: d.
-        dropped: party to the stage at which it falls silent.
-        number: the round, of which the first is larger (`RunParameters.unpaired`).
-
-    Returns:
-        (survivors ascending, bytes up, bytes down).
 
     Raises:
         TooFewSurvivors: a condition of the module fails.
@@ -142,10 +129,6 @@ def optimistic_outcome(
     run: RunParameters, dimension: int, dropped: Mapping[int, DropStage]
 ) -> tuple[tuple[int, ...], int, int, int]:
     """Survivors, bytes and stages of an optimistic round, and of its repetition after a dropout.
-
-    Returns:
-        (survivors ascending, bytes up, bytes down, stages): one stage, or two when a dropout
-        voided the first attempt.
 
     Raises:
         TooFewSurvivors: fewer than the minimum, or a survivor with fewer than t of its neighbours.

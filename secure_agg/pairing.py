@@ -17,6 +17,7 @@ from parley.secure_agg.hybrid import (
     Direction,
     confirmation,
     confirms,
+    direction,
     pair_base,
     pair_chain,
     place,
@@ -32,11 +33,7 @@ from parley.secure_agg.state import MaskingState, Pairing
 
 
 def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pairing, bytes]:
-    """What a party keeps, and the items of its Encapsulated.
-
-    Raises:
-        RemoteProtocolError: a neighbour signed what is no ML-KEM-768 key.
-    """
+    """What a party keeps, and the items of its Encapsulated."""
     kept: list[bytes] = []
     items: list[bytes] = []
     ends = zip(joined.near, joined.kem_keys, joined.transcripts, joined.exchanged, strict=True)
@@ -48,7 +45,7 @@ def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pair
                 f"Expected an ML-KEM-768 public key of party {j}, got no such key."
             ) from None
         where = place(pair, index, j, ciphertext)
-        kept.append(b"".join(work.direction(exchanged, secret, where)))
+        kept.append(b"".join(direction(exchanged, secret, where)))
         items += [ciphertext, confirmation(secret, where)]
     pairing = Pairing(transcripts=joined.transcripts, exchanged=joined.exchanged, outgoing=kept)
     return pairing, b"".join(items)
@@ -74,13 +71,7 @@ def complete_pairs(
 
     Args:
         state: while PAIRING; chains, the keys of round 1 and `disputed` are written.
-        data: a Ciphertexts.
-        policy: the party's.
-        work: shared between parties of one process.
         entropy: for those chains.
-
-    Raises:
-        RemoteProtocolError: malformed, or too few neighbours sent a ciphertext.
     """
     run, pairing, me = state.run, state.pairing, state.index
     message = decode(run, data, Ciphertexts)
@@ -100,38 +91,25 @@ def complete_pairs(
     for n, (ciphertext, tag), secret in zip(places, items, secrets, strict=True):
         where = place(pairing.transcripts[n], state.near[n], me, ciphertext)
         if confirms(secret, where, tag):
-            matched[n] = work.direction(pairing.exchanged[n], secret, where)
-    chains, keys = [], _RoundOne()
+            matched[n] = direction(pairing.exchanged[n], secret, where)
+    chains, bases, envelopes, halves = [], [], [], []
     for n, j in enumerate(state.near):
         other = matched.get(n)
         if other is None:
             other = _direction(entropy(4 * SECRET_BYTES))
         low, high = (own[n], other) if me < j else (other, own[n])
         chains.append(pair_chain(low.root, high.root))
-        keys.add(pair_base(low.half, high.half), other.envelope, under_pad(own[n].half, other.pad))
+        bases.append(pair_base(low.half, high.half))
+        envelopes.append(other.envelope)
+        halves.append(under_pad(own[n].half, other.pad))
     state.chains, state.pairing = chains, None
     state.disputed = [state.near[n] for n in places if n not in matched]
     robust = run.dropouts is DropoutPolicy.ROBUST
     state.chain_round = 2 if robust else 1  # round 1 has separate keys where shares went ahead
     prepared = state.prepared.get(1)
     if prepared is not None:
-        prepared.pair_keys, prepared.envelope_keys = keys.bases, keys.envelopes
-        prepared.halves = keys.halves
+        prepared.pair_keys, prepared.envelope_keys, prepared.halves = bases, envelopes, halves
     return state.disputed
-
-
-class _RoundOne:
-    """Keys of round 1, by neighbour."""
-
-    def __init__(self) -> None:
-        self.bases: list[bytes] = []
-        self.envelopes: list[bytes] = []
-        self.halves: list[bytes] = []
-
-    def add(self, base: bytes, envelope: bytes, half: bytes) -> None:
-        self.bases.append(base)
-        self.envelopes.append(envelope)
-        self.halves.append(half)
 
 
 def _direction(joined: bytes) -> Direction:

@@ -46,7 +46,7 @@ Server:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from parley.secure_agg.block import Block
@@ -70,60 +70,43 @@ class Wire:
         self.by_kind[message[1]] += len(message)
         return message
 
-    def down(self, message: Bytes) -> Bytes:
-        """A message from the server to a party."""
-        self.bytes_down += len(message)
-        self.by_kind[message[1]] += len(message)
+    def down(self, message: Bytes, copies: int = 1) -> Bytes:
+        """A message from the server to a party, or to several."""
+        self.bytes_down += copies * len(message)
+        self.by_kind[message[1]] += copies * len(message)
         return message
 
 
-def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
+def join(server: Server, block: Block, wire: Wire) -> None:
     """Set-up, once a run: signed keys up, the roster down, pair secrets agreed on."""
-    for block in blocks:
-        for message in block.advertise():
-            server.on_advertise(wire.up(message))
+    for message in block.advertise():
+        server.on_advertise(wire.up(message))
     rosters = server.roster()
     nonces = server.adverts.nonces()
     if nonces:
-        for _ in rosters:
-            wire.down(nonces)
-    for block in blocks:
-        given = ((i, wire.down(rosters[i])) for i in block.parties if i in rosters)
-        for message in block.on_rosters(given, nonces):
-            server.on_encapsulated(wire.up(message))
+        wire.down(nonces, copies=len(rosters))
+    for message in block.on_rosters(((i, wire.down(r)) for i, r in rosters.items()), nonces):
+        server.on_encapsulated(wire.up(message))
 
 
-def _pair(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
-    """The last of a hybrid run's set-up, which travels with the first plan: the ciphertexts."""
-    for block in blocks:
-        given = ((i, server.ciphertexts(i)) for i in block.parties)
-        for complaint in block.on_ciphertexts((i, wire.down(c)) for i, c in given if c):
-            server.on_complaint(wire.up(complaint))
-
-
-def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
+def run_secure_sum(
     server: Server,
-    blocks: Sequence[Block],
+    block: Block,
     vectors: Mapping[int, Ring],
     *,
     dimension: int,
     round_number: int,
     context: bytes,
     dropped: Mapping[int, DropStage],
-    participants: Iterable[int] | None = None,
-    wire: Wire | None = None,
-    setup: Wire | None = None,
+    participants: Iterable[int] | None,
+    wire: Wire,
+    setup: Wire,
 ) -> SumResult:
     """One round of the whole protocol, all parties and the server in this process.
 
     Args:
-        server: joined.
-        blocks: all parties, joined.
         vectors: `[d]` ring elements by party.
-        dimension: d.
-        round_number: above the last one.
         context: 32 bytes, the caller's digest of what is released.
-        dropped: party to the stage at which it falls silent.
         participants: None: everyone.
         wire: counts bytes on, over several attempts.
         setup: counts what is left of the set-up in the first round.
@@ -131,16 +114,18 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     Raises:
         TooFewSurvivors: a threshold is not reached, or (optimistic) a vector is missing.
     """
-    run, wire = server.run, wire or Wire()
+    run = server.run
     try:
         # Shares of the round: they travel with an earlier message, so they are no stage.
         if run.dropouts is DropoutPolicy.ROBUST:
-            for block in blocks:
-                for message in block.prepare(round_number):
-                    server.on_shares(wire.up(message), number=round_number)
+            for message in block.prepare(round_number):
+                server.on_shares(wire.up(message), number=round_number)
 
+        # The last of a hybrid run's set-up, which travels with the first plan: the ciphertexts.
         if run.hybrid and server.round_number == 0:
-            _pair(server, blocks, setup or Wire())
+            given = ((i, server.ciphertexts(i)) for i in block.parties)
+            for complaint in block.on_ciphertexts((i, setup.down(c)) for i, c in given if c):
+                server.on_complaint(setup.up(complaint))
 
         # Stage 1: the plan, and the masked vectors.
         plans = server.plan(
@@ -150,18 +135,16 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
             wire.down(plan)
         heard = {i: plan for i, plan in plans.items() if _speaks(i, dropped, 0)}
         size = dimension * run.ring_bits // 8
-        for block in blocks:
-            for masked in block.on_plans(heard, vectors, size=size, context=context):
-                server.on_vector(wire.up(masked))
+        for masked in block.on_plans(heard, vectors, size=size, context=context):
+            server.on_vector(wire.up(masked))
         survivors = server.survivors
         if run.dropouts is DropoutPolicy.OPTIMISTIC:
             return _result(server.finish(), survivors, wire, run.stages)
 
         # Stage 2: the survivors' list. Active: they confirm it to each other first.
         listed = server.close()
-        for _ in survivors:
-            wire.down(listed)
-        for _, party in _speaking(blocks, survivors, dropped, 1 if run.confirm_survivors else 2):
+        wire.down(listed, copies=len(survivors))
+        for _, party in _speaking(block, survivors, dropped, 1 if run.confirm_survivors else 2):
             with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
                 answer = wire.up(party.on_survivors(listed))
                 (server.on_confirm if run.confirm_survivors else server.on_reveal)(answer)
@@ -171,13 +154,12 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
             confirmations = server.confirmations()
             for reply in confirmations.values():
                 wire.down(reply)
-            for i, party in _speaking(blocks, confirmations, dropped, 2):
+            for i, party in _speaking(block, confirmations, dropped, 2):
                 with suppress(TooFewSurvivors):
                     server.on_reveal(wire.up(party.on_confirmations(confirmations[i])))
         return _result(server.finish(), survivors, wire, run.stages)
     finally:
-        for block in blocks:
-            block.abandon()
+        block.abandon()
 
 
 _SILENT_FROM = {
@@ -193,13 +175,9 @@ def _speaks(party: int, dropped: Mapping[int, DropStage], moment: int) -> bool:
 
 
 def _speaking(
-    blocks: Sequence[Block], parties: Iterable[int], dropped: Mapping[int, DropStage], moment: int
+    block: Block, parties: Iterable[int], dropped: Mapping[int, DropStage], moment: int
 ) -> Iterator[tuple[int, Party]]:
-    for i in parties:
-        if _speaks(i, dropped, moment):
-            for block in blocks:
-                if i in block.parties:
-                    yield i, block.parties[i]
+    return ((i, block.parties[i]) for i in parties if _speaks(i, dropped, moment))
 
 
 def _result(total: Ring, survivors: tuple[int, ...], wire: Wire, stages: int) -> SumResult:

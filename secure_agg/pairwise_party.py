@@ -12,25 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.answers import (
-    accept_survivors,
-    check_confirmations,
-    make_reveal,
-)
+from parley.secure_agg.answers import accept_survivors, check_confirmations, make_reveal
 from parley.secure_agg.beacon import NONCE_BYTES
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.disputes import check_certificate
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.flags import pack_mask
-from parley.secure_agg.interface import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    TooFewSurvivors,
-)
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.joining import accept_roster, own_keys
-from parley.secure_agg.mask_job import MaskJob
-from parley.secure_agg.masking import open_round
+from parley.secure_agg.masking import MaskJob, open_round, prepare_round
 from parley.secure_agg.messages import (
     Advertise,
     Bytes,
@@ -39,26 +30,15 @@ from parley.secure_agg.messages import (
     Confirmations,
     Encapsulated,
     Evidence,
+    Message,
     Survivors,
 )
 from parley.secure_agg.outcome import SECRET_BYTES
-from parley.secure_agg.pairing import (
-    complete_pairs,
-    encapsulate_to_all,
-)
+from parley.secure_agg.pairing import complete_pairs, encapsulate_to_all
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.preparing import prepare_round
-from parley.secure_agg.primitives import (
-    KEM_SEED_BYTES,
-    Entropy,
-    sign,
-    signing_public,
-)
+from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, sign, signing_public
 from parley.secure_agg.state import MaskingState, OpenRound, Phase
-from parley.secure_agg.statements import (
-    advertised,
-    confirmed,
-)
+from parley.secure_agg.statements import advertised, confirmed
 
 
 class Party:
@@ -83,11 +63,7 @@ class Party:
         """A party before its first message, or resumed from `state`.
 
         Args:
-            run: parameters proposed for the run.
-            policy: what this party insists on.
-            index: its own index in the roster.
             identity: its Ed25519 private key, 32 bytes.
-            entropy: its source of secrets.
             nonce: what it committed to for this set-up; empty where the graph is complete.
             state: from `MaskingState.from_bytes`, to go on after a restart.
             work: shared between parties of one process (`block`).
@@ -145,25 +121,16 @@ class Party:
         key, nonce = own_keys(state), state.nonce or bytes(NONCE_BYTES)
         statement = advertised(state.run.fingerprint, state.roster, state.index, key, nonce)
         state.phase = Phase.ADVERTISED
-        return encode(
-            state.run,
-            Advertise(
-                sender=state.index,
-                round_number=0,
-                key=key,
-                nonce=nonce,
-                signature=sign(self._identity, statement),
-            ),
+        signature = sign(self._identity, statement)
+        message = Advertise(
+            sender=state.index, round_number=0, key=key, nonce=nonce, signature=signature
         )
+        return encode(state.run, message)
 
     def on_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
         """ADVERTISED → PAIRING (hybrid) with an Encapsulated, or IDLE with nothing to say.
 
         Verifies the neighbours' signed keys and agrees on X25519's secrets.
-
-        Args:
-            data: a Roster.
-            nonces: a Nonces, which says who the neighbours are; empty where everyone is one.
 
         Raises:
             RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to,
@@ -175,9 +142,8 @@ class Party:
         answer = b""
         if joined.run.hybrid:
             pairing, items = encapsulate_to_all(state.index, joined, self._work)
-            answer = encode(
-                state.run, Encapsulated(sender=state.index, round_number=0, items=items)
-            )
+            message = Encapsulated(sender=state.index, round_number=0, items=items)
+            answer = encode(state.run, message)
             state.pairing, state.phase = pairing, Phase.PAIRING
         else:
             state.chains, state.phase = joined.exchanged, Phase.IDLE
@@ -218,11 +184,6 @@ class Party:
         signed a list of this run, that is sent vectors, that those who can prove anything are
         fewer than t with the colluders: `disputes`.
 
-        Args:
-            plan: the RoundStart of a round, without envelopes.
-            survivors: its Survivors.
-            confirmations: its Confirmations.
-
         Raises:
             RemoteProtocolError: nothing is disputed, a vector was sent since, a run in which
                 nothing can be proved, or malformed messages.
@@ -234,15 +195,8 @@ class Party:
                 f"Expected a dispute before the first vector to prove, got {state.phase.name} "
                 f"with {len(state.disputed)} disputed ciphertexts."
             )
-        check_certificate(
-            state.run,
-            state.near,
-            plan,
-            survivors,
-            confirmations,
-            self._policy.identities,
-            self._work,
-        )
+        certificate, identities = (plan, survivors, confirmations), self._policy.identities
+        check_certificate(state.run, state.near, certificate, identities, self._work)
         evidence = Evidence(sender=state.index, round_number=0, seed=state.kem_seed)
         state.phase, state.kem_seed, state.chains = Phase.LEFT, b"", []
         state.prepared.clear()
@@ -253,9 +207,6 @@ class Party:
 
         In a hybrid run round 1, and no other, while PAIRING: it travels with the Encapsulated. May
         travel with an earlier message, so that a round needs no stage for it.
-
-        Args:
-            number: the round, above every round prepared before.
 
         Raises:
             LocalProtocolError: not joined yet, or optimistic dropouts, which share nothing.
@@ -269,8 +220,6 @@ class Party:
         A round that was open is over: it is erased and never answered again.
 
         Args:
-            data: a RoundStart.
-            vector: `[d]` ring elements.
             context: 32 bytes, the caller's digest of what it agreed to release in this round.
 
         Raises:
@@ -296,7 +245,7 @@ class Party:
         state, current = self.state, self._current()
         message = decode(state.run, data, Survivors)
         try:
-            self._check_round(message.round_number, current)
+            self._check_round(message, current)
             survived = accept_survivors(state, current, message.survivors, self._policy)
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
@@ -306,14 +255,9 @@ class Party:
         current.survivors = message.survivors
         statement = confirmed(current.plan_digest, current.survivors)
         state.phase = Phase.CONFIRMED  # from here no other list of this round is signed
-        return encode(
-            state.run,
-            Confirm(
-                sender=state.index,
-                round_number=current.number,
-                signature=sign(self._identity, statement),
-            ),
-        )
+        signature = sign(self._identity, statement)
+        confirm = Confirm(sender=state.index, round_number=current.number, signature=signature)
+        return encode(state.run, confirm)
 
     def on_confirmations(self, data: Bytes) -> bytes:
         """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased.
@@ -326,7 +270,7 @@ class Party:
         current = self._current()
         message = decode(self.state.run, data, Confirmations)
         try:
-            self._check_round(message.round_number, current)
+            self._check_round(message, current)
             survived = check_confirmations(
                 self.state, current, message, self._policy.identities, self._work
             )
@@ -356,6 +300,8 @@ class Party:
             raise LocalProtocolError("Expected an open round in the state, got none.")
         return self.state.current
 
-    def _check_round(self, number: int, current: OpenRound) -> None:
-        if number != current.number:
-            raise RemoteProtocolError(f"Expected round {current.number}, got {number}.")
+    def _check_round(self, message: Message, current: OpenRound) -> None:
+        if message.round_number != current.number:
+            raise RemoteProtocolError(
+                f"Expected round {current.number}, got {message.round_number}."
+            )

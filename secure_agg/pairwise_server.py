@@ -15,9 +15,7 @@ import numpy as np
 
 from parley.secure_agg.adverts import Adverts
 from parley.secure_agg.beacon import commitments_digest, roster_digest
-from parley.secure_agg.ciphertext_server import CiphertextServer
 from parley.secure_agg.codec import decode
-from parley.secure_agg.dealt import Dealt
 from parley.secure_agg.delivery import Delivery
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import (
@@ -30,18 +28,20 @@ from parley.secure_agg.messages import (
     Advertise,
     AnyMessage,
     Bytes,
+    Complaint,
     Confirm,
+    Encapsulated,
+    Evidence,
     Reveal,
     Shares,
     Vector,
 )
-from parley.secure_agg.open_sum import OpenSum, ServerPhase
-from parley.secure_agg.outcome import participants_of
+from parley.secure_agg.open_sum import BadDealer, OpenSum, ServerPhase
+from parley.secure_agg.outcome import ENVELOPE_BYTES, participants_of
 from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.recovery import BadDealer
 
 
-class Server(CiphertextServer):
+class Server:
     """The server of one run. Holds nothing that is secret from it, and no party's vector."""
 
     def __init__(
@@ -55,7 +55,6 @@ class Server(CiphertextServer):
         """A server before the first message.
 
         Args:
-            run: parameters of the run.
             identities: Ed25519 public keys by index, to turn away forged adverts; the parties
                 check for themselves.
             commitments: to the parties' nonces, by index; none where the graph is complete, or
@@ -75,7 +74,7 @@ class Server(CiphertextServer):
         """Parties that what they shared out convicts: they take part in no further round."""
         self._near: list[list[int]] = []
         self._slot: list[dict[int, int]] = []  # by party: neighbour to its place in `near`
-        self._dealt = Dealt(near={})
+        self._dealt: dict[int, dict[int, Shares]] = {}  # of coming rounds, by round and party
         self._sum: OpenSum | None = None
         self._delivery: Delivery | None = None
 
@@ -88,9 +87,8 @@ class Server(CiphertextServer):
         Who committed must advertise, or the set-up is void (`Adverts.unrevealed`): it is repeated
         without them, under fresh commitments and another `run_id`.
         """
-        run = replace(self._proposed, run_id=run_id, commitments=commitments_digest(commitments))
         return Server(
-            run=run,
+            run=replace(self._proposed, run_id=run_id, commitments=commitments_digest(commitments)),
             identities=self.adverts.identities,
             commitments=commitments,
             deployment=self._deployment,
@@ -125,7 +123,6 @@ class Server(CiphertextServer):
             raise TooFewSurvivors(f"Expected >= {run.min_survivors} parties, got {len(adverts)}.")
         self._near = [[j for j in row if j in adverts] for row in run.neighbours.tolist()]
         self._slot = [{j: at for at, j in enumerate(row)} for row in self._near]
-        self._dealt = Dealt(near={i: self._near[i] for i in adverts})
         if run.hybrid:
             self._delivery = Delivery(
                 run=run, roster=self.adverts.roster, adverts=adverts, near=self._near
@@ -133,15 +130,74 @@ class Server(CiphertextServer):
         self.phase = ServerPhase.READY
         return self.adverts.rosters(self._near)
 
+    @property
+    def delivery(self) -> Delivery:
+        """The ciphertexts, from READY on.
+
+        Raises:
+            RemoteProtocolError: no roster yet, or a run that has none.
+        """
+        if self._delivery is None:
+            raise RemoteProtocolError(
+                f"Expected ciphertexts in a hybrid run, once there is a roster, got them in "
+                f"{self.run.key_exchange} while {self.phase.name}."
+            )
+        return self._delivery
+
+    def on_encapsulated(self, data: Bytes) -> int:
+        """READY, before the first round: keep a party's ciphertexts.
+
+        Raises:
+            RemoteProtocolError: another time, a second one, or not one for each neighbour.
+        """
+        message = decode(self.run, data, Encapsulated)
+        self.delivery.take(message)
+        return message.sender
+
+    def ciphertexts(self, party: int) -> bytes:
+        """Any phase after JOINING: what goes with whatever a party is sent until it answers with a
+        vector, with shares of a later round, or with a complaint; empty afterwards."""
+        return self._delivery.of(party) if self._delivery is not None else b""
+
+    def on_complaint(self, data: Bytes) -> int:
+        """Any phase after JOINING: a party says whose ciphertexts do not match.
+
+        Raises:
+            RemoteProtocolError: not about ciphertexts that it was given, or a second one.
+        """
+        message = decode(self.run, data, Complaint)
+        self.delivery.accuse(message)
+        self.blamed |= self.delivery.blamed
+        return message.sender
+
+    @property
+    def to_prove(self) -> tuple[int, ...]:
+        """Whom to ask, with `Delivery.certificate`, for Evidence of what counting does not decide.
+
+        Nobody before a list was confirmed, and nobody who could not answer by it.
+        """
+        return self._delivery.to_prove if self._delivery is not None else ()
+
+    def on_evidence(self, data: Bytes) -> int:
+        """Any phase after JOINING: who lied about a ciphertext is blamed.
+
+        Raises:
+            RemoteProtocolError: nothing to prove, or not the seed of the sender's key.
+        """
+        message = decode(self.run, data, Evidence)
+        self.delivery.judge(message)
+        self.blamed |= self.delivery.blamed
+        return message.sender
+
     def on_shares(self, data: Bytes, *, number: int | None = None) -> int:
         """Any phase after JOINING: keep a party's shares of a coming round.
 
         Args:
-            data: a Shares.
             number: the round that they were asked for; None: the coming one. Any other is refused.
 
         Raises:
-            RemoteProtocolError: another round, one prepared before, or a wrong number of envelopes.
+            RemoteProtocolError: another round, one prepared before, who did not join, or a wrong
+                number of envelopes.
         """
         message = decode(self.run, data, Shares)
         asked, sender = self.round_number + 1 if number is None else number, message.sender
@@ -150,7 +206,17 @@ class Server(CiphertextServer):
                 f"Expected shares of party {sender} for round {asked}, got them for round "
                 f"{message.round_number}."
             )
-        self._dealt.take(message)
+        kept = self._dealt.setdefault(asked, {})
+        if self.phase is ServerPhase.JOINING or sender not in self.adverts.of:
+            raise RemoteProtocolError(f"Expected shares of a joined party, got party {sender}.")
+        if sender in kept:
+            raise RemoteProtocolError(f"Expected one Shares of party {sender}, got two.")
+        if len(message.envelopes) != ENVELOPE_BYTES * len(self._near[sender]):
+            raise RemoteProtocolError(
+                f"Expected {len(self._near[sender])} envelopes of party {sender}, got "
+                f"{len(message.envelopes) // ENVELOPE_BYTES}."
+            )
+        kept[sender] = message
         if self._delivery is not None and not self.run.unpaired(asked):
             self._delivery.arrived(sender)
         return sender
@@ -166,8 +232,6 @@ class Server(CiphertextServer):
         """READY → VECTORS: the plan for each participant. An unfinished round is given up.
 
         Args:
-            number: the round, above the last one.
-            dimension: d.
             context: 32 bytes, what the application agreed to release.
             participants: None: all that joined. Left out in any case: who did not prepare this
                 round (robust) or send ciphertexts (hybrid), who is blamed, pairs of which one lies
@@ -182,17 +246,16 @@ class Server(CiphertextServer):
                 f"bytes, got {self.phase.name}, {number} and {len(context)}."
             )
         run, robust = self.run, self.run.dropouts is DropoutPolicy.ROBUST
-        shares = self._dealt.of(number)
+        shares = self._dealt.get(number, {})
         joined = set(self.adverts.of)
-        asked = joined if participants is None else set(participants) & joined
-        asked = asked - self.blamed
+        asked = (joined if participants is None else set(participants) & joined) - self.blamed
         if self._delivery is not None:
             asked &= self._delivery.sent
             asked -= self._delivery.apart
         chosen = participants_of(run, asked & set(shares) if robust else asked)
         self._end_round()
         self.round_number, self.phase = number, ServerPhase.VECTORS
-        self._dealt.forget(number)
+        self._dealt = {later: kept for later, kept in self._dealt.items() if later > number}
         within = set(chosen)
         self._sum = OpenSum(
             run=run,
@@ -251,7 +314,7 @@ class Server(CiphertextServer):
             raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {got}.")
         self.phase = ServerPhase.CONFIRMING
         if not run.confirm_survivors:
-            self._unmask()
+            self.phase = ServerPhase.UNMASKING
         return self._open.listed()
 
     def on_confirm(self, data: Bytes) -> int:
@@ -281,22 +344,18 @@ class Server(CiphertextServer):
                 f"Expected >= {run.confirmations} parties to confirm the survivors' list, got "
                 f"{len(signers)}."
             )
-        self._unmask()
+        self.phase = ServerPhase.UNMASKING
         if self._delivery is not None:
             everybody = summed.head, summed.listed(), summed.confirmations()
             self._delivery.show(everybody, np.isin(np.arange(run.parties), signers))
         return dict.fromkeys(signers, summed.confirmations(run.confirmations))
-
-    def _unmask(self) -> None:
-        self.phase = ServerPhase.UNMASKING
-        self._open.unmask()
 
     def on_reveal(self, data: Bytes) -> int:
         """UNMASKING: keep what a survivor reveals, as far as it is true.
 
         Raises:
             RemoteProtocolError: not a survivor, a second one, a wrong number of secrets, or false
-                ones (`Recovery.take`).
+                ones (`OpenSum.reveal`).
         """
         message = self._accept(data, Reveal, ServerPhase.UNMASKING)
         self._open.reveal(message)

@@ -60,12 +60,6 @@ def assumed_corrupt(parties: int) -> int:
 def derive(parties: int, *, corrupt: int, dropped: int, confirm_survivors: bool) -> Derived:
     """Degree, threshold, confirmations and least survivors, from what is assumed.
 
-    Args:
-        parties: m.
-        corrupt: c, parties that may collude with the server.
-        dropped: d, parties whose silence a round is to bear; no condition of secrecy needs it.
-        confirm_survivors: against a server that lies.
-
     Raises:
         ValueError: nothing meets the bounds of `graph`, with the numbers.
     """
@@ -88,15 +82,11 @@ class RunParameters:
 
     Attributes:
         run_id: 16 bytes, new for every set-up.
-        parties: m.
         min_survivors: least number of vectors in a sum that is unmasked.
         corrupt: c, parties assumed to collude with the server.
         dropped: d, parties whose silence a round is to bear.
         rounds: the last round that the run can reach, repetitions counted.
-        ring_bits: b.
-        dropouts: robust or optimistic.
         confirm_survivors: survivors' lists are confirmed among the parties (a third stage).
-        key_exchange: what pair secrets come from.
         commitments: digest of the nonces' commitments; zeros where the graph is complete.
         beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
             graph is complete.
@@ -167,17 +157,9 @@ class RunParameters:
         """Fill in what is not given.
 
         Args:
-            parties: m.
             min_survivors: asked for; raised to the least number that `derive` allows.
-            run_id: 16 bytes.
-            rounds: the last round that the run can reach.
-            ring_bits: b.
-            dropouts: robust or optimistic, which confirms nothing.
-            confirm_survivors: the parties confirm the survivors' list to each other.
-            key_exchange: what pair secrets come from.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
-            commitments: to the parties' nonces, where the graph is not complete.
 
         Raises:
             ValueError: no such parameters, or outside their ranges.

@@ -80,11 +80,7 @@ def public_key(private: bytes) -> bytes:
 
 
 def kem_public(seed: bytes) -> bytes:
-    """The ML-KEM-768 public key of a seed of 64 bytes.
-
-    Raises:
-        AlgorithmMissing: the installed library has no ML-KEM.
-    """
+    """The ML-KEM-768 public key of a seed of 64 bytes."""
     return _kem(
         lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed).public_key()
     ).public_bytes_raw()
@@ -109,12 +105,7 @@ def encapsulate(public: bytes) -> tuple[bytes, bytes]:
 
 
 def decapsulate(seed: bytes, ciphertexts: Sequence[bytes]) -> list[bytes]:
-    """A secret for each ciphertext. One that was not made for this key gives some other secret.
-
-    Raises:
-        ValueError: a ciphertext of another length.
-        AlgorithmMissing: the installed library has no ML-KEM.
-    """
+    """A secret for each ciphertext. One that was not made for this key gives some other secret."""
     private = _kem(lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed))  # 0.1 ms: once for all
     return [private.decapsulate(ciphertext) for ciphertext in ciphertexts]
 

@@ -1,49 +1,56 @@
-"""Vectors of B parties that are made one at a time: memory for one of them, not for all.
+"""Mappings by party whose values are made when they are asked for: memory for one, not for all.
 
 >>> import numpy as np
->>> rows = MadeRows(shape=(3, 2), dtype=np.dtype(np.uint32), make=lambda i: np.full(2, i, "u4"))
->>> rows[2].tolist(), len(rows)
-([2, 2], 3)
+>>> rows = MadeRows(range(3), lambda i: np.full(2, i, "u4"), shape=(3, 2), dtype=np.dtype("u4"))
+>>> rows[2].tolist(), len(rows), 3 in rows
+([2, 2], 3, False)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from parley.secure_agg.encoding import Ring
 
+_Value = TypeVar("_Value")
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MadeRows(Mapping[int, Ring]):
-    """`[B, d]` ring elements, a row made when its party sends it.
 
-    Attributes:
-        shape: B and d.
-        dtype: of the ring.
-        make: a party's row.
-    """
+class Made(Mapping[int, _Value]):
+    """What `make` gives for each of `parties`."""
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    make: Callable[[int], Ring]
+    def __init__(self, parties: Collection[int], make: Callable[[int], _Value]) -> None:
+        self._parties, self._make = parties, make
 
-    @property
-    def ndim(self) -> int:
-        """2."""
-        return len(self.shape)
+    def __getitem__(self, party: int) -> _Value:
+        if party not in self._parties:
+            raise KeyError(party)
+        return self._make(party)
 
-    def __getitem__(self, party: int) -> Ring:
-        return self.make(party)
-
-    def __contains__(self, party: object) -> bool:  # a mapping's own would make the row
-        return party in range(self.shape[0])
+    def __contains__(self, party: object) -> bool:  # a mapping's would make the value
+        return party in self._parties
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self.shape[0]))
+        return iter(self._parties)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self._parties)
+
+
+class MadeRows(Made[Ring]):
+    """`[B, d]` ring elements, a row made when its party sends it."""
+
+    ndim = 2
+
+    def __init__(
+        self,
+        parties: Collection[int],
+        make: Callable[[int], Ring],
+        *,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+    ) -> None:
+        super().__init__(parties, make)
+        self.shape, self.dtype = shape, dtype

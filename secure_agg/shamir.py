@@ -71,12 +71,6 @@ def _extension(count: int, threshold: int) -> _Bytes:
 def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[bytes]:
     """Shares 1..count of a secret, `len(secret)` bytes each.
 
-    Args:
-        secret: any bytes; each byte is shared on its own.
-        count: n, 1 to 255.
-        threshold: t, 1 to n.
-        entropy: source of the t − 1 free shares.
-
     Raises:
         ValueError: count or threshold out of range.
     """

@@ -7,6 +7,9 @@ are not in them, nor can they be derived from what is: the pair secrets are ratc
 Store them *before* the message that goes with them is sent, and keep the newest alone: a party that
 crashed and went on from an older state could seal two messages under one key and nonce, and answer
 a round twice.
+
+The bytes are the fields below in their order: a number is 4 bytes, big-endian; bytes, lists and
+maps begin with their length, what may be missing with 0 or 1.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from parley.secure_agg.interface import LocalProtocolError
 from parley.secure_agg.parameters import RunParameters
@@ -81,11 +87,11 @@ class MaskingState:
     """State of one party in one run.
 
     Attributes:
+        chain_round: the round whose keys the chains derive next.
+        last_round: the last round that a vector was sent for.
         run: parameters; with their beacon, once the set-up is done.
         roster: digest of the roster that the key of the run was signed for.
         nonce: revealed in the set-up, for the beacon; then empty.
-        index: own index.
-        phase: where it stands.
         private_key: X25519 key until the roster, then empty.
         kem_seed: of the ML-KEM key, in a hybrid run: until the neighbours' ciphertexts came, or
             while one that did not match may have to be proved; then empty.
@@ -93,15 +99,15 @@ class MaskingState:
         disputed: neighbours whose ciphertext did not match.
         near: present neighbours, ascending.
         chains: one ratcheted pair secret for each of `near`, at `chain_round`.
-        chain_round: the round whose keys the chains derive next.
-        last_round: the last round that a vector was sent for.
         prepared: rounds whose shares were sent, at most two.
         current: the round that is open, if any.
     """
 
-    run: RunParameters
     index: int
     phase: Phase = Phase.NEW
+    chain_round: int = 1
+    last_round: int = 0
+    run: RunParameters
     roster: bytes = b""
     nonce: bytes = b""
     private_key: bytes = b""
@@ -110,8 +116,6 @@ class MaskingState:
     disputed: list[int] = field(default_factory=list)
     near: list[int] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
-    chain_round: int = 1
-    last_round: int = 0
     prepared: dict[int, Prepared] = field(default_factory=dict)
     current: OpenRound | None = None
 
@@ -123,37 +127,7 @@ class MaskingState:
 
     def to_bytes(self) -> bytes:
         """Everything above, secrets included."""
-        out = _Writer()
-        out.number(_VERSION, self.index, self.phase, self.chain_round, self.last_round)
-        out.blob(self.run.to_bytes())
-        for part in (self.roster, self.nonce, self.private_key, self.kem_seed):
-            out.blob(part)
-        out.number(self.pairing is not None)
-        if self.pairing is not None:
-            pairing = self.pairing
-            for keys in (pairing.transcripts, pairing.exchanged, pairing.outgoing):
-                out.blobs(keys)
-        out.numbers(self.disputed)
-        out.numbers(self.near)
-        out.blobs(self.chains)
-        out.number(len(self.prepared))
-        for number, prepared in sorted(self.prepared.items()):
-            out.number(number)
-            out.blob(prepared.seed)
-            for keys in (prepared.pair_keys, prepared.envelope_keys, prepared.halves):
-                out.blobs(keys)
-        out.number(self.current is not None)
-        if self.current is not None:
-            current = self.current
-            out.number(current.number)
-            for part in (current.plan_digest, current.participants, current.survivors):
-                out.blob(part)
-            out.blob(current.seed)
-            out.numbers(current.members)
-            for keys in (current.pair_keys, current.envelope_keys):
-                out.blobs(keys)
-            out.blob(current.envelopes)
-        return b"".join(out.parts)
+        return _number(_VERSION) + _written(self, MaskingState)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskingState:
@@ -163,48 +137,12 @@ class MaskingState:
             LocalProtocolError: not such bytes; the message has lengths only.
             RemoteProtocolError: parameters inside that no run may have.
         """
-        read = _Reader(data)
-        version, index, phase, chain_round, last_round = (read.number() for _ in range(5))
-        if version != _VERSION or phase not in list(Phase):
-            raise LocalProtocolError(
-                f"Expected version {_VERSION} and a phase from 0 to 6, got {version} and {phase}."
-            )
-        state = cls(
-            run=RunParameters.from_bytes(read.blob()),
-            index=index,
-            phase=Phase(phase),
-            chain_round=chain_round,
-            last_round=last_round,
-            roster=read.blob(),
-            nonce=read.blob(),
-            private_key=read.blob(),
-            kem_seed=read.blob(),
-            pairing=read.pairing(),
-            disputed=read.numbers(),
-            near=read.numbers(),
-            chains=read.blobs(),
-        )
-        for _ in range(read.number()):
-            number = read.number()
-            state.prepared[number] = Prepared(
-                seed=read.blob(),
-                pair_keys=read.blobs(),
-                envelope_keys=read.blobs(),
-                halves=read.blobs(),
-            )
-        if read.flag():
-            state.current = OpenRound(
-                number=read.number(),
-                plan_digest=read.blob(),
-                participants=read.blob(),
-                survivors=read.blob(),
-                seed=read.blob(),
-                members=read.numbers(),
-                pair_keys=read.blobs(),
-                envelope_keys=read.blobs(),
-                envelopes=read.blob(),
-            )
-        read.end()
+        reader = _Reader(data)
+        version = reader.number()
+        if version != _VERSION:
+            raise LocalProtocolError(f"Expected a state of version {_VERSION}, got {version}.")
+        state: MaskingState = reader.read(cls)
+        reader.end()
         _check_pairs(state)
         return state
 
@@ -226,27 +164,38 @@ def _check_pairs(state: MaskingState) -> None:
         )
 
 
-class _Writer:
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
+@cache
+def _fields(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
-    def number(self, *values: int) -> None:
-        self.parts.append(struct.pack(f">{len(values)}I", *values))
 
-    def numbers(self, values: list[int]) -> None:
-        self.number(len(values), *values)
+def _number(value: int) -> bytes:
+    return struct.pack(">I", value)
 
-    def blob(self, value: bytes) -> None:
-        self.number(len(value))
-        self.parts.append(value)
 
-    def blobs(self, values: list[bytes]) -> None:
-        self.number(len(values))
-        for value in values:
-            self.blob(value)
+def _written(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
+    """A value of a type of the fields above, as bytes."""
+    if kind is int or kind is Phase:
+        return _number(value)
+    if kind is bytes:
+        return _number(len(value)) + bytes(value)
+    if kind is RunParameters:
+        return _written(value.to_bytes(), bytes)
+    if hasattr(kind, "__dataclass_fields__"):
+        parts = [_written(getattr(value, n), each) for n, each in _fields(kind).items()]
+        return b"".join(parts)
+    first, *rest = get_args(kind)
+    if rest == [NoneType]:
+        return _number(0) if value is None else _number(1) + _written(value, first)
+    if get_origin(kind) is dict:
+        pairs = [_number(key) + _written(value[key], *rest) for key in sorted(value)]
+        return _number(len(value)) + b"".join(pairs)
+    return _number(len(value)) + b"".join(_written(each, first) for each in value)
 
 
 class _Reader:
+    """The inverse of `_written`."""
+
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
@@ -259,29 +208,29 @@ class _Reader:
         self._at += size
         return piece
 
-    def number(self) -> int:
-        return int.from_bytes(self._take(4), "big")
+    def number(self, most: int = 2**32 - 1) -> int:
+        value = int.from_bytes(self._take(4), "big")
+        if value > most:
+            raise LocalProtocolError(f"Expected a number up to {most} in the state, got {value}.")
+        return value
 
-    def flag(self) -> bool:
-        value = self.number()
-        if value > 1:
-            raise LocalProtocolError(f"Expected a flag of 0 or 1 in the state, got {value}.")
-        return bool(value)
-
-    def numbers(self) -> list[int]:
-        count = self.number()
-        return list(struct.unpack(f">{count}I", self._take(4 * count)))
-
-    def blob(self) -> bytes:
-        return self._take(self.number())
-
-    def blobs(self) -> list[bytes]:
-        return [self.blob() for _ in range(self.number())]
-
-    def pairing(self) -> Pairing | None:
-        if not self.flag():
-            return None
-        return Pairing(transcripts=self.blobs(), exchanged=self.blobs(), outgoing=self.blobs())
+    def read(self, kind: Any) -> Any:  # noqa: PLR0911 - one a type
+        if kind is int:
+            return self.number()
+        if kind is Phase:
+            return Phase(self.number(most=max(Phase)))
+        if kind is bytes:
+            return self._take(self.number())
+        if kind is RunParameters:
+            return RunParameters.from_bytes(self._take(self.number()))
+        if hasattr(kind, "__dataclass_fields__"):
+            return kind(**{name: self.read(each) for name, each in _fields(kind).items()})
+        first, *rest = get_args(kind)
+        if rest == [NoneType]:
+            return self.read(first) if self.number(most=1) else None
+        if get_origin(kind) is dict:
+            return {self.number(): self.read(*rest) for _ in range(self.number())}
+        return [self.read(first) for _ in range(self.number())]
 
     def end(self) -> None:
         if self._at != len(self._data):

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 _ROOT = Path(__file__).parents[1]
+_PRIVACY = ("docs/privacy.md", "docs/privacy-releases.md", "docs/privacy-shares.md")
 _PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", "tests")
 
 
@@ -22,7 +23,7 @@ def make_rooms(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:
     edges = make_rooms.rooms()
-    page = (_ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (_ROOT / "docs/rooms.md").read_text(encoding="utf-8")
     again = "run `python docs/make_rooms.py` and commit what it writes"
     assert make_rooms.svg(edges) == (_ROOT / "docs/rooms.svg").read_text(encoding="utf-8"), again
     assert make_rooms.with_table(page, edges) == page, again
@@ -53,7 +54,7 @@ def test_every_import_between_packages_goes_downward(make_rooms: ModuleType) -> 
 
 
 def test_every_section_of_the_privacy_page_that_code_cites_is_there() -> None:
-    page = (_ROOT / "docs/privacy.md").read_text(encoding="utf-8")
+    page = "".join((_ROOT / each).read_text(encoding="utf-8") for each in _PRIVACY)
     headings = set(re.findall(r"^## (\d+)\. ", page, re.MULTILINE))
     # A citation may be broken over two lines of a comment.
     text = r"(?:privacy\.md|privacy\s+(?:#\s*)?specification)[,\s#]*\(?(?:section\s+|§\s*)(\d+)"
@@ -70,14 +71,15 @@ def test_every_section_of_the_privacy_page_that_code_cites_is_there() -> None:
 
 
 def test_sentences_that_code_quotes_from_the_privacy_page_stand_there() -> None:
-    page = " ".join((_ROOT / "docs/privacy.md").read_text(encoding="utf-8").split())
+    text = "\n".join((_ROOT / each).read_text(encoding="utf-8") for each in _PRIVACY)
+    page = " ".join(text.split())
     code = (_ROOT / "client/contract/plan.py").read_text(encoding="utf-8")
     for quoted in re.findall(r'privacy\.md[^"]{0,40}"([^"]+)"', code):
         assert " ".join(quoted.split()) in page
 
 
 def test_every_file_and_room_that_the_pages_name_is_there() -> None:
-    pages = ("docs/architecture.md", "docs/privacy.md", "CONTRIBUTING.md", "SECURITY.md")
+    pages = ["docs/architecture.md", *_PRIVACY, "CONTRIBUTING.md", "SECURITY.md"]
     packages = "|".join(_PACKAGES)
     missing = []
     for page in pages:
@@ -99,13 +101,13 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
 ) -> None:
     monkeypatch.syspath_prepend(_ROOT / "docs")
     maker = importlib.import_module("make_methods")
-    source = (_ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    source = (_ROOT / "docs/methods-results.md").read_text(encoding="utf-8")
     for name, shown in maker.PARTS.items():
         for figure in shown.figures:
             kept = f"methods-{name}-{figure.replace('_', '-')}.svg"
             assert kept in source
             assert (_ROOT / "docs" / kept).exists()
-    page = tmp_path / "methods.md"
+    page = tmp_path / "methods-results.md"
     page.write_text(source, encoding="utf-8")
     (tmp_path / "figures").mkdir()
     for figure in ("excess_loss", "accuracy"):

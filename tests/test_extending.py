@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("docs/extending*.md"))
+)
 SECTIONS = dict(re.findall(r"^## An? ([a-z ]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 WORKED = (("mechanism", "accountant", "transport", "loss"), ("noise point",), ("query",))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -40,6 +41,9 @@ class Kind:
 
     Attributes:
         title: what terminal and report call it.
+        bounded: how the report goes on after "every row is scaled to Euclidean norm at most 1".
+        advice: where its noise cost accuracy.
+        halved: what would halve its noise, where that is not as of its noise point.
         to_task: the algorithm as plain JSON values, without its kind.
         of_task: the inverse, strict. Raises DecodingError.
         size: name of the task's model (empty: none) and a lower bound on its parameters, from the
@@ -56,6 +60,9 @@ class Kind:
     """
 
     title: str
+    bounded: str = ""
+    advice: str = ""
+    halved: str = ""
     to_task: Callable[[Any], dict[str, Any]]
     of_task: Callable[[Mapping[str, Any], Party], Any]
     size: Callable[[Mapping[str, Any]], tuple[str, int]]
@@ -66,6 +73,16 @@ class Kind:
     ahead: bool = False
     after: bool = False
     summed: bool = False
+
+
+def settings_of(algorithm: Any, *without: str) -> dict[str, Any]:
+    """The fields of an algorithm but for some, as plain JSON values."""
+    found = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+    return {
+        name: str(value) if isinstance(value, Enum) else value
+        for name, value in found.items()
+        if name not in without
+    }
 
 
 def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:

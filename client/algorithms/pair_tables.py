@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import AnyRows, AsReleased, Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
+from parley.client.algorithms.kind import Party, settings_of
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -162,7 +162,7 @@ def to_task(algorithm: PairTables) -> dict[str, Any]:
     columns = len(algorithm.sizes)
     words = {named_pairs(word, columns): word for word in ("all", "label")}
     pairs: Any = words.get(algorithm.pairs) or [list(pair) for pair in algorithm.pairs]
-    settings = {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound}
+    settings = settings_of(algorithm, "sizes", "pairs")
     return {"sizes": list(algorithm.sizes), "pairs": pairs, "settings": settings}
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import AnyRows, AsReleased, Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
+from parley.client.algorithms.kind import Party, settings_of
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
@@ -279,10 +279,7 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
 
 def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
     """The values of its fields (see `registry`)."""
-    named = ("features", "classes", "frequencies", "length_scale", "seed", "digest", "bound")
-    settings = {name: getattr(algorithm, name) for name in named}
-    settings["neighbouring"] = str(algorithm.neighbouring)
-    return {"sizes": list(algorithm.sizes), "settings": settings}
+    return {"sizes": list(algorithm.sizes), "settings": settings_of(algorithm, "sizes")}
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> RandomFeatures:

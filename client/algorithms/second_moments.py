@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
+from parley.client.algorithms.kind import Party, settings_of
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -152,8 +152,7 @@ class SecondMoments(AsReleased):
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:
     """The features, relation and bound (see `registry`)."""
-    settings = {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound}
-    return {"features": algorithm.model.features, "settings": settings}
+    return {"features": algorithm.model.features, "settings": settings_of(algorithm, "model")}
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:

@@ -24,6 +24,7 @@ from parley.client.contract.model_names import public_name
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.bins import Bins
 from parley.client.features.codes import Codes
+from parley.client.features.hats import Hats
 from parley.client.features.images import ScatteringFeatures
 from parley.client.features.random_fourier import RandomFourier
 
@@ -31,6 +32,7 @@ FEATURES: dict[str, type[FeatureMap]] = {
     "scattering": ScatteringFeatures,
     "random-fourier": RandomFourier,
     "bins": Bins,
+    "hats": Hats,
     "codes": Codes,
 }
 """Name → the map; all of them depend on no data."""

@@ -221,13 +221,6 @@ _ROWS = (
     "What one record can move is bounded before any noise is drawn: every row is scaled to "
     "Euclidean norm at most 1"
 )
-_BOUNDED = {
-    "output-perturbation": f"{_ROWS}, and every party certifies that its local optimum is one.",
-    "pathak": f"{_ROWS}, and every party certifies that its local optimum is one.",
-    "objective-perturbation": f"{_ROWS}, and every party certifies its perturbed optimum.",
-    "rajkumar-agarwal": f"{_ROWS}, and a record's gradient is bounded by the loss or clipped.",
-    "gradient-perturbation": f"{_ROWS}, and a record's gradient is bounded by the loss or clipped.",
-}
 
 
 def _bounded(run: RunSummary, of: GuaranteeSummary) -> str:
@@ -243,4 +236,5 @@ def _bounded(run: RunSummary, of: GuaranteeSummary) -> str:
             "What one party can move is bounded before any noise is drawn: its whole update is "
             f"clipped{to}."
         )
-    return _BOUNDED.get(run.algorithm, f"{_ROWS}.")
+    row = ALGORITHMS.get(run.algorithm)
+    return f"{_ROWS}{row.bounded if row else ''}."

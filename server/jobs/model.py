@@ -206,8 +206,9 @@ class Linear(ModelSection):
         "none",
         min_length=1,
         description="Public map of every record by itself that is learned from: none | scattering "
-        "(images) | random-fourier | bins (tables), or your own frozen one, 'file.py:function' or "
-        "'module:function', where function(columns) gives a torch.nn.Module (docs/features.md).",
+        "(images) | random-fourier | bins | hats (tables), or your own frozen one, "
+        "'file.py:function' or 'module:function', where function(columns) gives a torch.nn.Module "
+        "(docs/features.md).",
     )
     feature_settings: TextSettings = Field(
         {}, description="Settings of the map, by their names (docs/features.md)."

@@ -49,7 +49,8 @@ def queries_made(block: TableBlock, asked: AskedQueries, randomness: Randomness)
         (vector,) = _vectors(said.part(party, party + 1), asked, party)
         return _encoded(vector, asked, randomness, party)
 
-    return MadeRows(shape=(block.parties, plan.dimension), dtype=plan.encoding.dtype, make=make)
+    shape = (block.parties, plan.dimension)
+    return MadeRows(range(block.parties), make, shape=shape, dtype=plan.encoding.dtype)
 
 
 def _encoded(

@@ -134,6 +134,6 @@ def test_real_processes_count_too(tmp_path):
 
 
 def test_the_page_on_extending_shows_the_file_as_it_is():
-    page = (FILE.parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+    page = (FILE.parents[1] / "docs" / "extending-learning.md").read_text(encoding="utf-8")
     shown = FILE.read_text(encoding="utf-8").partition("@dataclass")[2]
     assert shown in page

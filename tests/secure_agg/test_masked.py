@@ -219,7 +219,7 @@ def test_rows_that_are_made_when_they_are_sent_are_never_many_at_once():
         most = max(most, sum(each() is not None for each in made))
         return row
 
-    rows = MadeRows(shape=vectors.shape, dtype=vectors.dtype, make=make)
+    rows = MadeRows(range(12), make, shape=vectors.shape, dtype=vectors.dtype)
     dropped = {2: DropStage.BEFORE_VECTOR, 5: DropStage.AFTER_VECTOR}
     found = MaskedSum(run, shared_bytes=0).sum(rows, round_number=1, dropped=dropped)
     known = IdealSum(run).sum(vectors, round_number=1, dropped=dropped)

@@ -10,7 +10,7 @@ import pytest
 from one_mask import mask_of
 
 from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.edges import EdgeWork, mask_key
+from parley.secure_agg.edges import EdgeWork, edge_keys, mask_key
 from parley.secure_agg.encoding import EncodingError, FixedPoint
 from parley.secure_agg.hybrid import (
     confirmation,
@@ -111,7 +111,7 @@ def test_keys():
     for private, peer in ((one, publics[1]), (other, publics[0])):
         (chain,) = EdgeWork().pair_secrets(private, [(peer, salt)])
         assert chain.hex() == known["chain_1"]
-    following, base, envelope = EdgeWork().edge_keys(chain, 1)
+    following, base, envelope = edge_keys(chain, 1)
     assert [following.hex(), base.hex(), envelope.hex()] == [
         known[name] for name in ("chain_2", "base_1", "envelope_1")
     ]

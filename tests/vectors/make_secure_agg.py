@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 
 from parley.secure_agg.beacon import commitment, commitments_digest, next_nonce
 from parley.secure_agg.codec import kem_items
-from parley.secure_agg.edges import EdgeWork, mask_key
+from parley.secure_agg.edges import EdgeWork, edge_keys, mask_key
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.hybrid import (
     confirmation,
@@ -97,7 +97,7 @@ def keys() -> dict:
     one, other, fingerprint = KEY, bytes(range(32, 64)), bytes(range(64, 96))
     salt = transcript(fingerprint, KEY, (0, public_key(one)), (1, public_key(other)))
     (chain,) = EdgeWork().pair_secrets(one, [(public_key(other), salt)])
-    following, base, envelope = EdgeWork().edge_keys(chain, 1)
+    following, base, envelope = edge_keys(chain, 1)
     return {
         "private": [one.hex(), other.hex()],
         "public": [public_key(one).hex(), public_key(other).hex()],

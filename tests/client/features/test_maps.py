@@ -41,6 +41,7 @@ ROWS = {
 SMALL = {
     "scattering": {"scales": 1, "groups": 9},
     "bins": {},
+    "hats": {},
     "random-fourier": {"features": 20},
     "codes": {},
 }
@@ -122,6 +123,20 @@ def test_bins_are_the_columns_ranges_in_equal_parts_or_at_the_edges_that_are_nam
     at = [np.flatnonzero(row).tolist() for row in found]
     # age 0–3, sex 4–5, gain 6–8 (an edge belongs to the bin above), age × sex from 9 on.
     assert at == [[0, 4, 6, 9], [0, 5, 7, 10], [2, 5, 8, 14], [3, 4, 8, 15]]
+
+
+def test_hats_of_a_number_are_linear_between_knots_and_add_up_to_one() -> None:
+    found = build_map("hats", {"intervals": 4}).on(TABLE).of(cells(TABLE, ROWS))
+    # age 0–4, sex 5–6, gain 7–11: log1p(gain) of log1p(1000).
+    np.testing.assert_allclose(
+        found[:, :5].tolist()[1:3], [[0.6, 0.4, 0, 0, 0], [0, 0, 0.8, 0.2, 0]], atol=1e-7
+    )
+    assert found[:, 5:7].tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+    place = found[:, 7:] @ np.arange(5) / 4
+    np.testing.assert_allclose(place, np.log1p(ROWS["gain"]) / np.log1p(1000), atol=1e-6)
+    for block in (found[:, :5], found[:, 7:]):
+        np.testing.assert_allclose(block.sum(axis=1), 1, atol=1e-6)
+        assert ((block > 0).sum(axis=1) <= 2).all()
 
 
 def test_random_fourier_features_approximate_the_gaussian_kernel() -> None:
@@ -222,10 +237,12 @@ def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, functio
         ("scattering", {"groups": 10}, "groups that divide 81"),
         ("scattering", {"scales": 3}, "more than 8 pixels"),
         ("bins", {"edges": {"digit": [1]}}, "no arrays"),
+        ("hats", {}, "no arrays"),
+        ("hats", {"intervals": 0}, "1 to 1000 intervals"),
         ("random-fourier", {"features": 3}, "even number"),
         ("random-fourier", {"features": 2**40}, "even number"),
         ("random-fourier", {"length-scale": 0}, "length-scale"),
-        ("other", {}, "Expected features of scattering, random-fourier, bins"),
+        ("other", {}, "Expected features of scattering, random-fourier, bins, hats"),
         ("os.py:system", {}, "that the policy names"),
     ],
 )
