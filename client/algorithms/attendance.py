@@ -43,10 +43,6 @@ class Attendance:
         number: how many of `parties`, drawn in public; 0: the coins decide.
         parties: m, beside a number; else 0.
         hidden: charged as though nobody but a party itself knew when it was in.
-
-    Raises:
-        ValueError: a value out of its range, coins and a number at once, or a public draw that is
-            to be hidden.
     """
 
     rate: float = 1.0
@@ -89,11 +85,7 @@ class Attendance:
     def present(
         self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.bool_]:
-        """`[B]` who of a block is in the sum that a plan asks for.
-
-        Raises:
-            ValueError: a number of other parties than the plan's.
-        """
+        """`[B]` who of a block is in the sum that a plan asks for."""
         if self.whole:
             return np.ones(block.parties, dtype=np.bool_)
         own, step = randomness.party, plan.step

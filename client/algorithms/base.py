@@ -47,7 +47,6 @@ class PublicFacts:
         total_records: N; n₍₁₎·m where sizes are private.
         max_records: the most records that a party holds; a party knows its own number alone, and
             takes n₍₁₎ where that is private.
-        weights: how the run weighs contributions.
     """
 
     parties: int
@@ -62,7 +61,6 @@ class Sums:
     """Secure sums over sampled batches that one release consists of, each with its noise.
 
     Attributes:
-        steps: how many, one after another.
         sampling_rate: q that each may be charged at; 1: not amplified.
         noise_multiplier: σ of the noise wanted on a sum, in clip norms of a record; 0: what the
             budget of the unit needs.
@@ -87,7 +85,6 @@ class Asked:
     """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
 
     Attributes:
-        unit, neighbouring: between which data sets.
         sensitivity: Δ, in L2, before the grid; what double precision may add to it included.
         clip_norm: to which the unit's share is clipped, if it is.
         steps: with noise inside the party, the noise of its training.
@@ -122,16 +119,13 @@ class Claim:
         features: columns of the rows that it is computed from.
         bound: largest |entry| of an unweighted v_j.
         sensitivity: Δ, in L2, of the sum of weight_j·v_j in exact arithmetic, before the grid.
-        unit, neighbouring: between which data sets.
         rounding: what double precision may add to Δ, as a fraction of it.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
-        weights: uniform or size.
         classes: K of the labels that it learns; None where labels play no part, 1 for −1/+1 and
             targets.
         lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
         clip_norm: to which every record's share is clipped, if it is.
-        lambda_: the objective's.
         gradient_tolerance: κG, of certified local optima.
         grid_length: what rounding to the grid has to be small against; None: Δ.
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
@@ -261,11 +255,7 @@ class FederatedAlgorithm(Protocol):
         """d: coordinates of a v_j, the model's and those of `released`."""
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """What a release asks the noise to cover: a pure function of the task and the facts.
-
-        Raises:
-            ValueError: nothing can be claimed of such a task.
-        """
+        """What a release asks the noise to cover: a pure function of the task and the facts."""
 
     def init(self) -> State:
         """The public start."""
@@ -293,12 +283,7 @@ class FederatedAlgorithm(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRows:
-    """What a statistic learns: nothing; any labels will do.
-
-    Attributes:
-        features: columns of the rows.
-        classes: K of the labels.
-    """
+    """What a statistic learns: nothing; any labels will do."""
 
     features: int
     classes: int

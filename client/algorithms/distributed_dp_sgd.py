@@ -58,24 +58,15 @@ class DistributedDPSGD:
     """Distributed DP-SGD; see the module.
 
     Attributes:
-        model: the network.
-        unit: record, or party.
         training: rate, clip norm (None with unit party) and way of clipping; its `steps` are those
             of a round, its optimiser is the server's, its noise is what the sum's is to be (0 with
             unit party, where the budget alone says).
         bound: largest |coordinate| of a contribution; beyond it one is clamped.
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
-        rounds: how many; the mean over the later half of all steps' iterates may be reported.
-        average: whether it is.
-        neighbouring: of the primary unit.
         pad: a party by itself works on as many rows whatever it drew
             (`parley.client.dp_sgd.steps.padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
-        attendance: which parties are in a sum.
-
-    Raises:
-        ValueError: a unit without its norm, or a value out of its range.
     """
 
     kind: ClassVar[str] = "distributed-dp-sgd"

@@ -57,8 +57,6 @@ class ServerStep:
 
     Attributes:
         kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
-        learning_rate: η.
-        momentum: β (momentum, and adam's first moment).
     """
 
     kind: Literal["averaging", "momentum", "adam"]
@@ -86,14 +84,8 @@ class FederatedAveraging:
     """Federated averaging; see the module.
 
     Attributes:
-        model: the network.
-        unit: record (DP-SGD in the party) or party (clipped update, noise on the sum).
-        training: one party's work in a round.
         update_bound: a contribution's norm: S with unit party or both; with unit record alone the
             largest coordinate that survives clamping, times √d, d coordinates of a contribution.
-        server: the server's step.
-        rounds: T; the mean over the later half of the iterates may be reported.
-        average: whether it is.
         neighbouring: with replace-one a party divides by its own number of records, which no
             neighbour changes; with add-or-remove-one by the public least number, but where its
             update is clipped whole, whatever it divided by.
@@ -102,11 +94,6 @@ class FederatedAveraging:
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
         clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
             clamping; 0 where none is released.
-        attendance: which parties are in a round.
-
-    Raises:
-        ValueError: a fraction that is to be released without a reach, or under another unit;
-            sampled parties with it, or with both units.
     """
 
     kind: ClassVar[str] = "fedavg"
@@ -278,11 +265,7 @@ class FederatedAveraging:
         return {"clipped_fraction": float(state["clipped"][0])}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2S or S of the sum with unit party; with unit record 2C or C, of a step's clipped sum.
-
-        Raises:
-            ValueError: a bound on updates that is no number above 0.
-        """
+        """2S or S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""
         training, record = self.training, self.unit is Unit.RECORD
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         sensitivity = (1 if private else 2) * self.lipschitz

@@ -43,15 +43,8 @@ class GradientPerturbation:
 
     Attributes:
         lipschitz: G, which bounds every record's gradient.
-        rounds: T, which says where the later half begins.
         learning_rate: η; 1/(L_s + λ) is safe.
         momentum: β in [0, 1).
-        average: report the mean of the iterates after round T/2.
-        nesterov: whether momentum is Nesterov's, else the heavy ball's.
-        neighbouring: between which data sets it is to be private.
-
-    Raises:
-        ValueError: weights by size under add-or-remove-one, where sizes are private.
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
@@ -141,9 +134,6 @@ class GradientPerturbation:
         """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient.
 
         Under add-or-remove-one G/n₍₁₎: one record's gradient is in a party's sum or is not.
-
-        Raises:
-            ValueError: more records than `MOST_RECORDS`, for which rounding is not covered.
         """
         if self._private_sizes:
             return self._claim_of_private_sizes(facts)

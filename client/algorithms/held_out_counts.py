@@ -40,9 +40,7 @@ class HeldOutCounts:
     """How many held-out records a model is right and wrong about; one release after the rounds.
 
     Attributes:
-        learner: what learned the model, and says what it predicts.
         by_class: a pair of counts for each class of the label.
-        neighbouring: replace-one or add-or-remove-one.
     """
 
     kind: ClassVar[str] = "held-out-counts"

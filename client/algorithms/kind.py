@@ -19,7 +19,6 @@ class Party:
     """What a task's decoding may use of the machine that it is decoded on.
 
     Attributes:
-        device: where networks train.
         own_models: models of the party's own code that it allows: their names → where they are.
     """
 
@@ -40,7 +39,6 @@ class Kind:
     """All that server, party and report know of one algorithm beside its own functions.
 
     Attributes:
-        title: what terminal and report call it.
         bounded: how the report goes on after "every row is scaled to Euclidean norm at most 1".
         advice: where its noise cost accuracy.
         halved: what would halve its noise, where that is not as of its noise point.
@@ -90,8 +88,7 @@ def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:
 
     Of a convolutional network, or one's own code, sizes alone bound little: the widest counts.
 
-    Raises:
-        DecodingError: widths that are not whole numbers from 1 to 2^40.
+    Raises DecodingError.
     """
     if not all(type(width) is int and 0 < width < 2**40 for width in widths):
         raise DecodingError("Expected a model with whole sizes from 1 to 2^40, got others.")

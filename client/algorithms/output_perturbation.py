@@ -65,12 +65,6 @@ class OutputPerturbation:
         Newton's method is damped and J is λ-strongly convex, so that in exact arithmetic every
         party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
         2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
-
-        Args:
-            records: n of a party, or the most that one has.
-
-        Raises:
-            ValueError: λ, κ/n or the loss's width is too small.
         """
         if not self.lambda_ >= SMALLEST_LAMBDA:
             raise ValueError(
@@ -124,11 +118,7 @@ class OutputPerturbation:
         return {}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size).
-
-        Raises:
-            ValueError: no certificate would hold for all records.
-        """
+        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size)."""
         # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
         # a clipped one.
         if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:

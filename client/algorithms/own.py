@@ -37,7 +37,6 @@ class Statistic(AsReleased):
     (`parley.client.algorithms.base.FederatedAlgorithm`), and settings as fields with defaults.
 
     Attributes:
-        features: columns of the rows.
         classes: K of the labels, which are class numbers 0 to K − 1.
     """
 
@@ -90,8 +89,7 @@ def _class(name: str) -> type[Any]:
 def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:
     """The algorithm of a job: the class's defaults, changed by its settings.
 
-    Raises:
-        OwnAlgorithmError: a setting that it does not have, or a value that it refuses.
+    Raises OwnAlgorithmError.
     """
     found = _class(name)
     known = {field.name.replace("_", "-"): field.name for field in fields(found)}
@@ -116,11 +114,7 @@ def own_task(algorithm: Any) -> dict[str, Any]:
 
 
 def own_kind(name: str) -> Kind:
-    """The row of your own algorithm.
-
-    Raises:
-        OwnAlgorithmError: no such class, or no algorithm.
-    """
+    """The row of your own algorithm. Raises OwnAlgorithmError."""
     found = _class(name)
 
     def of_task(task: Mapping[str, Any], party: Party) -> Any:

@@ -54,13 +54,8 @@ class PairTables(AsReleased):
     Attributes:
         sizes: `[columns]` s_i; the label is the last column.
         pairs: the tables' columns (i, j), i < j.
-        neighbouring: replace-one or add-or-remove-one.
         bound: cells of a party's tables are at most that: out of reach where it is the largest
             party's number of records. Clamping brings no two contributions further apart.
-
-    Raises:
-        ValueError: fewer than two columns, no pair or a pair twice, more than `MOST_CELLS` cells,
-            a value out of its range.
     """
 
     kind: ClassVar[str] = "marginals"
@@ -167,11 +162,7 @@ def to_task(algorithm: PairTables) -> dict[str, Any]:
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> PairTables:
-    """The inverse of `to_task`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`. Raises DecodingError."""
     del party
     size(task)
     sizes, pairs = task["sizes"], task["pairs"]

@@ -50,9 +50,6 @@ class QueryRelease(AsReleased):
     """One batch of queries.
 
     Attributes:
-        batch: the queries, with their weights.
-        neighbouring: the relation that is charged.
-        counting: how records count.
         schema: the party's; None before it is bound to one.
     """
 
@@ -135,11 +132,7 @@ def to_task(algorithm: QueryRelease) -> dict[str, Any]:
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> QueryRelease:
-    """The inverse of `to_task`, not bound to a schema yet.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`, not bound to a schema yet. Raises DecodingError."""
     del party
     keys = {"kind", "version", "neighbouring", "counting", "batch"}
     if set(task) != keys or task["version"] != 2 or isinstance(task["version"], bool):
@@ -162,11 +155,7 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
-    """The same for a party's own schema, by which it is checked.
-
-    Raises:
-        Declined: model: rows that were prepared have no columns, or a query cannot be asked of it.
-    """
+    """The same for a party's own schema, by which it is checked. Raises Declined."""
     if schema is None:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
@@ -183,11 +172,7 @@ def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
 
 
 def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
-    """Integers are sent as they are, and summed exactly.
-
-    Raises:
-        Declined: grid; algorithm: cells of other parties than the plan's.
-    """
+    """Integers are sent as they are, and summed exactly. Raises Declined."""
     if algorithm.counting.parties not in (0, plan.parties):
         raise Declined(
             Reason.ALGORITHM,

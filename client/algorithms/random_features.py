@@ -72,12 +72,8 @@ class RandomFeatures(AsReleased):
         seed: of W, public.
         digest: SHA-256, in hex, of Ŵ and of the table of cosines: a party that derives another
             declines.
-        neighbouring: replace-one or add-or-remove-one.
         bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
             party's number of records. Clamping brings no two sums further apart.
-
-    Raises:
-        ValueError: a value out of its range.
     """
 
     kind: ClassVar[str] = "random-features"
@@ -247,11 +243,7 @@ def _points(frequencies: int) -> NDArray[np.complex64]:
 
 
 def waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:
-    """SHA-256, in hex, of Ŵ and of the table of cosines.
-
-    Raises:
-        ValueError: a length scale whose waves are too short.
-    """
+    """SHA-256, in hex, of Ŵ and of the table of cosines."""
     waves = _weights(features, frequencies, length_scale, seed).astype("<i4").tobytes()
     whole = hashlib.sha256(b"parley/random-features/v1" + waves)
     whole.update(_cosines(frequencies).astype("<i4").tobytes())
@@ -261,8 +253,7 @@ def waves_digest(features: int, frequencies: int, length_scale: float, seed: int
 def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
     """The party's own W and cosines are those that the server's sum is read by.
 
-    Raises:
-        Declined: algorithm.
+    Raises Declined.
     """
     del plan
     own = algorithm
@@ -283,11 +274,7 @@ def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> RandomFeatures:
-    """The inverse of `to_task`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`. Raises DecodingError."""
     del party
     size(task)
     return facts_from(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))

@@ -156,9 +156,7 @@ ALGORITHMS: dict[str, Kind] = {
 def kind_of(name: str) -> Kind:
     """The row of an algorithm, or one made of your own class, which this imports.
 
-    Raises:
-        OwnAlgorithmError: a file or class that is not there, or is no algorithm.
-        KeyError: neither.
+    Raises OwnAlgorithmError, KeyError.
     """
     return own_kind(name) if is_own(name) else ALGORITHMS[name]
 
@@ -188,16 +186,10 @@ def task_from(
     own_models: Mapping[str, str] = MappingProxyType({}),
     own_algorithms: Mapping[str, str] = MappingProxyType({}),
 ) -> FederatedAlgorithm:
-    """The algorithm that `describe_task` described.
+    """The algorithm that `describe_task` described. Raises DecodingError.
 
     Args:
-        value: what came.
-        device: where networks train on this machine.
         own_models: models of the party's own code that it allows: their names → where they are.
-        own_algorithms: likewise algorithms.
-
-    Raises:
-        DecodingError: not such a description, or values that the algorithm refuses.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
         raise DecodingError(f"Expected a task with a kind, got {as_came(value)} without one.")

@@ -86,13 +86,8 @@ class SecondMoments(AsReleased):
     """The sum of x xᵀ over all records; one release, numbered 0.
 
     Attributes:
-        model: what is summed.
-        neighbouring: replace-one or add-or-remove-one.
         bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
             party's number of records. Clamping brings no two sums further apart.
-
-    Raises:
-        ValueError: a value out of its range.
     """
 
     kind: ClassVar[str] = "second-moments"
@@ -156,11 +151,7 @@ def to_task(algorithm: SecondMoments) -> dict[str, Any]:
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:
-    """The inverse of `to_task`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`. Raises DecodingError."""
     del party
     if set(task) != {"kind", "features", "settings"}:
         raise DecodingError("Expected features and settings in a second-moments task, got others.")
@@ -210,11 +201,7 @@ def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> ND
 
 
 def check_components(components: NDArray[np.generic]) -> None:
-    """Refuses what cannot be components of any rows.
-
-    Raises:
-        ValueError: not `[p, k]` float64 with k ≤ p, or an entry that is not finite or too large.
-    """
+    """Refuses what cannot be components of any rows."""
     if components.ndim != 2 or components.dtype != np.float64:
         raise ValueError(
             f"Expected components [p, k] of float64, got {components.dtype} of shape "

@@ -29,11 +29,7 @@ LARGEST_WEIGHT = 1e6
 
 
 def check_weights(weights: Sequence[float], classes: int) -> None:
-    """Refuses weights that are not one a class, in range.
-
-    Raises:
-        ValueError: how many, or which.
-    """
+    """Refuses weights that are not one a class, in range."""
     if len(weights) != classes:
         raise ValueError(
             f"Expected {classes} class weights, one a label in their order, got {len(weights)}."
@@ -55,9 +51,6 @@ class ClassWeighted(Loss):
     Attributes:
         loss: ℓ; its labels are −1/+1 or classes.
         weights: w, of the labels in their order: −1's before +1's.
-
-    Raises:
-        ValueError: a loss of targets, another number of weights, or one out of range.
     """
 
     loss: Loss

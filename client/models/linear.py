@@ -42,12 +42,7 @@ class LinearModel:
     """A loss over margins θ·x.
 
     Attributes:
-        loss: one of `LOSSES`, with its parameters.
         features: p, columns of a prepared row (the intercept's among them).
-        in_threads: whether several threads may ask it at once.
-
-    Raises:
-        ValueError: features < 1.
     """
 
     in_threads: ClassVar[bool] = True
@@ -128,14 +123,10 @@ class LinearModel:
 
         Args:
             theta: `[d]`, or `[B, d]` for a model of each party's own.
-            block: B parties, rows prepared.
             clip: C; each record's gradient is scaled down to L2 norm ≤ C before the mean.
 
         Returns:
             `[B, d]` float64.
-
-        Raises:
-            ValueError: shapes disagree, or clip ≤ 0.
         """
         return self._sweep(theta, block, clip, None)
 
@@ -314,12 +305,6 @@ class LinearModel:
         self, theta: Array, features: Array, labels: NDArray[Any], lambda_: float
     ) -> tuple[float, float]:
         """Regularised mean loss and metric over records, in one pass.
-
-        Args:
-            theta: `[d]`.
-            features: `[N, p]` prepared rows.
-            labels: `[N]`.
-            lambda_: λ of (λ/2)‖θ‖₂².
 
         Returns:
             (mean loss + (λ/2)‖θ‖₂², accuracy; R² for ridge).

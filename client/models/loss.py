@@ -35,11 +35,7 @@ class Loss(ABC):
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
-        """The loss of a task's settings.
-
-        Raises:
-            DecodingError: they are not this loss's.
-        """
+        """The loss of a task's settings. Raises DecodingError."""
         return facts_from(cls, settings)
 
     @property

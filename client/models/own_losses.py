@@ -58,9 +58,6 @@ class _TabledLoss(Loss):
     Attributes:
         slopes: a row for each table, `NODES` each.
         starts: ℓ(−REACH) of each row.
-
-    Raises:
-        ValueError: another shape; slopes that are not finite, fall, or are all 0.
     """
 
     rows: ClassVar[int]
@@ -241,12 +238,7 @@ def tabled(
 
     Args:
         kind: `OwnLoss` (y is −1 or +1), or `OwnResidualLoss` (a function of z − y; y is 0 here).
-        loss: ℓ(z, y), convex in z, asked at public points.
-        lipschitz: the G that is stated: |∂ℓ/∂z| ≤ G.
         steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
-
-    Raises:
-        ValueError: the function fails, is not finite, not convex, or steeper than stated.
     """
     if not 0 < lipschitz <= _LARGEST:
         raise ValueError(f"Expected a Lipschitz constant in (0, {_LARGEST:g}], got {lipschitz:g}.")

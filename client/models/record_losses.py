@@ -44,11 +44,7 @@ def own_losses(module: nn.Module) -> Callable[[Tensor, Tensor, Tensor | None], T
 
 
 def draws_of(module: nn.Module) -> int:
-    """D: how many random numbers the loss of one record takes; 0: none.
-
-    Raises:
-        ValueError: an attribute `draws` that is no such number.
-    """
+    """D: how many random numbers the loss of one record takes; 0: none."""
     found = getattr(module, "draws", 0)
     if own_losses(module) is None:
         return 0
@@ -69,21 +65,13 @@ class RecordLosses:
 
     @classmethod
     def of_classes(cls, weights: Sequence[float], classes: int) -> RecordLosses:
-        """With weights for K classes, or none.
-
-        Raises:
-            ValueError: another number of weights, or one out of range.
-        """
+        """With weights for K classes, or none."""
         if weights:
             check_weights(weights, classes)
         return cls(weights=tuple(weights))
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws.
-
-        Raises:
-            ValueError: an own loss that is not one number a record.
-        """
+        """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws."""
         own = own_losses(module)
         drawn = draws_of(module)
         if own is None:

@@ -39,11 +39,9 @@ class System(ABC):
     """c problems of one shape, and how to find their Newton directions.
 
     Attributes:
-        model: the loss and its margins.
         rows: `[c, n, p]` float64 (`Dual`: the Gram matrices `[c, n, n]`).
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding; they sum to 1.
-        lambda_: λ > 0.
         tilt: `[c, d]` a with aᵀθ added to each objective (not `Dual`); None: nothing is.
     """
 
@@ -188,10 +186,8 @@ def minimise(
     """Newton steps until ‖∇J‖₂ ≤ gradient_tolerance, for each problem by itself.
 
     Args:
-        system: c problems.
         start: `[c, …]` unknowns to start from.
         gradient_tolerance: `[c]` on the gradient's norm in θ's coordinates.
-        most_steps: after which a problem is given up.
 
     Returns:
         The unknown `[c, …]` with the smallest gradient seen, and the steps taken `[c]`. A problem

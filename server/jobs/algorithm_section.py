@@ -51,11 +51,8 @@ class AlgorithmSection(Section):
     Attributes:
         models: keys of `parley.server.jobs.model.MODELS` that it takes.
         noise: the law that `privacy.noise = 'default'` means.
-        laws: of `privacy.noise`, resolved.
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
         idle: keys of other sections that would do nothing; none stands for all of a section's.
-        idle_needs: what those need.
-        samples: whether parties can be sampled.
     """
 
     models: ClassVar[tuple[str, ...]]

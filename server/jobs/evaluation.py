@@ -35,11 +35,7 @@ class Evaluation(Section):
         return self.kind != "none"
 
     def check(self, job: WholeJob) -> None:
-        """Refuses jobs whose answers are not right or wrong, and keys that would do nothing.
-
-        Raises:
-            ValueError: the key, what was expected, and what came.
-        """
+        """Refuses jobs whose answers are not right or wrong, and keys that would do nothing."""
         if not self.asked:
             check_unchanged(job, "evaluation", (), "evaluation.kind = 'federated'")
             return

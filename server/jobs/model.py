@@ -37,11 +37,8 @@ class ModelSection(Section):
     """What they learn.
 
     Attributes:
-        title: what a report calls it.
         learns: in which world its simulation runs.
         label: how a party reads its labels: as for that loss, or as a network's classes.
-        metric: of held-out records.
-        measured: whether there is one.
         bounded_everywhere: whether a record's gradient is bounded at every θ.
     """
 

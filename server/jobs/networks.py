@@ -243,8 +243,7 @@ def sampled_multiplier(
         probability: p of a party's coin that may be seen; 1: every party is in every sum.
         together: steps that one coin decides on.
 
-    Raises:
-        CalibrationError: no noise gives the budget.
+    Raises CalibrationError.
     """
     samplers = job.parties.count if job.privacy.point.in_contributions else 1
     try:
@@ -277,8 +276,7 @@ def model_width(job: WholeJob, features: int) -> int:
 def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
     """The job's network for rows of `features` columns and K classes, at its public start.
 
-    Raises:
-        NetworkError: a model that cannot be built, or whose records cannot be kept apart.
+    Raises NetworkError.
     """
     from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 

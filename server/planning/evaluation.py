@@ -31,12 +31,7 @@ def counts_of(job: Job, learner: FederatedAlgorithm) -> HeldOutCounts:
 def evaluation_plan(
     job: Job, learner: FederatedAlgorithm, *, parties: int, run_id: str
 ) -> ReleasePlan:
-    """The plan of the release after the rounds.
-
-    Raises:
-        CalibrationError: no noise of the job's law gives the budget.
-        RingTooSmall: the largest sum does not fit.
-    """
+    """The plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
     counts = counts_of(job, learner)
     claim = counts.claim()
 

@@ -50,9 +50,7 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
     Args:
         features: p, of the rows before they are projected.
 
-    Raises:
-        JobError: no file is named, it is not there, was changed since a run left it, has no such
-            tensor or one for other rows.
+    Raises JobError.
     """
     path, count = job.model.components_file, job.model.projected
     if count is None or job.model.components_share:

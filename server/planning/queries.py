@@ -50,10 +50,7 @@ class PlannedBatch:
     """A batch as it will be released.
 
     Attributes:
-        batch: tuned and weighed.
-        plan: of its release.
         instead: what is done in the place of noise on the sum; None: noise is added.
-        counting: how records count in it.
     """
 
     batch: Batch
@@ -140,18 +137,10 @@ def plan_batch(
     """The release of some queries together.
 
     Args:
-        queries: as they were asked.
-        terms: of the session.
         epsilon: what the release costs, at the terms' δ.
-        run_id, number: the session, and which of its releases this is.
-        law: a row of `QUERY_LAWS`, or auto.
         shares: of the budget, one a query, any positive numbers; None: the same for all.
-        by_party: every party's own answer, in its own cells.
 
-    Raises:
-        QueryError, SchemaError: a query that cannot be asked.
-        CalibrationError: no noise gives that ε.
-        RingTooSmall: no ring holds the sum, with the numbers.
+    Raises QueryError, SchemaError, CalibrationError, RingTooSmall.
     """
     number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not number_like or not 0 < epsilon < math.inf:

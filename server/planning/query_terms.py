@@ -22,13 +22,8 @@ class Terms:
         most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
         min_survivors: least number of parties in a sum that is opened.
         corrupt: c, parties that may collude with the server.
-        noise_point: where the noise is added: on the sum, or in parts.
         delta: at which every ε is counted.
-        seeded: the noise is a simulation's.
-        counting: the unit, and how much of a sum one may be.
         relation: that is charged, where it is not that of records.
-        sizes: of every party, where they are public.
-        names: of the parties.
     """
 
     facts: Facts

@@ -21,24 +21,14 @@ def model_for(job: Job, *, features: int, classes: int) -> Any:
 
 
 def algorithm_for(job: Job, model: Any, federation: Federation | None = None) -> FederatedAlgorithm:
-    """The job's algorithm for a model of known dimension (a linear model, or a network).
-
-    Args:
-        federation: the parties; federated averaging needs them for its rate and noise.
-    """
+    """The job's algorithm for a model of known dimension (a linear model, or a network)."""
     return job.algorithm.made(job, model, federation)
 
 
 def plan_release(
     job: Job, *, algorithm: FederatedAlgorithm, federation: Federation, run_id: str = "plan"
 ) -> ReleasePlan:
-    """The plan of every round of the job.
-
-    Raises:
-        JobError: the algorithm does not give the guarantee that the job asks for.
-        CalibrationError: the noise asked for cannot give the budget.
-        RingTooSmall: no grid fits the ring, with the numbers.
-    """
+    """The plan of every round of the job. Raises JobError, CalibrationError, RingTooSmall."""
     try:
         claim = algorithm.claim(federation.facts(job.parties.weights))
     except ValueError as error:

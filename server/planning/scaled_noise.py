@@ -27,9 +27,7 @@ class Noise:
     """How the noise of one guarantee is scaled.
 
     Attributes:
-        calibration: its name.
         of: Δ of the sum in grid units → the noise.
-        delta: of the budget.
     """
 
     calibration: str
@@ -51,11 +49,9 @@ def mechanism_for(
 
     Args:
         budget: of the unit that it hides; the primary one's where left out.
-        law, calibration: instead of the job's.
         releases: that together cost the budget; None: as many as the job has rounds.
 
-    Raises:
-        CalibrationError: no noise of that law gives the budget.
+    Raises CalibrationError.
     """
     asked = budget or job.budgets[0]
     return calibrate(
@@ -161,8 +157,7 @@ def _beside_objective(objective: float, budget: UnitBudget, dimension: int) -> N
 def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
     """How the noise of a guarantee is scaled, for the job's budget of its unit.
 
-    Raises:
-        JobError: the job has no budget for that unit.
+    Raises JobError.
     """
     budget = job.budget(asked.unit)
     if budget is None:

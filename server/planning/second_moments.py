@@ -26,12 +26,7 @@ _MOST_RECORDS = 2.0**24
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseAhead:
-    """Release 0.
-
-    Attributes:
-        moments: what is summed.
-        plan: how.
-    """
+    """Release 0."""
 
     moments: SecondMoments
     plan: ReleasePlan
@@ -40,15 +35,10 @@ class ReleaseAhead:
 def release_ahead(
     job: Job, *, features: int, federation: Federation, run_id: str = "plan"
 ) -> ReleaseAhead | None:
-    """The release ahead of the first round; None where the job has none.
+    """The release ahead of the first round; None where the job has none. Raises RingTooSmall.
 
     Args:
         features: p, of the rows before they are projected.
-        federation: the public facts about the parties.
-        run_id: the run's name in the ledger.
-
-    Raises:
-        RingTooSmall: the largest sum does not fit.
     """
     if not components_mu(job):
         return None

@@ -84,12 +84,10 @@ def drawn_in_shares(
 
     Args:
         mechanism_at: bits of a grid → the noise for it, in its units.
-        parties: m.
         fineness: √d/Δ, what rounding before the noise is small against; None: the ring's grid is
             the algorithm's own.
 
-    Raises:
-        JobError: no shares of that law, or as many colluders as survivors.
+    Raises JobError.
     """
     mechanism, more = mechanism_at(scale_bits), 0
     law = SHARED_LAWS.get(mechanism.law)

@@ -44,7 +44,6 @@ class Stage:
 
     Attributes:
         plan: of its releases; its `round_number` is the number of the first.
-        rounds: how many there are.
         algorithm: what the run has so far → what is computed. At the start of a run that is
             empty, at the start of a stage the `result` of the one before, and after that the
             stage's own state.
@@ -83,15 +82,10 @@ def stages_of(
     """All that a job releases, in order; the stage without a name is its rounds.
 
     Args:
-        algorithm: of the rounds, before its rows are projected.
-        federation: the public facts about the parties.
         features: p, of the rows before they are projected.
         components: `[p, k]` public components, where the job has them.
-        run_id: the run's name in the ledger.
 
-    Raises:
-        CalibrationError: the noise asked for cannot give the budget.
-        RingTooSmall: no grid fits the ring, with the numbers.
+    Raises CalibrationError, RingTooSmall.
     """
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
     rounds = Stage(
@@ -143,12 +137,7 @@ def beside(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarantee, ...]:
-    """The guarantees of the releases beside the rounds that were made.
-
-    Args:
-        stages: of a run.
-        made: their names.
-    """
+    """The guarantees of the releases beside the rounds that were made."""
     return tuple(
         guarantee
         for stage in beside(stages)
