@@ -19,7 +19,6 @@ A sum of ones, which is all that a federated count is:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -281,39 +280,29 @@ class FederatedAlgorithm(Protocol):
         """Figures beside the model that the last round released, by name; charged with it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnyRows:
-    """What a statistic learns: nothing; any labels will do."""
+class Iterates:
+    """What algorithms of many steps share: the last iterate or the mean of the later half."""
 
-    features: int
-    classes: int
-
-    def check_labels(self, labels: NDArray[np.generic]) -> None:
-        """Any will do."""
-
-
-class AsReleased(ABC):
-    """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
+    average: bool
+    rounds: int
 
     @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """d: coordinates of a contribution."""
+    def steps(self) -> int:
+        """T, of all rounds."""
+        return self.rounds
 
-    def init(self) -> State:
-        """Zeros."""
-        return {"theta": np.zeros(self.dimension)}
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """What was released is the result."""
-        del state
-        return {"theta": average}
+    def with_mean(self, before: State, after: State) -> State:
+        """The state after a step, with the mean of the later iterates so far."""
+        later = max(float(after["round"][0]) - self.steps // 2, 1.0)
+        mean = before["average"] + (after["theta"] - before["average"]) / later
+        return {**after, "average": mean}
 
     def model_of(self, state: State) -> NDArray[np.float64]:
-        """What was released."""
-        return state["theta"]
+        """The last iterate, or the mean of the later half: post-processing, free."""
+        later = self.average and state["round"][0] > self.steps // 2
+        return state["average"] if later else state["theta"]
 
     def released(self, state: State) -> dict[str, float]:
-        """Nothing beside it; a subclass may name figures that follow from it."""
+        """Nothing beside the model."""
         del state
         return {}

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -54,7 +54,7 @@ from parley.privacy.sampling.stream import NoiseStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedDPSGD:
+class DistributedDPSGD(Iterates):
     """Distributed DP-SGD; see the module.
 
     Attributes:
@@ -229,26 +229,12 @@ class DistributedDPSGD:
     def update(self, state: State, total: NDArray[np.float64]) -> State:
         """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""
         after = stepped(state, total / self.expected_batch, self.training)
-        if not self.average:
-            return after
-        later = max(float(after["round"][0]) - self.steps // 2, 1.0)
-        mean = state["average"] + (after["theta"] - state["average"]) / later
-        return {**after, "average": mean}
+        return self.with_mean(state, after) if self.average else after
 
     @property
     def steps(self) -> int:
         """T: of all rounds."""
         return self.rounds * self.training.steps
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half (of those there are so far)."""
-        later = self.average and state["round"][0] > self.steps // 2
-        return state["average"] if later else state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
-        del state
-        return {}
 
     def claim(self, facts: PublicFacts) -> Claim:
         """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""

@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -65,22 +65,21 @@ class ServerStep:
 
     def __call__(self, state: State, average: NDArray[np.float64]) -> State:
         """θ and moments after one step."""
-        theta, done = state["theta"], state["round"] + 1
+        theta, after = state["theta"], {**state, "round": state["round"] + 1}
         if self.kind == "averaging":
-            return {**state, "theta": theta + self.learning_rate * average, "round": done}
+            return {**after, "theta": theta + self.learning_rate * average}
         if self.kind == "momentum":
             first = self.momentum * state["first"] + average
-            moved = theta + self.learning_rate * first
-            return {**state, "theta": moved, "first": first, "round": done}
+            return {**after, "theta": theta + self.learning_rate * first, "first": first}
         first = self.momentum * state["first"] + (1 - self.momentum) * average
         second = 0.99 * state["second"] + 0.01 * average**2
         # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
         moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
-        return {**state, "theta": moved, "first": first, "second": second, "round": done}
+        return {**after, "theta": moved, "first": first, "second": second}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedAveraging:
+class FederatedAveraging(Iterates):
     """Federated averaging; see the module.
 
     Attributes:
@@ -248,15 +247,7 @@ class FederatedAveraging:
             average, last = average[:-1], average[-1:]
             clipped = 0.5 + last * (self.clipped_reach / self.coordinate_bound)
             state = {**state, "clipped": clipped}
-        after = self.server(state, average)
-        later = max(float(after["round"][0]) - self.rounds // 2, 1.0)
-        mean = state["average"] + (after["theta"] - state["average"]) / later
-        return {**after, "average": mean}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half (of those there are so far)."""
-        later = self.average and state["round"][0] > self.rounds // 2
-        return state["average"] if later else state["theta"]
+        return self.with_mean(state, self.server(state, average))
 
     def released(self, state: State) -> dict[str, float]:
         """The fraction of clipped gradients, where a share of the privacy is given to it."""

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
-from parley.client.algorithms.base import AnyRows, AsReleased
 from parley.client.algorithms.kind import Kind, Party, plain_size
+from parley.client.algorithms.sums import AnyRows, AsReleased
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
 from parley.client.models.described import LARGEST_MODEL

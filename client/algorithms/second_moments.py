@@ -21,22 +21,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
+from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.sums import SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
 from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.own_margins import TILE, own_margins
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.accounting.guarantee import Neighbouring
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
-
-SCALE_BITS = 20
-"""Of the grid that sums of moments are rounded to, in a ring of 64 bits."""
 
 _GRID = 2.0**16
 _PIECE = 8192
@@ -82,26 +77,17 @@ def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecondMoments(AsReleased):
-    """The sum of x xᵀ over all records; one release, numbered 0.
-
-    Attributes:
-        bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
-            party's number of records. Clamping brings no two sums further apart.
-    """
+class SecondMoments(SumOfRecords):
+    """The sum of x xᵀ over all records; one release, numbered 0."""
 
     kind: ClassVar[str] = "second-moments"
 
     model: Triangle
-    neighbouring: Neighbouring
-    bound: float
 
     def __post_init__(self) -> None:
-        if self.model.features < 1 or not 1 <= self.bound < 2.0**40:
-            raise ValueError(
-                f"Expected features ≥ 1 and a bound from 1 to 2^40, got {self.model.features}, "
-                f"{self.bound}."
-            )
+        super().__post_init__()
+        if self.model.features < 1:
+            raise ValueError(f"Expected features ≥ 1, got {self.model.features}.")
 
     @property
     def dimension(self) -> int:
@@ -112,37 +98,22 @@ class SecondMoments(AsReleased):
         """Nothing to start from."""
         return {"theta": np.zeros(0)}
 
-    def local(
-        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
-    ) -> Contribution:
-        """Every party's own sum."""
-        del state, plan, randomness
-        values = np.empty((block.parties, self.model.dimension))
-        for party in range(block.parties):
-            rows = block.features[block.offsets[party] : block.offsets[party + 1]]
-            values[party] = self.model.of(_moments(rows))
-        np.clip(values, -self.bound, self.bound, out=values)
-        return Contribution(values=values, failed=())
+    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """`[d]` the triangle of Σ x xᵀ."""
+        del labels
+        return self.model.of(_moments(rows))
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1."""
+        """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1. And the rounding of products with √2."""
         del facts
-        return Claim(
-            dimension=self.dimension,
-            features=self.model.features,
-            bound=self.bound * (1 + 1e-9),
-            sensitivity=self._sensitivity,
-            unit=Unit.RECORD,
-            neighbouring=self.neighbouring,
-            scale_bits=SCALE_BITS,
-        )
-
-    @property
-    def _sensitivity(self) -> float:
-        """√2 or 1, and what the products with √2 of two neighbours are rounded by."""
         one = 1.0 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else math.sqrt(2)
         # Entries of at most B are rounded twice, by B·2⁻⁵³: as a double, and as a product.
-        return one * (1 + 2.0**-50) + math.sqrt(self.model.dimension) * self.bound * 2.0**-51
+        rounded = math.sqrt(self.model.dimension) * self.bound * 2.0**-51
+        return self.moved_by(
+            one * (1 + 2.0**-50) + rounded,
+            bound=self.bound * (1 + 1e-9),
+            features=self.model.features,
+        )
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class Network:
         return len(self.initial)
 
     def _tried(self) -> tuple[int, ...]:
-        """The shape of what it gives of two rows, twice the same; a loss that draws is all it has."""
+        """The shape of what it gives of two rows, twice the same; or a loss that draws."""
         wide = self.features + self.draws
         made_up = np.random.default_rng(0).random((2, wide)) / math.sqrt(self.features)
         if own_losses(self.module) is not None:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from parley.client.algorithms.base import AnyRows, FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.sums import AnyRows
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import CodeReference

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
+from parley.client.algorithms.queries import LARGEST_SUM
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
@@ -38,8 +39,6 @@ from parley.server.planning.query_terms import Terms
 from parley.server.planning.responses import Responses, responses_of
 
 ALGORITHM = "query"
-LARGEST_SUM = 2**53
-"""Of a party's integers: sums of whole doubles are exact below."""
 
 _LEAST_WEIGHT = 4096
 _RINGS = (16, 32, 64)

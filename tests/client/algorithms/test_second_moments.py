@@ -132,7 +132,7 @@ def test_what_cannot_be_components_is_refused(components) -> None:
 
 @pytest.mark.parametrize(("features", "bound"), [(0, 1.0), (3, 0.5), (3, math.inf), (3, math.nan)])
 def test_facts_out_of_their_range_are_refused(features, bound) -> None:
-    with pytest.raises(ValueError, match="Expected features"):
+    with pytest.raises(ValueError, match="Expected"):
         SecondMoments(
             model=Triangle(features=features), neighbouring=Neighbouring.REPLACE_ONE, bound=bound
         )
