@@ -124,7 +124,7 @@ def asked(
     terms = terms_of(block, relation, delta)
     planned = plan_batch([query], terms, epsilon=epsilon, run_id="benchmark", number=1, law=law)
     (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
-    (exact,) = tuned.vectors(block, weight, {})
+    (exact,) = tuned.vectors(block, weight)
     noise, tables = planned.noise(), []
     for seed in range(seeds):
         shown = planned.released(exact, terms.facts, NoiseStream.from_seed(seed, "analytics"))
@@ -154,7 +154,7 @@ class Counted:
         terms = terms_of(self.block, self.relation, 0.0)
         planned = plan_batch([query], terms, epsilon=epsilon, run_id="b", number=1, law=law)
         (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
-        (exact,) = tuned.vectors(self.block, weight, {})
+        (exact,) = tuned.vectors(self.block, weight)
         stream = NoiseStream.from_seed(self.seed, "counts", repr(query), epsilon.hex())
         shown = np.array(planned.released(exact, terms.facts, stream))
         table = tuned.answer(shown, weight, planned.noise(), terms.facts)

@@ -109,7 +109,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         noise = self.inside(plan.min_records)
-        drawn = self._drawn(block.rows, plan.round_number, randomness)
+        drawn = self._drawn(block.placed(), plan.round_number, randomness)
         optima = local_optima(
             self.model,
             block,

@@ -59,10 +59,14 @@ class PartyBlock:
                 f"Expected every party to hold a record, party {sizes.argmin()} has 0."
             )
 
-    @property
-    def rows(self) -> NDArray[np.int64]:
+    def placed(self) -> NDArray[np.int64]:
         """`[B]` the parties' places among all parties."""
         return np.arange(self.parties) if self.places is None else self.places
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a record's features."""
+        return int(self.features.itemsize * self.features.shape[1])
 
     @property
     def parties(self) -> int:

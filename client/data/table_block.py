@@ -124,6 +124,7 @@ class TableBlock:
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
         owners: `[N]` whose each record is, where persons count.
+        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
 
     Raises:
         ValueError: shapes disagree, or a party is empty.
@@ -134,6 +135,7 @@ class TableBlock:
     offsets: NDArray[np.int64]
     contents: Contents | None = None
     owners: NDArray[np.bytes_] | None = None
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
@@ -170,15 +172,33 @@ class TableBlock:
         """Where a party's records lie."""
         return slice(int(self.offsets[party]), int(self.offsets[party + 1]))
 
-    def part(self, first: int, last: int) -> TableBlock:
+    @property
+    def record_bytes(self) -> int:
+        """About what a record takes."""
+        return 8 * len(self.columns)
+
+    def placed(self) -> NDArray[np.int64]:
+        """`[B]` the parties' places among all parties."""
+        return np.arange(self.parties) if self.places is None else self.places
+
+    def span(self, first: int, last: int) -> TableBlock:
         """Parties `first` to `last` − 1."""
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        return self._of(rows, self.offsets[first : last + 1] - rows.start, slice(first, last))
+
+    def take(self, parties: NDArray[np.int64]) -> TableBlock:
+        """The chosen parties, in the order given."""
+        rows = np.concatenate([np.arange(self.records)[self.rows(party)] for party in parties])
+        return self._of(rows, np.cumsum([0, *self.sizes[parties]]), parties)
+
+    def _of(self, rows: Any, offsets: NDArray[np.int64], parties: Any) -> TableBlock:
         return replace(
             self,
             columns={name: values[rows] for name, values in self.columns.items()},
-            offsets=self.offsets[first : last + 1] - rows.start,
+            offsets=offsets,
             owners=None if self.owners is None else self.owners[rows],
             contents=None,
+            places=self.placed()[parties],
         )
 
 

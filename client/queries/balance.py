@@ -2,12 +2,7 @@
 
 Of the value q = n/d a record adds d − n where it lies below the border, else −n. The sum is d times
 (1 − q)·below − q·above, which is 0 at the q-quantile. Below and above are never told apart, so
-that it costs less than both:
-
-| | Δ₁, Δ₂ |
-|---|---|
-| add-or-remove-one | max(n, d − n) |
-| replace-one | d |
+that it costs less than both: max(n, d − n) under add-or-remove-one, d under replace-one.
 
 Of the median that is ½ of a record that comes or goes. Two counts of Δ₁ = 1, taken together with
 the same weights, have √2 times the noise: √(2·¼)·√2·b against √2·b/2.
@@ -15,7 +10,6 @@ the same weights, have √2 times the noise: √(2·¼)·√2·b against √2·b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -23,20 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
-from parley.client.queries.base import (
-    ColumnQuery,
-    Facts,
-    Integers,
-    Noise,
-    Norms,
-    QueryError,
-    State,
-    Table,
-    groups_of,
-    numeric,
-    selected,
-)
+from parley.client.queries.base import ColumnQuery, Part, QueryError, numeric
+from parley.client.queries.cells import Adds, Cells
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
 
@@ -54,6 +36,7 @@ class Balance(ColumnQuery):
     """
 
     kind: ClassVar[str] = "balance"
+    grouped: ClassVar[bool] = False
 
     border: float
     share: float = 0.5
@@ -64,8 +47,6 @@ class Balance(ColumnQuery):
             raise QueryError(
                 f"Expected a share between 0 and 1 of at most six digits, got {self.share!r}."
             )
-        if self.by:
-            raise QueryError("Expected balance without groups, got some: use where.")
 
     @property
     def fraction(self) -> Fraction:
@@ -82,35 +63,17 @@ class Balance(ColumnQuery):
                 f"{self.column!r}, got {self.border:g}."
             )
 
-    def cells(self, schema: Schema) -> int:
-        """1."""
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """One sum."""
         del schema
-        return 1
+        low, high = -self.fraction.numerator * weight, self.steps(weight)
+        signed = Adds(
+            low=low,
+            high=low + high,
+            of=lambda b: np.where(b.columns[self.column] < self.border, low + high, low),
+        )
+        return (Part(cells=Cells(), adds=(signed,)),)
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As the module's table says."""
-        del schema
-        q = self.fraction
-        largest = max(q.numerator, q.denominator - q.numerator) * weight
-        moved = largest if neighbouring is not Neighbouring.REPLACE_ONE else q.denominator * weight
-        return Norms(l1=moved, l2_squared=moved**2, largest=largest)
-
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        below, q = block.columns[self.column] < self.border, self.fraction
-        for places, _ in selected(self, block, groups_of(block.schema, ())):
-            sums = q.denominator * int(below[places].sum()) - q.numerator * len(places)
-            yield np.array([sums * weight], dtype=np.int64)
-
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
-        """In records."""
-        del facts
-        unit = weight * self.fraction.denominator
-        value, half = noisy / unit, noise.half_width() / unit
-        return {"value": value, "low": value - half, "high": value + half}
-
-    def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
-        """In records."""
-        del facts
-        return noise.deviation / (weight * self.fraction.denominator)
+    def steps(self, weight: int) -> int:
+        """Of a record, d."""
+        return weight * self.fraction.denominator

@@ -1,32 +1,43 @@
 """What a query is: integers that each record adds, what bounds them, and what their noisy sum says.
 
-A record adds an integer vector: `weight` times what the query's module says, rounded to whole
-numbers. The vectors of all records meet in one secure sum, noise is added to it, and `answer` is
-post-processing. Everything but the records is public: cells are the schema's categories, or bins
+A query names its *parts*: public cells, and in each the integers that a record adds to one of them,
+within public ends. All else is derived here. The vector holds a part's sums, cell by cell, integer
+by integer; the vectors of all records meet in one secure sum, noise is added to it, and the answer
+is post-processing. Everything but the records is public: cells are the schema's categories, or bins
 that somebody wrote down, never read off the data.
 
-`norms` bounds, over any two neighbouring data sets, how far the *integer* sum moves: rounding is
-part of the map from a record to its integers, so that it costs no sensitivity.
+A record that adds whole numbers v, l ≤ v ≤ h, to one of several cells moves the *integer* sum by:
+
+| | Δ₁ | Δ₂² |
+|---|---|---|
+| add-or-remove-one; replace-one, `where` | Σ max(|l|, |h|) | Σ max(l², h²) |
+| replace-one, into another cell | twice that | twice that |
+| replace-one, within its cell | Σ (h − l) | Σ (h − l)² |
+
+and by the largest of what may happen to it. Rounding is part of the map from a record to its
+integers, so that it costs no sensitivity.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import Range, TableBlock, Texts, field_of
+from parley.client.queries.cells import Adds, Axis, Cells
+from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.sampling import counted_deviation
 
 Integers = NDArray[np.int64]
-State = Mapping[str, NDArray[np.float64]]
+Numbers = NDArray[np.float64]
 Table = dict[str, Sequence[Any] | NDArray[Any]]
 """Columns of an answer: the keys of its cells, then `value`, `low` and `high`."""
 
@@ -42,32 +53,9 @@ class QueryError(ValueError):
     """A query that cannot be asked: what was expected, what came."""
 
 
-class Filter(Protocol):
-    """Which records count: `parley.client.where` makes them."""
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that it reads."""
-
-    def check(self, schema: Schema) -> None:
-        """Raises QueryError or SchemaError where it is none of this schema."""
-
-    def mask(self, block: TableBlock) -> NDArray[np.bool_]:
-        """`[N]` which records of the block count."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `parley.client.where` reads them back."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Norms:
-    """How far one neighbour moves the integer sum, and how much one record may add.
-
-    Attributes:
-        l1: Δ₁.
-        l2_squared: Δ₂².
-        largest: the largest |entry| of one record's vector.
-    """
+    """How far one neighbour moves the integer sum: Δ₁, Δ₂²; and a record's largest |entry|."""
 
     l1: int
     l2_squared: int
@@ -78,41 +66,46 @@ class Norms:
             raise QueryError(f"Expected a query that records can move, got norms {self}.")
 
 
-class Noise(Protocol):
-    """The noise on the sum, in the units of a query's integers."""
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of a cell's."""
-
-    def half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
-        """h with |noise| ≤ h in all of `cells` cells at once, with probability `level`."""
-
-    def alpha(self, level: float = 0.95) -> float:
-        """What each row of an answer may miss by, so that the rows hold with `level`."""
-
-    def widened(
-        self, half: NDArray[np.float64], deviation: NDArray[np.float64], level: float = 0.95
-    ) -> NDArray[np.float64]:
-        """Half-widths, with sampling errors of these standard deviations where that is asked."""
-
-    def ratio_tail(self, numerator: float, denominator: float) -> Callable[[float, float], float]:
-        """Of a ratio whose parts are this noise times so much, for `intervals.ratio_interval`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is public about the records that a sum is of.
-
-    Attributes:
-        schema: of all parties.
-        neighbouring: the relation that is charged.
-        records: N of the survivors; None where sizes are private.
-    """
+    """What is public about the records that a sum is of; `records`: N, None where it is private."""
 
     schema: Schema
     neighbouring: Neighbouring
     records: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Sums of what records add, in every cell.
+
+    Attributes:
+        cells: in one of which every record that counts is.
+        adds: what it adds there: to the first sum of that cell, to the second, ….
+        within: Δ₁ and Δ₂² between two records of one cell; None: as the ends of `adds` say.
+    """
+
+    cells: Cells
+    adds: tuple[Adds, ...]
+    within: tuple[int, int] | None = None
+
+    def norms(self, *, replaced: bool, selects: bool) -> Norms:
+        """As the module's table says."""
+        ends = [max(-each.low, each.high) for each in self.adds]
+        spans = [each.high - each.low for each in self.adds]
+        alone = sum(ends), sum(end**2 for end in ends)
+        within = self.within or (sum(spans), sum(span**2 for span in spans))
+        if not replaced:
+            times, within = 1, (0, 0)
+        elif self.cells.count > 1:
+            times = 2
+        else:
+            times = int(selects or not any(within))
+        return Norms(
+            l1=max(times * alone[0], within[0]),
+            l2_squared=max(times * alone[1], within[1]),
+            largest=max(ends),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,29 +115,33 @@ class Query(ABC):
     Attributes:
         kind: its name.
         law: the only one that it is released under; empty: any that adds noise to the sum.
-        rounds: how many secure sums it takes.
         whole: its integers need no finer grid than 1: it may have weight 1.
         counts: its integers are at least 0, which halves what a party may move.
         shared: its rows look at the same noise.
         simultaneous: its rows' intervals can be made to hold all at once.
+        sampling: they can be widened by sampling error.
+        grouped: it can be asked in groups.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """
 
     kind: ClassVar[str]
     law: ClassVar[str] = ""
-    rounds: ClassVar[int] = 1
     whole: ClassVar[bool] = True
     counts: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     simultaneous: ClassVar[bool] = True
+    sampling: ClassVar[bool] = False
+    grouped: ClassVar[bool] = True
 
-    where: Filter | None = None
+    where: Expression | None = None
     by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.by)) < len(self.by):
             raise QueryError(f"Expected columns to group by once each, got {', '.join(self.by)}.")
+        if self.by and not self.grouped:
+            raise QueryError(f"Expected {self.kind} without groups, got some: use where.")
 
     @property
     def columns(self) -> frozenset[str]:
@@ -178,30 +175,81 @@ class Query(ABC):
         return self
 
     @abstractmethod
+    def parts(self, schema: Schema, weight: int) -> Sequence[Part]:
+        """What records add, at this weight: the vector is one part's sums after the other's."""
+
     def cells(self, schema: Schema) -> int:
         """d: length of its vector."""
+        return sum(len(part.adds) * part.cells.count for part in self.parts(schema, 1))
 
-    @abstractmethod
     def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """What bounds the integers that records add at this weight."""
+        """What bounds the integers that records add: a record moves every part."""
+        replaced = neighbouring is Neighbouring.REPLACE_ONE
+        each = [
+            part.norms(replaced=replaced, selects=self.selects)
+            for part in self.parts(schema, weight)
+        ]
+        return Norms(
+            l1=sum(one.l1 for one in each),
+            l2_squared=sum(one.l2_squared for one in each),
+            largest=max(one.largest for one in each),
+        )
 
-    @abstractmethod
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """`[d]` for every party in turn: the sum over its records."""
+    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+        """`[d]` for every party in turn: the sum over its records that count."""
+        parts = [
+            (part.cells.count, part.cells.codes(block), [each.sums(block) for each in part.adds])
+            for part in self.parts(block.schema, weight)
+        ]
+        mask = None if self.where is None else self.where.mask(block)
+        for party in range(block.parties):
+            rows = block.rows(party)
+            places = np.arange(rows.start, rows.stop)
+            if mask is not None:
+                places = places[mask[rows]]
+            yield np.concatenate(
+                [add(places, codes[places], count) for count, codes, sums in parts for add in sums]
+            )
 
-    @abstractmethod
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
-        """What the noisy sum `[d]` says: columns of the same length."""
+    def steps(self, weight: int) -> int:
+        """What 1 is in its integers."""
+        return weight
+
+    def unit(self, schema: Schema) -> float:
+        """What that 1 is in an answer."""
+        del schema
+        return 1.0
+
+    def keys(self, schema: Schema) -> Table:
+        """What an answer's rows are of."""
+        return dict(self.parts(schema, 1)[0].cells.keys())
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """What the noisy sum `[d]` says: columns of the same length; here its cells."""
+        steps, unit = self.steps(weight), self.unit(facts.schema)
+        values = noisy / steps * unit
+        half = np.full(len(values), noise.half_width() / steps * unit)
+        if self.samples(facts):
+            half = noise.widened(half, self.deviations(values, facts))
+        return {
+            **self.keys(facts.schema),
+            "value": values,
+            "low": values - half,
+            "high": values + half,
+        }
 
     def samples(self, facts: Facts) -> bool:
-        """Whether its intervals can be widened by sampling error: `Noise.widened` is asked."""
+        """Whether its intervals can be widened by sampling error: `Reach.widened` is asked."""
         del facts
-        return False
+        return self.sampling
 
-    def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
+    def deviations(self, values: Numbers, facts: Facts) -> Numbers:
+        """Standard deviations of the values over other samples of records; of counts."""
+        return counted_deviation(values, facts.records)
+
+    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
         """About how far a value of the answer will be off by noise, before anything is asked."""
-        del facts
-        return noise.deviation / weight
+        return noise.deviation / self.steps(weight) * self.unit(facts.schema)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that travel; `parley.client.queries.query_from` reads them back."""
@@ -221,11 +269,7 @@ class Shown(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnQuery(Query):
-    """A query about one column.
-
-    Attributes:
-        column: its name.
-    """
+    """A query about one column."""
 
     column: str
 
@@ -241,35 +285,17 @@ class ColumnQuery(Query):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Groups:
-    """The cells that records are divided into: combinations of categories, the last column first
-    to change.
+class ColumnsQuery(Query):
+    """A query about several columns together."""
 
-    Attributes:
-        names: of the columns.
-        texts: of each, its cells.
-    """
+    grouped: ClassVar[bool] = False
 
-    names: tuple[str, ...]
-    texts: tuple[tuple[str, ...], ...]
+    of: tuple[str, ...]
 
     @property
-    def count(self) -> int:
-        """G; 1 without columns."""
-        return math.prod(len(each) for each in self.texts)
-
-    def keys(self) -> Table:
-        """The columns of keys, `[G]` each."""
-        rows = list(product(*self.texts))
-        return {key_of(name): [row[k] for row in rows] for k, name in enumerate(self.names)}
-
-    def codes(self, block: TableBlock) -> NDArray[np.intp]:
-        """`[N]` the group of each record."""
-        codes = np.zeros(block.records, dtype=np.intp)
-        for name, texts in zip(self.names, self.texts, strict=True):
-            codes *= len(texts)
-            codes += block.columns[name]
-        return codes
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and its own."""
+        return super().columns | set(self.of)
 
 
 def key_of(column: str) -> str:
@@ -281,27 +307,27 @@ def key_of(column: str) -> str:
     return f"{column} (column)" if column in _ANSWERS_OWN else column
 
 
-def selected(
-    query: Query, block: TableBlock, groups: Groups
-) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """For every party in turn: `[k]` places of the records that count, and the group of each."""
-    codes = groups.codes(block)
-    mask = None if query.where is None else query.where.mask(block)
-    for party in range(block.parties):
-        rows = block.rows(party)
-        places = np.arange(rows.start, rows.stop)
-        if mask is not None:
-            places = places[mask[rows]]
-        yield places, codes[places]
-
-
-def groups_of(schema: Schema, by: Sequence[str]) -> Groups:
-    """The groups of columns of categories.
+def groups_of(schema: Schema, by: Sequence[str]) -> Cells:
+    """The combinations of columns of categories.
 
     Raises:
         QueryError, SchemaError: a column of numbers, or none that can be asked about.
     """
-    return Groups(names=tuple(by), texts=tuple(texts_of(schema, name) for name in by))
+    return Cells(axes=tuple(_categories(schema, name) for name in by))
+
+
+def counts_in(cells: Cells, weight: int) -> Part:
+    """How many records are in every cell."""
+    return Part(cells=cells, adds=(Adds.always(weight),))
+
+
+def _categories(schema: Schema, name: str) -> Axis:
+    texts = texts_of(schema, name)
+    return Axis(
+        size=len(texts),
+        codes=lambda block: block.columns[name],
+        keys=lambda: {key_of(name): texts},
+    )
 
 
 def texts_of(schema: Schema, name: str) -> tuple[str, ...]:

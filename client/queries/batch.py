@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from parley.client.contract.decoding import DecodingError, as_came, value_from
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import query_from
-from parley.client.queries.base import LARGEST_WEIGHT, Integers, Norms, Query, QueryError, State
+from parley.client.queries.base import LARGEST_WEIGHT, Integers, Norms, Query, QueryError
 from parley.client.queries.histogram import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring
 
@@ -37,6 +37,9 @@ class Batch:
         weights: a_q of each.
     """
 
+    rounds: ClassVar[int] = 1
+    """How many secure sums it takes."""
+
     queries: tuple[Query, ...]
     weights: tuple[int, ...]
 
@@ -54,13 +57,6 @@ class Batch:
             raise QueryError(f"Expected weights from 1 to 2^40, got {self.weights}.")
         if self.reports is not None and (len(self.queries) > 1 or self.weights != (1,)):
             raise QueryError("Expected records' own reports alone, of weight 1, got a batch.")
-        if self.rounds > 1 and len(self.queries) > 1:
-            raise QueryError("Expected a query of several rounds alone, got it in a batch.")
-
-    @property
-    def rounds(self) -> int:
-        """How many secure sums it takes."""
-        return max(query.rounds for query in self.queries)
 
     @property
     def reports(self) -> Query | None:
@@ -105,10 +101,10 @@ class Batch:
             largest=largest,
         )
 
-    def vectors(self, block: TableBlock, state: State) -> Iterator[Integers]:
+    def vectors(self, block: TableBlock) -> Iterator[Integers]:
         """`[d]` for every party in turn."""
         parts = [
-            query.vectors(block, weight, state)
+            query.vectors(block, weight)
             for query, weight in zip(self.queries, self.weights, strict=True)
         ]
         for pieces in zip(*parts, strict=True):

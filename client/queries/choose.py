@@ -1,37 +1,33 @@
 """The commonest category: `choose`, of one column, in every group; by votes.
 
-A record votes for its own category, so that the votes are a histogram with its Δ (`count`). Nobody
-need see a bare sum: the winner is read off the noisy votes, which are published. Hiding all but the
-winner would not be cheaper: under replace-one a record takes a vote from one and gives it to
-another, and the largest of noisy votes needs as much noise as all of them do.
+A record votes for its own category: a count in groups. Nobody need see a bare sum: the winner is
+read off the noisy votes, which are published. Hiding all but the winner would not be cheaper: under
+replace-one a record takes a vote from one and gives it to another, and the largest of noisy votes
+needs as much noise as all of them do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
     ColumnQuery,
     Facts,
     Integers,
-    Noise,
-    Norms,
+    Part,
     QueryError,
-    State,
     Table,
+    counts_in,
     groups_of,
     key_of,
-    selected,
     texts_of,
 )
-from parley.client.queries.count import cell_norms
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +42,12 @@ class Choose(ColumnQuery):
         if len(texts_of(schema, self.column)) < 2:
             raise QueryError(f"Expected two candidates or more in {self.column!r}, got one.")
 
-    def cells(self, schema: Schema) -> int:
-        """Groups times candidates."""
-        return groups_of(schema, (*self.by, self.column)).count
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """Votes for every candidate, in every group."""
+        cells = groups_of(schema, (*self.by, self.column))
+        return (counts_in(cells, weight),)
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As of a count in groups."""
-        return cell_norms(self.cells(schema), neighbouring, weight)
-
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        groups = groups_of(block.schema, (*self.by, self.column))
-        for _, codes in selected(self, block, groups):
-            yield np.bincount(codes, minlength=groups.count) * weight
-
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """The winner with its noisy votes, and by how many it leads the second."""
         candidates = np.array(texts_of(facts.schema, self.column))
         groups = groups_of(facts.schema, self.by)

@@ -9,36 +9,31 @@ that chooses by the exact sums needs Δ = a of a single score (`law = "permute-a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
+    ColumnsQuery,
     Facts,
     Integers,
-    Noise,
-    Norms,
-    Query,
+    Part,
     QueryError,
-    State,
     Table,
-    groups_of,
     numeric,
-    selected,
 )
+from parley.client.queries.cells import Adds, Cells
 from parley.client.queries.choosing import Choosable
-from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
 
 _MOST = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseBest(Query, Choosable):
+class ChooseBest(ColumnsQuery, Choosable):
     """The column of the largest sum.
 
     Attributes:
@@ -49,23 +44,15 @@ class ChooseBest(Query, Choosable):
     kind: ClassVar[str] = "choose-best"
     whole: ClassVar[bool] = False
 
-    of: tuple[str, ...]
     least: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by:
-            raise QueryError("Expected choose-best without groups, got some: use where.")
         if not 2 <= len(set(self.of)) == len(self.of) <= _MOST:
             raise QueryError(
                 f"Expected 2 to {_MOST} distinct candidates, columns of scores, got "
                 f"{', '.join(self.of[:8]) or 'none'}."
             )
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the candidates."""
-        return super().columns | set(self.of)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
@@ -77,25 +64,16 @@ class ChooseBest(Query, Choosable):
                     f"Expected scores in [0, 1], got {name!r} in [{known.low:g}, {known.high:g}]."
                 )
 
-    def cells(self, schema: Schema) -> int:
-        """k."""
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """k sums."""
         del schema
-        return len(self.of)
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As the module says."""
-        del schema, neighbouring
-        k = len(self.of)
-        return Norms(l1=k * weight, l2_squared=k * weight**2, largest=weight)
+        def score(name: str) -> Adds:
+            return Adds(low=0, high=weight, of=lambda block: weight * block.columns[name])
 
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        scores = [np.rint(weight * block.columns[name]) for name in self.of]
-        for places, one in selected(self, block, groups_of(block.schema, ())):
-            yield np.concatenate([summed(one, each[places], 1) for each in scores])
+        return (Part(cells=Cells(), adds=tuple(map(score, self.of))),)
 
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """The winner with its noisy sum, and by how much it leads the second."""
         del facts
         sums = noisy / weight

@@ -32,7 +32,7 @@ import numpy as np
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.queries.base import Integers, Norms, Query, QueryError, State
+from parley.client.queries.base import Integers, Norms, Query, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.histogram import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -139,21 +139,18 @@ class Counting:
             bound = self.most * one.l1 if self.clip == "l1" else self.most**2 * one.l2_squared
             yield query, bound, query.cells(schema)
 
-    def vectors(
-        self, batch: Batch, block: TableBlock, state: State, places: Sequence[int]
-    ) -> Iterator[Integers]:
+    def vectors(self, batch: Batch, block: TableBlock, places: Sequence[int]) -> Iterator[Integers]:
         """`[d]` for every party in turn: clipped and in its own cells, where it is asked to be.
 
         Args:
             batch: the queries.
             block: of B parties.
-            state: as of `Query.vectors`.
             places: `[B]` of the parties among all.
         """
         own = list(self._bounds(batch, block.schema)) if self.unit is Unit.PARTY else []
         cells = self.cells(batch, block.schema)
         slices = batch.slices(block.schema)
-        for place, vector in zip(places, batch.vectors(block, state), strict=True):
+        for place, vector in zip(places, batch.vectors(block), strict=True):
             given = vector
             if own:
                 parts = zip(own, slices, strict=True)

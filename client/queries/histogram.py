@@ -1,13 +1,12 @@
 """How many records have each value: `histogram`, of categories or of intervals of a number.
 
-A record adds 1 to the cell of its value, in its group. Δ as of a count in groups (`count`). The
-intervals are of one width over the column's public range, or have edges that somebody wrote down;
-the last one is closed, and what lies outside the edges is in the first or last.
+A record adds 1 to the cell of its value, in its group. The intervals are of one width over the
+column's public range, or have edges that somebody wrote down; the last one is closed, and what lies
+outside the edges is in the first or last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -16,22 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock, Texts, field_of
-from parley.client.queries.base import (
-    ColumnQuery,
-    Facts,
-    Integers,
-    Noise,
-    Norms,
-    QueryError,
-    State,
-    Table,
-    groups_of,
-    key_of,
-    numeric,
-    selected,
-)
-from parley.client.queries.count import cell_norms, cell_table
+from parley.client.data.table_block import Range, TableBlock, Texts, field_of
+from parley.client.queries.base import ColumnQuery, Part, QueryError, counts_in, groups_of, numeric
+from parley.client.queries.cells import Axis, Cells
 from parley.privacy.accounting.guarantee import Neighbouring
 
 MOST_CELLS = 10**7
@@ -49,6 +35,7 @@ class Histogram(ColumnQuery):
 
     kind: ClassVar[str] = "histogram"
     counts: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
 
     bins: int = 0
     edges: tuple[float, ...] = ()
@@ -84,61 +71,28 @@ class Histogram(ColumnQuery):
                 f"{self.column!r}, got {self.edges[0]:g} to {self.edges[-1]:g}."
             )
 
-    def _own(self, schema: Schema) -> int:
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """A count for every group and value."""
         field = field_of(schema, self.column)
         if isinstance(field, Texts):
-            return len(field.texts)
-        return self.bins or len(self.edges) - 1
-
-    def cells(self, schema: Schema) -> int:
-        """Groups times cells of the column."""
-        return groups_of(schema, self.by).count * self._own(schema)
-
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As the module says."""
-        return cell_norms(self.cells(schema), neighbouring, weight)
-
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        own, groups = self._own(block.schema), groups_of(block.schema, self.by)
-        codes = self._codes(block, own)
-        for places, group in selected(self, block, groups):
-            vector = np.bincount(group * own + codes[places], minlength=groups.count * own)
-            if weight > 1:
-                vector *= weight
-            yield vector
-
-    def _codes(self, block: TableBlock, own: int) -> NDArray[np.intp]:
-        """`[N]` the cell of each record's value."""
-        values = block.columns[self.column]
-        if isinstance(field_of(block.schema, self.column), Texts):
-            return values
-        if self.edges:
-            found = np.searchsorted(self.edges, values, side="right") - 1
+            cells = groups_of(schema, (*self.by, self.column))
         else:
-            known = numeric(block.schema, self.column)
-            found = np.floor((values - known.low) * (own / (known.high - known.low)))
-        return np.clip(found, 0, own - 1).astype(np.intp)
+            cells = Cells(axes=(*groups_of(schema, self.by).axes, self._intervals(field)))
+        return (counts_in(cells, weight),)
 
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
-        """See `Query.answer`."""
-        groups, own = groups_of(facts.schema, self.by), self._own(facts.schema)
-        keys: Table = {name: np.repeat(k, own) for name, k in groups.keys().items()}
-        field = field_of(facts.schema, self.column)
-        if isinstance(field, Texts):
-            cells: Table = {key_of(self.column): np.array(field.texts)}
-        else:
-            edges = (
-                np.array(self.edges)
-                if self.edges
-                else np.linspace(field.low, field.high, self.bins + 1)
-            )
-            cells = {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
-        keys |= {name: np.tile(np.asarray(c), groups.count) for name, c in cells.items()}
-        return cell_table(keys, noisy, weight, noise, records=facts.records)
+    def _intervals(self, known: Range) -> Axis:
+        size = self.bins or len(self.edges) - 1
 
-    def samples(self, facts: Facts) -> bool:
-        """See `Query.samples`."""
-        del facts
-        return True
+        def codes(block: TableBlock) -> NDArray[np.intp]:
+            values = block.columns[self.column]
+            if self.edges:
+                found = np.searchsorted(self.edges, values, side="right") - 1
+            else:
+                found = np.floor((values - known.low) * (size / (known.high - known.low)))
+            return np.clip(found, 0, size - 1).astype(np.intp)
+
+        def keys() -> dict[str, NDArray[np.float64]]:
+            edges = np.array(self.edges or np.linspace(known.low, known.high, size + 1))
+            return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
+
+        return Axis(size=size, codes=codes, keys=keys)

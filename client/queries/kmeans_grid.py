@@ -10,7 +10,6 @@ the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,20 +19,19 @@ from numpy.typing import NDArray
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
+    ColumnsQuery,
     Facts,
     Integers,
-    Noise,
-    Norms,
-    Query,
+    Numbers,
+    Part,
     QueryError,
-    State,
     Table,
-    groups_of,
-    selected,
+    counts_in,
 )
-from parley.client.queries.count import cell_norms
+from parley.client.queries.cells import Axis, Cells
 from parley.client.queries.points import centre_table, check_points, nearest, points_of
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
 from parley.privacy.estimation.simplex import simplex
 
 _MOST_COLUMNS = 3
@@ -42,7 +40,7 @@ _STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class KMeansGrid(Query):
+class KMeansGrid(ColumnsQuery):
     """Centres of k clusters.
 
     Attributes:
@@ -55,21 +53,13 @@ class KMeansGrid(Query):
     counts: ClassVar[bool] = True
     simultaneous: ClassVar[bool] = False
 
-    of: tuple[str, ...]
     clusters: int
     grid: int = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by:
-            raise QueryError("Expected k-means without groups, got some: use where.")
         if not 2 <= self.grid <= 256:
             raise QueryError(f"Expected a grid of 2 to 256 cells a column, got {self.grid}.")
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the points'."""
-        return super().columns | set(self.of)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
@@ -80,25 +70,19 @@ class KMeansGrid(Query):
                 f"Expected at most {self.cells(schema)} clusters, the cells, got {self.clusters}."
             )
 
-    def cells(self, schema: Schema) -> int:
-        """g^D."""
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """A count in each of g^D cells."""
         del schema
-        return int(self.grid ** len(self.of))
+        return (counts_in(Cells(axes=tuple(map(self._axis, self.of))), weight),)
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As of a histogram."""
-        return cell_norms(self.cells(schema), neighbouring, weight)
+    def _axis(self, name: str) -> Axis:
+        def codes(block: TableBlock) -> NDArray[np.intp]:
+            place = np.floor((points_of(block, (name,))[:, 0] + 1) * (self.grid / 2))
+            return np.clip(place.astype(np.intp), 0, self.grid - 1)
 
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        cells = np.floor((points_of(block, self.of) + 1) * (self.grid / 2)).astype(np.intp)
-        cells = np.clip(cells, 0, self.grid - 1)
-        codes = np.ravel_multi_index(tuple(cells.T), (self.grid,) * len(self.of))
-        for places, _ in selected(self, block, groups_of(block.schema, ())):
-            yield np.bincount(codes[places], minlength=self.cells(block.schema)) * weight
+        return Axis(size=self.grid, codes=codes)
 
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """Clusters by size; the interval is about that of a sum over as many cells."""
         counts = noisy / weight
         public = None if self.selects else facts.records
@@ -108,7 +92,7 @@ class KMeansGrid(Query):
         axes = np.meshgrid(*[middles] * len(self.of), indexing="ij")
         points = np.stack([axis.ravel() for axis in axes], axis=1)
         centres, labels = weighted_kmeans(points, weights, self.clusters)
-        sums: NDArray[np.float64] = np.zeros(self.clusters)
+        sums: Numbers = np.zeros(self.clusters)
         np.add.at(sums, labels, weights)
         cells = np.bincount(labels, minlength=self.clusters)
         half = noise.half_width() / weight * np.sqrt(cells)
@@ -116,15 +100,15 @@ class KMeansGrid(Query):
 
 
 def weighted_kmeans(
-    points: NDArray[np.float64], weights: NDArray[np.float64], clusters: int
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    points: Numbers, weights: Numbers, clusters: int
+) -> tuple[Numbers, NDArray[np.intp]]:
     """`[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
 
     Where nothing has weight every point counts the same.
     """
     if not weights.sum() > 0:
         weights = np.ones(len(points))
-    best: tuple[float, NDArray[np.float64], NDArray[np.intp]] | None = None
+    best: tuple[float, Numbers, NDArray[np.intp]] | None = None
     for start in range(_STARTS):
         centres = _spread(points, weights, clusters, np.random.default_rng(start))
         labels = nearest(points, centres).argmin(axis=1)
@@ -147,11 +131,11 @@ def weighted_kmeans(
 
 
 def _spread(
-    points: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    points: Numbers,
+    weights: Numbers,
     clusters: int,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> Numbers:
     """`[k, D]` k-means++: each next centre is a point by weight times squared distance."""
     likely = weights / weights.sum()
     centres = [points[rng.choice(len(points), p=likely)]]

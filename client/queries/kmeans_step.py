@@ -12,40 +12,35 @@ costs 2ε/T a round, and is charged so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
+    ColumnsQuery,
     Facts,
     Integers,
-    Noise,
-    Norms,
-    Query,
+    Numbers,
+    Part,
     QueryError,
-    State,
     Table,
-    groups_of,
     key_of,
     numeric,
-    selected,
 )
-from parley.client.queries.moments import UNIT_BALANCE
+from parley.client.queries.cells import Adds, Axis, Cells
+from parley.client.queries.moments import UNIT_BALANCE, balanced, check_balance
 from parley.client.queries.points import check_points, clusters_of, points_of
-from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
 
 MOST_COORDINATES = 64
 """Of all centres together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class KMeansStep(Query):
+class KMeansStep(ColumnsQuery):
     """The centres of the points that are nearest to given centres.
 
     Attributes:
@@ -57,16 +52,12 @@ class KMeansStep(Query):
     kind: ClassVar[str] = "kmeans-step"
     whole: ClassVar[bool] = False
 
-    of: tuple[str, ...]
     centres: tuple[float, ...]
     balance: int = UNIT_BALANCE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.by:
-            raise QueryError("Expected k-means without groups, got some: use where.")
-        if not 1 <= self.balance <= 16 * UNIT_BALANCE:
-            raise QueryError(f"Expected a balance of 1 to 2^16, got {self.balance}.")
+        check_balance(self.balance)
         size = len(self.centres)
         if not self.of or not size or size % len(self.of) or size > MOST_COORDINATES:
             raise QueryError(
@@ -77,16 +68,11 @@ class KMeansStep(Query):
             raise QueryError("Expected coordinates in [-1, 1], got one outside.")
 
     @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the points'."""
-        return super().columns | set(self.of)
-
-    @property
     def clusters(self) -> int:
         """k."""
         return len(self.centres) // len(self.of)
 
-    def _centres(self) -> NDArray[np.float64]:
+    def _centres(self) -> Numbers:
         return np.array(self.centres, dtype=np.float64).reshape(self.clusters, len(self.of))
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
@@ -94,41 +80,24 @@ class KMeansStep(Query):
         super().check(schema, neighbouring)
         check_points(schema, self.of, self.clusters, MOST_COORDINATES)
 
-    def _parts(self, weight: int) -> tuple[int, int]:
-        """a and s."""
-        return weight, max(1, round(weight * self.balance / UNIT_BALANCE))
-
-    def cells(self, schema: Schema) -> int:
-        """k counts, and k·D sums."""
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """k counts, and k sums a column."""
         del schema
-        return self.clusters + len(self.centres)
+        a, s = balanced(weight, self.balance)
+        centres = self._centres()
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As the module says."""
-        (a, s), d = self._parts(weight), len(self.of)
-        l1, squares = a + s * d, a**2 + s**2 * d
-        if neighbouring is Neighbouring.REPLACE_ONE:
-            if self.clusters > 1 or self.selects:
-                l1, squares = 2 * l1, max(2 * squares, 4 * s**2 * d)
-            else:
-                l1, squares = 2 * s * d, 4 * s**2 * d
-        return Norms(l1=l1, l2_squared=squares, largest=max(a, s))
+        def along(name: str) -> Adds:
+            return Adds(low=-s, high=s, of=lambda block: s * points_of(block, (name,))[:, 0])
 
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        (a, s), k = self._parts(weight), self.clusters
-        points = points_of(block, self.of)
-        labels = clusters_of(points, self._centres())
-        whole = np.rint(s * points)
-        for places, _ in selected(self, block, groups_of(block.schema, ())):
-            own = labels[places]
-            sums = [summed(own, axis, k) for axis in whole[places].T]
-            yield np.concatenate([np.bincount(own, minlength=k) * a, *sums])
+        labels = Axis(
+            size=self.clusters, codes=lambda block: clusters_of(points_of(block, self.of), centres)
+        )
+        sums = tuple(map(along, self.of))
+        return (Part(cells=Cells(axes=(labels,)), adds=(Adds.always(a), *sums)),)
 
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """The centres in the order of those given; a cluster without records keeps its own."""
-        (a, s), k = self._parts(weight), self.clusters
+        (a, s), k = balanced(weight, self.balance), self.clusters
         counts, sums = noisy[:k] / a, noisy[k:].reshape(len(self.of), k).T / s
         centres = self._centres()
         held = counts >= 1

@@ -8,13 +8,11 @@ a cell for each polynomial p, s = round(a·w); no count where the number of reco
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
@@ -22,23 +20,21 @@ from parley.client.queries.base import (
     ColumnQuery,
     Facts,
     Integers,
-    Noise,
+    Numbers,
+    Part,
     Query,
     QueryError,
-    State,
     groups_of,
     numeric,
-    selected,
 )
-from parley.client.queries.total import summed
+from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import ratio_interval
+from parley.privacy.estimation.reach import Reach
 from parley.privacy.estimation.sampling import mean_deviation
 
 UNIT_BALANCE = 4096
 """Of `balance`: w = 1."""
-
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +42,23 @@ class Moments(ColumnQuery):
     """Sums of polynomials of a column of numbers.
 
     Attributes:
-        moments: how many polynomials.
+        polynomials: of t, each in [−1, 1].
+        spread: about the error of the answer by that of a sum, and by that of the count.
         balance: w in units of 1/4096.
         counted: whether the number of records is asked for too.
     """
 
     whole: ClassVar[bool] = False
-    moments: ClassVar[int]
+    sampling: ClassVar[bool] = True
+    polynomials: ClassVar[tuple[Callable[[Numbers], Numbers], ...]]
+    spread: ClassVar[tuple[float, float]]
 
     balance: int = UNIT_BALANCE
     counted: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.balance <= 16 * UNIT_BALANCE:
-            raise QueryError(f"Expected a balance of 1 to 2^16, got {self.balance}.")
+        check_balance(self.balance)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
@@ -72,37 +70,32 @@ class Moments(ColumnQuery):
                 "where or in groups: how many there are is not public. Got counted = false."
             )
 
-    @abstractmethod
-    def polynomials(self, t: Numbers) -> tuple[Numbers, ...]:
-        """`[N]` each, in [−1, 1]."""
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """How many records where they are counted, and a sum a polynomial."""
+        a, s = balanced(weight, self.balance)
+        sums = tuple(self._sum(schema, p, s) for p in self.polynomials)
+        counts = (Adds.always(a),) if self.counted else ()
+        return (Part(cells=groups_of(schema, self.by), adds=(*counts, *sums)),)
 
-    def parts(self, weight: int) -> tuple[int, int]:
-        """a and s."""
-        return weight, max(1, round(weight * self.balance / UNIT_BALANCE))
+    def _sum(self, schema: Schema, polynomial: Callable[[Numbers], Numbers], s: int) -> Adds:
+        centre, half = self.scale(schema)
 
-    def cells(self, schema: Schema) -> int:
-        """A group's: one a polynomial, and how many records where they are counted."""
-        return (self.moments + self.counted) * groups_of(schema, self.by).count
+        def of(block: TableBlock) -> Numbers:
+            return s * polynomial(np.clip((block.columns[self.column] - centre) / half, -1, 1))
 
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        (a, s), groups = self.parts(weight), groups_of(block.schema, self.by)
-        known = numeric(block.schema, self.column)
-        centre, half = (known.low + known.high) / 2, (known.high - known.low) / 2
-        t = np.clip((block.columns[self.column] - centre) / half, -1, 1)
-        values = [np.rint(s * each) for each in self.polynomials(t)]
-        for places, group in selected(self, block, groups):
-            sums = [summed(group, each[places], groups.count) for each in values]
-            if self.counted:
-                sums.insert(0, np.bincount(group, minlength=groups.count) * a)
-            yield np.concatenate(sums)
+        return Adds(low=-s, high=s, of=of)
+
+    def scale(self, schema: Schema) -> tuple[float, float]:
+        """Centre and half-width."""
+        known = numeric(schema, self.column)
+        return (known.low + known.high) / 2, (known.high - known.low) / 2
 
     def averages(
-        self, noisy: Integers, weight: int, noise: Noise, facts: Facts, level: float = 0.95
+        self, noisy: Integers, weight: int, noise: Reach, facts: Facts, level: float = 0.95
     ) -> list[tuple[Numbers, Numbers, Numbers]]:
         """`[G]` the average of each polynomial, in [−1, 1], and the ends of its noise interval."""
-        groups, (a, s) = groups_of(facts.schema, self.by), self.parts(weight)
+        a, s = balanced(weight, self.balance)
+        groups = groups_of(facts.schema, self.by)
         cells = noisy.reshape(-1, groups.count)
         if self.counted:
             counts, sums = cells[0] / a, cells[1:] / s
@@ -114,10 +107,25 @@ class Moments(ColumnQuery):
             found = [(np.clip(m, -1, 1), m - half, m + half) for m in means]
         return [_with_sampling(*each, counts, noise, level) for each in found]
 
-    def samples(self, facts: Facts) -> bool:
-        """See `Query.samples`."""
-        del facts
-        return True
+    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+        """Half-width^k/N·deviation·√(…), of all records, for want of a number of each group's."""
+        a, s = balanced(weight, self.balance)
+        each = noise.deviation / (facts.records or 1) * groups_of(facts.schema, self.by).count
+        of_sum, of_count = self.spread
+        error = math.hypot(of_sum / s, of_count / a if self.counted else 0.0)
+        width: float = self.scale(facts.schema)[1] ** len(self.polynomials)
+        return width * each * error
+
+
+def check_balance(balance: int) -> None:
+    """Raises QueryError where no query takes such a w."""
+    if not 1 <= balance <= 16 * UNIT_BALANCE:
+        raise QueryError(f"Expected a balance of 1 to 2^16, got {balance}.")
+
+
+def balanced(weight: int, balance: int) -> tuple[int, int]:
+    """a and s."""
+    return weight, max(1, round(weight * balance / UNIT_BALANCE))
 
 
 def public_size(query: Query, neighbouring: Neighbouring) -> bool:
@@ -126,7 +134,7 @@ def public_size(query: Query, neighbouring: Neighbouring) -> bool:
 
 
 def _with_sampling(
-    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: Noise, level: float
+    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: Reach, level: float
 ) -> tuple[Numbers, Numbers, Numbers]:
     """`[G]` both errors together, each side by itself (Zou & Donner 2008), within [−1, 1]."""
     sampled = mean_deviation(value, counts)
@@ -140,7 +148,7 @@ def _fieller(
     sums: Numbers,
     count_unit: float,
     sum_unit: float,
-    noise: Noise,
+    noise: Reach,
     level: float,
 ) -> tuple[Numbers, Numbers, Numbers]:
     """`[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).

@@ -28,18 +28,20 @@ from parley.client.queries.base import (
     ColumnQuery,
     Facts,
     Integers,
-    Noise,
     Norms,
+    Numbers,
+    Part,
     QueryError,
-    State,
     Table,
+    counts_in,
     groups_of,
     numeric,
-    selected,
 )
+from parley.client.queries.cells import Axis, Cells
 from parley.client.queries.choosing import Choosable
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
+from parley.privacy.estimation.reach import Reach
 from parley.privacy.estimation.sampling import rank_deviation
 from parley.privacy.estimation.trees import Tree, monotone
 
@@ -68,6 +70,7 @@ class Quantiles(ColumnQuery, Choosable):
     kind: ClassVar[str] = "quantiles"
     counts: ClassVar[bool] = True
     shared: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
 
     quantiles: tuple[float, ...] = (0.5,)
     step: float = 0.0
@@ -97,30 +100,34 @@ class Quantiles(ColumnQuery, Choosable):
         cells = _grid(schema, self.column, self.step)[1]
         return Tree(cells=cells, branching=cells if cells <= _FLAT else self.branching)
 
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """The leaves, of a tree for each group."""
+        grid = Axis(size=self._tree(schema).cells, codes=self._codes)
+        return (counts_in(Cells(axes=(*groups_of(schema, self.by).axes, grid)), weight),)
+
+    def _codes(self, block: TableBlock) -> NDArray[np.intp]:
+        """`[N]` the nearest value of the grid, for each record."""
+        step, count = _grid(block.schema, self.column, self.step)
+        low = numeric(block.schema, self.column).low
+        nearest = np.floor((block.columns[self.column] - low) / step + 0.5)
+        return np.clip(nearest, 0, count - 1).astype(np.intp)
+
     def cells(self, schema: Schema) -> int:
         """Nodes of a tree for each group."""
         return groups_of(schema, self.by).count * self._tree(schema).nodes
 
     def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As the module says."""
-        moved = self._tree(schema).levels
-        if neighbouring is Neighbouring.REPLACE_ONE:
-            moved *= 2
-        return Norms(l1=moved * weight, l2_squared=moved * weight**2, largest=weight)
+        """Of the leaves, on each of h levels."""
+        leaves, levels = super().norms(schema, neighbouring, weight), self._tree(schema).levels
+        return replace(leaves, l1=levels * leaves.l1, l2_squared=levels * leaves.l2_squared)
 
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """See `Query.vectors`."""
-        del state
-        tree, groups = self._tree(block.schema), groups_of(block.schema, self.by)
-        codes = grid_codes(block, self.column, self.step)
-        for places, group in selected(self, block, groups):
-            leaves = np.bincount(
-                group * tree.cells + codes[places], minlength=groups.count * tree.cells
-            )
-            trees = [tree.build(each) for each in leaves.reshape(groups.count, tree.cells)]
-            yield np.concatenate(trees) * weight
+    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+        """Each group's leaves with the nodes above them."""
+        tree = self._tree(block.schema)
+        for leaves in super().vectors(block, weight):
+            yield np.concatenate([tree.build(each) for each in leaves.reshape(-1, tree.cells)])
 
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """See `Query.answer`."""
         tree, groups = self._tree(facts.schema), groups_of(facts.schema, self.by)
         values = grid_values(facts.schema, self.column, self.step)
@@ -143,10 +150,10 @@ class Quantiles(ColumnQuery, Choosable):
     def _crossings(
         self,
         tree: Tree,
-        noisy: NDArray[np.float64],
+        noisy: Numbers,
         total: int | None,
         half: float,
-        noise: Noise,
+        noise: Reach,
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """`[Q]` places on the grid: of every quantile, and of its interval's two ends."""
         below = monotone(np.cumsum(tree.consistent(noisy, total=total)))
@@ -162,12 +169,7 @@ class Quantiles(ColumnQuery, Choosable):
         middle, low, high = (np.clip(place, 0, tree.cells - 1) for place in places)
         return middle, low, high
 
-    def samples(self, facts: Facts) -> bool:
-        """In ranks: how many records lie below the population's quantile."""
-        del facts
-        return True
-
-    def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
+    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
         """In ranks, at the median: by how many records the place is off."""
         tree = self._tree(facts.schema)
         even = np.arange(1, tree.cells + 1) / tree.cells
@@ -219,7 +221,7 @@ class Quantiles(ColumnQuery, Choosable):
 
 
 def _deviation(
-    tree: Tree, below: NDArray[np.float64], share: float, records: float, total: int | None
+    tree: Tree, below: Numbers, share: float, records: float, total: int | None
 ) -> float:
     """√Var of F(k) − q·N̂ for nodes of unit variance, k where the share is reached."""
     place = min(int(np.searchsorted(below, share * records)), tree.cells - 1)
@@ -230,24 +232,18 @@ def _deviation(
     return _spread(tree, asked, total)
 
 
-def _spread(tree: Tree, asked: NDArray[np.float64], total: int | None) -> float:
+def _spread(tree: Tree, asked: Numbers, total: int | None) -> float:
     """√Var of the sum of the leaves that is weighted by `asked` `[K]`."""
     nodes = np.concatenate([asked, np.zeros(tree.nodes - tree.cells)])
     solved = tree.consistent(nodes, total=None if total is None else 0.0)
     return math.sqrt(max(float(asked @ solved), 0.0))
 
 
-def _step(schema: Schema, column: str, step: float) -> float:
-    """The query's step; else the schema's own for the column; else a thousandth of its range."""
-    known = numeric(schema, column)
-    own = getattr(schema.columns[column], "step", None)
-    return step or own or (known.high - known.low) / _STEPS
-
-
 def _grid(schema: Schema, column: str, step: float) -> tuple[float, int]:
-    """The step of a column's grid, and K."""
-    known, step = numeric(schema, column), _step(schema, column, step)
+    """The step of a column's grid, and K: the query's; else the schema's; else of a thousandth."""
+    known = numeric(schema, column)
     width = known.high - known.low
+    step = step or getattr(schema.columns[column], "step", None) or width / _STEPS
     if not width / MOST_VALUES < step <= width * (1 + 1e-9):
         raise QueryError(
             f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
@@ -256,21 +252,11 @@ def _grid(schema: Schema, column: str, step: float) -> tuple[float, int]:
     return step, math.ceil(width / step - 1e-9) + 1
 
 
-def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]:
+def grid_values(schema: Schema, column: str, step: float) -> Numbers:
     """`[K]` the grid of a column of numbers: low, low + step, … high.
 
     Raises:
         QueryError, SchemaError: no such column, or a step that makes fewer than 2 or more than 2²⁰.
     """
     known, (step, count) = numeric(schema, column), _grid(schema, column, step)
-    places = np.arange(count, dtype=np.float64)
-    values: NDArray[np.float64] = np.minimum(known.low + places * step, known.high)
-    return values
-
-
-def grid_codes(block: TableBlock, column: str, step: float) -> NDArray[np.intp]:
-    """`[N]` the nearest value of the grid, for each record."""
-    known, values = numeric(block.schema, column), grid_values(block.schema, column, step)
-    each = _step(block.schema, column, step)
-    nearest = np.floor((block.columns[column] - known.low) / each + 0.5)
-    return np.clip(nearest, 0, len(values) - 1).astype(np.intp)
+    return np.minimum(known.low + np.arange(count, dtype=np.float64) * step, known.high)

@@ -9,7 +9,7 @@ much. Asked again, records draw other coins, and are paid for again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,16 +21,14 @@ from parley.client.queries.base import (
     ColumnQuery,
     Facts,
     Integers,
-    Noise,
-    Norms,
+    Part,
     QueryError,
     Shown,
-    State,
     Table,
-    key_of,
+    counts_in,
+    groups_of,
     texts_of,
 )
-from parley.client.queries.count import cell_norms, cell_table
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.estimation.intervals import normal_quantile
@@ -96,25 +94,9 @@ class Response(ColumnQuery, Shown):
         """What the reports are to a plan."""
         return Reports.of(self.local, self.cells(schema))
 
-    def cells(self, schema: Schema) -> int:
-        """k."""
-        return len(texts_of(schema, self.column))
-
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """Of the reports, as of a histogram."""
-        return cell_norms(self.cells(schema), neighbouring, weight)
-
-    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
-        """The sum of what the records say, or of what they have where noise covers it."""
-        del state
-        for party in range(block.parties):
-            said = block.columns[self.column][block.rows(party)]
-            yield np.bincount(said, minlength=self.cells(block.schema)) * weight
-
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
-        """Of a histogram with noise on the sum, which real parties may be asked for instead."""
-        keys: Table = {key_of(self.column): list(texts_of(facts.schema, self.column))}
-        return cell_table(keys, noisy, weight, noise, records=facts.records)
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """Of what the records say, or of what they have where noise covers it: a histogram."""
+        return (counts_in(groups_of(schema, (self.column,)), weight),)
 
     def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
         """Unbiased counts from the reports; the interval is normal, of the coins alone."""
@@ -124,5 +106,5 @@ class Response(ColumnQuery, Shown):
         value = response.counts(shown, records=records)
         spread = response.deviation(np.clip(value, 0, records), records=records)
         half = normal_quantile(0.05) * spread
-        keys: Table = {key_of(self.column): list(texts)}
+        keys = groups_of(facts.schema, (self.column,)).keys()
         return {**keys, "value": value, "low": value - half, "high": value + half}

@@ -1,18 +1,10 @@
 """The variance of a column: `variance`, of all records that are selected, or in every group.
 
-A record adds (a, round(s·t), round(u·(2t² − 1))), s = u = round(a·w), to its group's three cells
-(`parley.client.queries.moments`). With D = t − t′ and S = t + t′ a replaced record moves the last
-two by s·D and 2u·D·S:
-
-| | Δ₁ | Δ₂² |
-|---|---|---|
-| add-or-remove-one | a + s + u | a² + s² + u² |
-| replace-one, groups | 2(a + s + u), or the next line's | 2(a² + s² + u²), likewise |
-| replace-one, else | max over |D| + |S| ≤ 2, or that of one who leaves | the same |
-
-The maximum is at t = 1: Δ₁ = s + 2u + s²/(8u) for s ≤ 4u; Δ₂² = D²(s² + 4u²S²) at S = (1 + √(1 −
-s²/2u²))/2, D = 2 − S. Rounding moves each of the two differences by at most 1, which is added.
-w² = ⅓: Δ₂ = 1.30953a. The variance is half-width²·(m₂ − m₁²), of n records, not n − 1.
+A record adds (a, round(s·t), round(s·(2t² − 1))), s = round(a·w), to its group's three cells
+(`parley.client.queries.moments`). With D = t − t′ and S = t + t′ a record that is replaced within
+its cell moves the last two by s·D and 2s·D·S, |D| + |S| ≤ 2: Δ₁ = 3.125s, and Δ₂² = s²D²(1 + 4S²)
+at S = (1 + √½)/2, D = 2 − S. Rounding moves each of the two differences by at most 1, which is
+added. w² = ⅓: Δ₂ = 1.30953a. The variance is half-width²·(m₂ − m₁²), of n records, not n − 1.
 """
 
 from __future__ import annotations
@@ -24,9 +16,10 @@ from typing import ClassVar, Self
 import numpy as np
 
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, Integers, Noise, Norms, Table, groups_of, numeric
-from parley.client.queries.moments import UNIT_BALANCE, Moments, Numbers, public_size
+from parley.client.queries.base import Facts, Integers, Part, Table, groups_of
+from parley.client.queries.moments import UNIT_BALANCE, Moments, balanced, public_size
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +27,8 @@ class Variance(Moments):
     """The variance of a column of numbers."""
 
     kind: ClassVar[str] = "variance"
-    moments: ClassVar[int] = 2
+    polynomials = (lambda t: t, lambda t: 2 * t * t - 1)
+    spread: ClassVar[tuple[float, float]] = (0.5, 0.25)  # at t̄ = 0 and a variance of a quarter
 
     balance: int = round(UNIT_BALANCE / math.sqrt(3))
 
@@ -43,24 +37,12 @@ class Variance(Moments):
         del law
         return replace(self, counted=not public_size(self, neighbouring))
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """As the module's table says."""
-        a, s = self.parts(weight)
-        own = a if self.counted else 0
-        l1, squares = own + 2 * s, own**2 + 2 * s**2
-        if neighbouring is Neighbouring.REPLACE_ONE:
-            if groups_of(schema, self.by).count > 1:
-                l1, squares = 2 * l1, 2 * squares
-            # Within its own group, too.
-            moved = replaced_norms(s)
-            l1, squares = max(l1, moved[0]), max(squares, moved[1])
-        return Norms(l1=l1, l2_squared=squares, largest=max(own, s))
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """Within a cell, as the module says."""
+        (part,) = super().parts(schema, weight)
+        return (replace(part, within=replaced_norms(balanced(weight, self.balance)[1])),)
 
-    def polynomials(self, t: Numbers) -> tuple[Numbers, ...]:
-        """t and 2t² − 1."""
-        return t, 2 * t * t - 1
-
-    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """Each moment's interval holds with 97.5 %, so that both do with 95 %."""
         moments = self.averages(noisy, weight, noise, facts, level=0.975)
         (m, m_low, m_high), (q, q_low, q_high) = moments
@@ -71,16 +53,8 @@ class Variance(Moments):
             "low": (q_low + 1) / 2 - square,
             "high": (q_high + 1) / 2 - least,
         }
-        known, keys = numeric(facts.schema, self.column), groups_of(facts.schema, self.by).keys()
-        width = (known.high - known.low) / 2
+        keys, (_, width) = groups_of(facts.schema, self.by).keys(), self.scale(facts.schema)
         return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
-
-    def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
-        """Half-width²·deviation/N·½·√(1/w² + ¼): at t̄ = 0 and a variance of a quarter."""
-        known, (a, s) = numeric(facts.schema, self.column), self.parts(weight)
-        each = noise.deviation / (facts.records or 1) * groups_of(facts.schema, self.by).count
-        spread = math.hypot(0.5 / s, 0.25 / a if self.counted else 0.0)
-        return ((known.high - known.low) / 2) ** 2 * each * spread
 
 
 def replaced_norms(s: int) -> tuple[int, int]:

@@ -41,15 +41,12 @@ from parley.privacy.ledger.chain import canonical_json
 Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
 
-_COLUMNS = ("name", "unit", "fingerprint", "budget", "spent", "held", "known")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
     """A registered budget.
 
     Attributes:
-        budget: the total (ε, δ) of a data set for one unit.
         spent: the composition of all releases that were reserved and not voided.
         held: run → what it has set aside for releases that it has not reserved yet.
         known: other fingerprints that the same data were recognised by, sorted.
@@ -73,13 +70,7 @@ class Account:
     @property
     def taken(self) -> Composition:
         """What is spent and what all runs hold: what another run can't have."""
-        return self._taken_by_others("")
-
-    def _taken_by_others(self, run_id: str) -> Composition:
-        claims = (claim for run, own in self.held.items() if run != run_id for claim in own)
-        return _with(self.spent, claims)
-
-    # What may be done.
+        return _with(self.spent, (claim for own in self.held.values() for claim in own))
 
     def draws(self, run_id: str, event: Event) -> bool:
         """Whether a release is one of those that the run holds already."""
@@ -87,7 +78,7 @@ class Account:
 
     def admits(self, claims: Claims, *, run_id: str) -> bool:
         """Whether a run may hold `claims`, in place of what it holds now."""
-        return self.budget.admits(_with(self._taken_by_others(run_id), claims))
+        return self.budget.admits(self.holding(run_id, claims).taken)
 
     def fitting(self, claims: Claims, *, run_id: str) -> int:
         """How many releases of the last kind in `claims` would fit, after all before it."""
@@ -95,13 +86,9 @@ class Account:
         low, high = 0, count + 1
         while high - low > 1:
             middle = (low + high) // 2
-            if self.admits((*ahead, (event, middle)), run_id=run_id):
-                low = middle
-            else:
-                high = middle
+            fits = self.admits((*ahead, (event, middle)), run_id=run_id)
+            low, high = (middle, high) if fits else (low, middle)
         return low
-
-    # What is done.
 
     def holding(self, run_id: str, claims: Claims) -> Account:
         """After a run set `claims` aside, in place of what it held; none of them ends its hold."""
@@ -137,8 +124,6 @@ class Account:
             raise ValueError(f"Expected a budget above {budget.guarantee}, got {epsilon}, {delta}.")
         return replace(self, budget=replace(budget, epsilon=epsilon, delta=delta))
 
-    # Its row.
-
     def row(self) -> dict[str, str]:
         """The account as texts, one way only."""
         held = {run: claims_to_json(claims) for run, claims in self.held.items()}
@@ -166,7 +151,8 @@ class Account:
 
 def digest(rows: Iterable[Mapping[str, str]]) -> str:
     """SHA-256 of the rows of all accounts, in the order of their names and units."""
-    ordered = sorted([row[column] for column in _COLUMNS] for row in rows)
+    columns = ("name", "unit", "fingerprint", "budget", "spent", "held", "known")
+    ordered = sorted([row[column] for column in columns] for row in rows)
     return sha256(canonical_json(ordered).encode("ascii")).hexdigest()
 
 
@@ -177,13 +163,7 @@ def claims_to_json(claims: Claims) -> list[dict[str, object]]:
 
 def claims_from_json(values: Iterable[Mapping[str, object]]) -> Claims:
     """The inverse of `claims_to_json`. Raises ValueError, KeyError or TypeError."""
-    return tuple((parse_event(_mapping(v["event"])), _count(v["count"])) for v in values)
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"Expected an event, got {type(value).__name__}.")
-    return value
+    return tuple((parse_event(v["event"]), _count(v["count"])) for v in values)
 
 
 def _count(value: object) -> int:

@@ -27,17 +27,13 @@ from parley.privacy.accounting.rounding import as_written
 # ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
 BUDGET_TOLERANCE = 1e-9
 
-_LONGEST_NAME = 200
-
 
 def checked_name(value: str, what: str) -> str:
     """`value`, if it is a printable name of 1 to 200 characters; `ValueError` otherwise."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise ValueError(f"Expected {what} to be printable text, got {value!r}.")
-    if len(value) > _LONGEST_NAME:
-        raise ValueError(
-            f"Expected {what} of at most {_LONGEST_NAME} characters, got {len(value)}."
-        )
+    if len(value) > 200:
+        raise ValueError(f"Expected {what} of at most 200 characters, got {len(value)}.")
     return value
 
 
@@ -64,7 +60,7 @@ class Remaining:
 
     def to_json(self) -> dict[str, float]:
         """Plain JSON values."""
-        return {"epsilon": self.epsilon, "delta": self.delta}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +77,7 @@ class DatasetBudget:
         contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
             where nothing of the kind is known. Not a part of the budget: the ledger notes it
             beside (`account.Account.known`).
-        unit: what one neighbour differs by.
-        neighbouring: in which way it differs.
-        epsilon: total ε > 0 of everything ever released on it through this ledger.
-        delta: total δ in [0, 1).
+        epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
 
     Raises:
         ValueError: a value outside these ranges.
@@ -142,14 +135,8 @@ class DatasetBudget:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same budget back."""
-        return {
-            "name": self.name,
-            "fingerprint": self.fingerprint,
-            "unit": str(self.unit),
-            "neighbouring": str(self.neighbouring),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-        }
+        texts = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
+        return {name: value for name, value in vars(self).items() if name != "contents"} | texts
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -162,8 +149,6 @@ class DatasetTotals:
     """A data set's budget, what is spent of it, and what is left.
 
     Attributes:
-        budget: the total.
-        spent: of it.
         taken: what is spent, and what running runs hold for their rounds to come.
         holders: run → releases that it holds.
     """

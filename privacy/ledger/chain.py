@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -57,14 +58,10 @@ class Record:
 
     Attributes:
         position: 1, 2, 3, …
-        kind: what happened, a `RecordKind`.
-        dataset: the data set concerned.
-        unit: with it, names the budget concerned.
-        run_id: the run, `None` for a registration; so are the two below.
+        run_id: `None` for a registration; so are the two below.
         index: the release of the run.
         reservation: the position of the reservation concerned (of this record, if it is one).
         body: canonical JSON of everything else.
-        hash: see the module.
     """
 
     position: int
@@ -77,15 +74,11 @@ class Record:
     body: str
     hash: str
 
-    def expected_hash(self, previous: str) -> str:
-        """The hash this record must have behind a record with hash `previous`."""
-        content = {name: value for name, value in vars(self).items() if name != "hash"}
-        return _hash(content, previous)
-
     def follows(self, head: Head) -> bool:
         """Whether it is the record behind `head`, unchanged."""
+        content = {name: value for name, value in vars(self).items() if name != "hash"}
         try:
-            sound = self.hash == self.expected_hash(head.hash)
+            sound = self.hash == _hash(content, head.hash)
         except (TypeError, ValueError):  # A database may hold any type in an edited row.
             return False
         return sound and self.position == head.records + 1
@@ -129,6 +122,11 @@ def chained(
 def _hash(content: Mapping[str, Any], previous: str) -> str:
     text = canonical_json({**content, "previous": previous})
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def now() -> str:
+    """UTC, to the millisecond, as records have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,7 +1,6 @@
 """What can go wrong with a ledger, one class for each thing a caller may want to tell apart.
 
-All are `LedgerError`s; their names say the state of things, as `StopIteration` does. No message
-ever holds a password: a ledger on a database server is named by
+All are `LedgerError`s. No message ever holds a password: a ledger on a database server is named by
 user, host and database only.
 """
 
@@ -40,12 +39,9 @@ class BudgetExceeded(LedgerError):
     """The releases would overspend their data set's budget. They must not be made.
 
     Attributes:
-        requested: the event that was refused.
-        count: how many of it.
-        fitting: how many of it would have fitted.
+        requested: the event that was refused; `count` of it, of which `fitting` would have fitted.
         spent: what was composed on the data set before it; this is unchanged.
         left: the budget less what is spent and what other runs hold, at the budget's δ.
-        budget: the data set's budget, with unit and neighbouring relation.
     """
 
     def __init__(
@@ -59,12 +55,8 @@ class BudgetExceeded(LedgerError):
     ) -> None:
         budget = account.budget
         others = account.holding(run_id, ()) if run_id else account
-        self.requested, self.count, self.spent, self.budget = (
-            requested,
-            count,
-            account.spent,
-            budget,
-        )
+        self.requested, self.count = requested, count
+        self.spent, self.budget = account.spent, budget
         self.left = budget.left(others.taken)
         claims = (*ahead, (requested, count))
         self.fitting = others.fitting(claims, run_id=run_id)

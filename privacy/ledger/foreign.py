@@ -33,7 +33,7 @@ _INDEXES = {index.name for index in RECORDS.indexes} | {
     f"sqlite_autoindex_{name}_{number}" for name in _COLUMNS for number in (1, 2)
 }
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
 
 
 def check_files(path: Path) -> None:
@@ -93,11 +93,7 @@ def _check_columns(
 
 
 class Costs:
-    """What reading a file may cost in one transaction.
-
-    Args:
-        path: of the file.
-    """
+    """What reading a file may cost in one transaction."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -120,7 +116,7 @@ class Costs:
         self._steps += _EVERY
         return self._steps > self._most
 
-    def _read(self, _: sqlite3.Cursor, row: Row) -> Row:
+    def _read(self, _: sqlite3.Cursor, row: _Row) -> _Row:
         self._bytes += _A_ROW + sum(len(each) for each in row if isinstance(each, str | bytes))
         if self._bytes > self._most:
             raise LedgerCorrupt(

@@ -12,6 +12,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     >>> import tempfile
     >>> from parley.privacy.accounting.events import Pure
     >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
+    >>> from parley.privacy.ledger.budget import DatasetBudget
     >>> budget = DatasetBudget(
     ...     name="adult", fingerprint="sha256:0c4a", epsilon=1.0, delta=0.0,
     ...     unit=Unit.RECORD, neighbouring=Neighbouring.REPLACE_ONE,
@@ -36,37 +37,40 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals, Remaining
+from parley.privacy.ledger import registering, steps
+from parley.privacy.ledger.budget import BudgetKey, DatasetTotals, Remaining
 from parley.privacy.ledger.chain import Head, RecordKind
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import (
-    LedgerCorrupt,
-    LedgerError,
-)
-from parley.privacy.ledger.replay import Problem, RecordedEntry
-from parley.privacy.ledger.settling import commit, void
-from parley.privacy.ledger.steps import (
-    Checkpoint,
-    Reservation,
-    check_room,
-    found,
-    give_back,
-    hold,
-    raise_budget,
-    register,
-    reserve,
-)
-from parley.privacy.ledger.verify import problems
+from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
+from parley.privacy.ledger.replay import Problem, RecordedEntry, problems, recorded_entries
+from parley.privacy.ledger.steps import Checkpoint, Reservation
 
 if TYPE_CHECKING:
     from parley.privacy.accounting.guarantee import Unit
     from parley.privacy.ledger.account import Account, Claims
     from parley.privacy.ledger.place import Place
-    from parley.privacy.ledger.store import RunLog
+    from parley.privacy.ledger.store import RunLog, Writer
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _in_one_transaction(
+    step: Callable[Concatenate[Writer, _P], _T],
+) -> Callable[Concatenate[Ledger, _P], _T]:
+    """A method that takes a step of `registering` or `steps`, durable when it returns."""
+
+    @wraps(step)
+    def method(ledger: Ledger, /, *given: _P.args, **named: _P.kwargs) -> _T:
+        with ledger._place.writing() as writer:
+            return step(writer, *given, **named)
+
+    return method
 
 
 class Ledger:
@@ -88,7 +92,6 @@ class Ledger:
         """Opens the ledger at a path (SQLite) or a `postgresql://` URL.
 
         Args:
-            url_or_path: where it is.
             create: make one if there is none (never with `read_only`).
             read_only: refuse every change, and need no right to make one.
 
@@ -121,127 +124,13 @@ class Ledger:
             raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
         return self._open
 
-    def register(self, *budgets: DatasetBudget) -> tuple[DatasetBudget, ...]:
-        """Fixes the budgets of a data set, or finds them fixed to the same; all of them or none.
-
-        Args:
-            budgets: one for each unit of privacy that has one.
-
-        Returns:
-            The budgets to charge. They are those given, unless `contents` are known under
-            another name or from another file: then the data are the same, and so is the budget.
-
-        Raises:
-            LedgerConflict: name or fingerprint are registered with something else; the same
-                records are, with another budget; data with a budget for each unit are named
-                with one alone; or one more is to be opened on data that released something.
-            ValueError: of several data sets, or two of one unit.
-        """
-        with self._place.writing() as writer:
-            return register(writer, *budgets)
-
-    def hold(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
-        """Sets aside what all releases of a run will need, or refuses the run at once.
-
-        Its releases are drawn from that as they are reserved; nobody else can have it. Another
-        call replaces what the run held: a run that was killed and goes on asks for what is left.
-
-        Args:
-            run_id: the run.
-            claims: budget → events and how many of each; () gives the hold back.
-
-        Raises:
-            BudgetExceeded: not all of it fits; nothing was set aside.
-            LedgerConflict: a budget is unknown.
-        """
-        with self._place.writing() as writer:
-            hold(writer, run_id, claims)
-
-    def check_room(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
-        """Whether `hold` would be granted now; nothing is set aside.
-
-        Raises:
-            BudgetExceeded, LedgerConflict: as `hold`.
-        """
-        with self._place.reading() as reader:
-            stored = reader.accounts()
-            accounts = {key: found(key, stored) for key in claims}
-            check_room(accounts, run_id, claims)
-
-    def give_back(self, run_id: str) -> None:
-        """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
-        with self._place.writing() as writer:
-            give_back(writer, run_id)
-
-    def raise_budget(
-        self,
-        key: BudgetKey,
-        *,
-        reason: str,
-        epsilon: float | None = None,
-        delta: float | None = None,
-    ) -> DatasetBudget:
-        """Raises a data set's budget on purpose; the chain says when, to what and why.
-
-        What was promised under the old budget no longer holds of releases to come.
-
-        Raises:
-            LedgerConflict: no such budget, none of both grows or one shrinks, or no reason.
-        """
-        with self._place.writing() as writer:
-            return raise_budget(writer, key, epsilon=epsilon, delta=delta, reason=reason)
-
-    def raises(self) -> tuple[dict[str, Any], ...]:
-        """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
-        names = ("at", "epsilon", "delta", "reason")
-        with self._place.reading() as reader:
-            return tuple(
-                {"dataset": each.dataset, "unit": each.unit}
-                | {name: each.content()[name] for name in names}
-                for each in reader.records()
-                if each.kind == RecordKind.RAISE
-            )
-
-    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
-        """Charges a release before it is made, to each of its budgets: to all, or to none.
-
-        The same entry again gives its reservation back and charges nothing. A resumed reservation
-        may be used only if nothing of the earlier attempt got out.
-
-        Args:
-            entries: of the release, one for each unit.
-
-        Raises:
-            BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
-            LedgerConflict: the name of the release is taken by another entry, the data set is
-                unknown, its unit or neighbouring relation is not the entry's, or it has budgets
-                of other units too.
-        """
-        with self._place.writing() as writer:
-            return reserve(writer, *entries)
-
-    def commit(
-        self,
-        reservation_ids: Sequence[int],
-        *,
-        outcome: Mapping[str, Any],
-        checkpoint: bytes | None = None,
-    ) -> None:
-        """Records that a reserved release was made, together with the model it led to.
-
-        In one transaction for every budget it was charged to. The same commit again changes
-        nothing.
-
-        Args:
-            reservation_ids: of the release.
-            outcome: plain JSON values, such as `{"survivors": 17}`.
-            checkpoint: replaces the run's checkpoint; `None` leaves it.
-
-        Raises:
-            LedgerConflict: unknown, voided, or committed with another outcome.
-        """
-        with self._place.writing() as writer:
-            commit(writer, reservation_ids, outcome, checkpoint)
+    register = _in_one_transaction(registering.register)
+    raise_budget = _in_one_transaction(registering.raise_budget)
+    hold = _in_one_transaction(steps.hold)
+    give_back = _in_one_transaction(steps.give_back)
+    reserve = _in_one_transaction(steps.reserve)
+    commit = _in_one_transaction(steps.commit)
+    void = _in_one_transaction(steps.void)
 
     def commit_and_reserve(
         self,
@@ -259,30 +148,34 @@ class Ledger:
             BudgetExceeded, LedgerConflict: as the two would.
         """
         with self._place.writing() as writer:
-            commit(writer, reservation_ids, outcome, checkpoint)
+            steps.commit(writer, reservation_ids, outcome=outcome, checkpoint=checkpoint)
             try:
-                return reserve(writer, *entries)
+                return steps.reserve(writer, entries)
             except LedgerError as error:
                 refusal = error
         raise refusal
 
-    def void(self, reservation_ids: Sequence[int], reason: str) -> None:
-        """Gives a release's charges back. Only for what certainly was never released.
+    def check_room(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
+        """Whether `hold` would be granted now, by what it raises; nothing is set aside."""
+        with self._place.reading() as reader:
+            steps.check_room(reader.accounts(), run_id, claims)
 
-        The records stay; the same release may be reserved again.
-
-        Raises:
-            LedgerConflict: unknown, committed, or voided for another reason.
-        """
-        with self._place.writing() as writer:
-            for reservation_id in reservation_ids:
-                void(writer, reservation_id, reason)
+    def raises(self) -> tuple[dict[str, Any], ...]:
+        """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
+        names = ("at", "epsilon", "delta", "reason")
+        with self._place.reading() as reader:
+            return tuple(
+                {"dataset": each.dataset, "unit": each.unit}
+                | {name: each.content()[name] for name in names}
+                for each in reader.records()
+                if each.kind == RecordKind.RAISE
+            )
 
     def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """All entries, or those of a run, in the order they were reserved."""
         with self._place.reading() as reader:
             if run_id is None:
-                return reader.entries()
+                return tuple(recorded_entries(reader.records()).values())
             # A run asks for its entries round after round: only the new ones are read.
             self._seen = seen = reader.entries_of(run_id, self._seen)
         return tuple(seen.entries.values())
@@ -305,17 +198,13 @@ class Ledger:
         return self._account(dataset, unit).spent
 
     def remaining(self, dataset: str, unit: Unit) -> Remaining:
-        """What is left of a data set's budget for one unit, that no run holds.
-
-        Raises:
-            LedgerConflict: there is no such budget.
-        """
+        """What is left for one unit, that no run holds; `LedgerConflict` if unknown."""
         account = self._account(dataset, unit)
         return account.budget.left(account.taken)
 
     def _account(self, dataset: str, unit: Unit) -> Account:
         with self._place.reading() as reader:
-            return found(BudgetKey(dataset, unit), reader.accounts())
+            return registering.found(BudgetKey(dataset, unit), reader.accounts())
 
     def checkpoint(self, run_id: str) -> Checkpoint | None:
         """The last checkpoint of a run, and the release it came from.
@@ -365,6 +254,12 @@ class Ledger:
         """
         try:
             with self._place.reading() as reader:
-                return problems(reader, anchor)
+                return problems(
+                    reader.records(),
+                    head=reader.head,
+                    accounts=reader.accounts(vouched=False),
+                    checkpoints=reader.checkpoints(),
+                    anchor=anchor,
+                )
         except LedgerCorrupt as damage:
             return [Problem(position=0, message=str(damage))]

@@ -20,10 +20,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
 from parley.privacy.ledger.foreign import Costs, check_files, check_schema
-from parley.privacy.ledger.store import Reader
+from parley.privacy.ledger.store import Reader, Writer
 from parley.privacy.ledger.tables import create as create_tables
 from parley.privacy.ledger.tables import is_there
-from parley.privacy.ledger.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,19 +41,22 @@ class Place:
 
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
+        create = create and not read_only
         url = _postgresql_url(target)
         self._costs: Costs | None = None
         if url is not None:
-            self.name = _shown(url)
+            # Without password and options.
+            self.name = sa.URL.create(
+                "postgresql", url.username, None, url.host, url.port, url.database
+            ).render_as_string()
             self._engine = self._postgresql(url)
         else:
-            path = _path(target)
+            path = _path(target, create=create)
             self.name = str(path)
-            _check_path(path, create=create and not read_only)
             self._costs = Costs(path) if read_only else None
-            self._engine = self._sqlite(path, create=create and not read_only)
+            self._engine = self._sqlite(path, create=create)
         try:
-            self._prepare(create=create and not read_only)
+            self._prepare(create=create)
         except BaseException:
             self._engine.dispose()
             raise
@@ -214,24 +216,13 @@ def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
         ) from None
 
 
-def _shown(url: sa.URL) -> str:
-    """The URL without password and options."""
-    bare = sa.URL.create(
-        "postgresql", username=url.username, host=url.host, port=url.port, database=url.database
-    )
-    return bare.render_as_string()
-
-
-def _path(target: str | os.PathLike[str]) -> Path:
+def _path(target: str | os.PathLike[str], *, create: bool) -> Path:
     text = os.fspath(target)
     if text.startswith("sqlite://"):
         text = text.removeprefix("sqlite://").removeprefix("/")
     if text in ("", ":memory:"):
         raise LedgerError(f"Expected a ledger on disk, got {text or 'no path'}.")
-    return Path(text)
-
-
-def _check_path(path: Path, *, create: bool) -> None:
+    path = Path(text)
     if path.is_dir():
         raise NotALedger(f"Expected a file for the ledger, {path} is a directory.")
     if not path.parent.is_dir():
@@ -239,3 +230,4 @@ def _check_path(path: Path, *, create: bool) -> None:
     if not create and not path.exists():
         raise NotALedger(f"Expected a ledger at {path}, there is none.")
     check_files(path)
+    return path

@@ -1,14 +1,16 @@
 """From the log alone: every entry with its fate, every total, every contradiction.
 
 Nothing here reads a database. `replay` walks the records once and says which of them break the
-chain or make no sense where they stand.
+chain or make no sense where they stand; `problems` holds everything else that a ledger stores to
+what the log comes to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 from parley.privacy.accounting.rounding import shown_up
@@ -17,6 +19,9 @@ from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a record's body raises, where somebody edited it."""
 
 
 class EntryState(StrEnum):
@@ -40,13 +45,9 @@ class RecordedEntry:
 
     Attributes:
         reservation_id: what `reserve` returned.
-        entry: the release.
-        state: what became of it.
-        reserved_at: UTC, ISO 8601.
-        settled_at: when it was committed or voided.
-        outcome: the argument of `commit`.
+        reserved_at, settled_at: UTC, ISO 8601; when it was committed or voided.
+        outcome, reason: the arguments of `commit` and of `void`.
         checkpoint: SHA-256 of the model committed with it.
-        reason: the argument of `void`.
     """
 
     reservation_id: int
@@ -65,16 +66,30 @@ class RecordedEntry:
     def settled(self, record: Record) -> RecordedEntry:
         """The entry after a commit or void record."""
         body = record.content()
-        return RecordedEntry(
-            reservation_id=self.reservation_id,
-            entry=self.entry,
+        return replace(
+            self,
             state=STATES[RecordKind(record.kind)],
-            reserved_at=self.reserved_at,
             settled_at=body["at"],
             outcome=body.get("outcome"),
             checkpoint=body.get("checkpoint"),
             reason=body.get("reason"),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCheckpoint:
+    """A model as the run with `run_id` had it after its release `index`, with its SHA-256."""
+
+    run_id: str
+    index: int
+    digest: str
+    data: bytes
+
+    @property
+    def sound(self) -> bool:
+        """Whether the bytes are those the digest was made of."""
+        # SQLite stores what it is given: an edited row may hold text.
+        return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
 
 
 def entry_of(record: Record) -> Entry:
@@ -105,7 +120,6 @@ def recorded_entries(
     """All entries among the records, by reservation, in their order.
 
     Args:
-        records: of the log.
         before: entries of the records that these follow.
 
     Raises:
@@ -118,7 +132,7 @@ def recorded_entries(
                 entries[record.position] = reserved_entry(record)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
                 entries[record.reservation] = entries[record.reservation].settled(record)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise LedgerCorrupt(
                 f"Expected an entry in record {record.position}, it can't be read: "
                 "verify the ledger."
@@ -145,20 +159,13 @@ class Problem:
 _Release: TypeAlias = tuple[str | None, BudgetKey, int | None]
 
 
-def _release(record: Record) -> _Release:
-    return record.run_id, record.key, record.index
-
-
 @dataclass(kw_only=True)
 class Replay:
     """What a walk over the log established.
 
     Attributes:
         head: the end of the log.
-        problems: what is wrong with it.
-        accounts: every budget's, by its name.
         vouched: the digest of all accounts that the last record holds.
-        digest: what it should be.
         checkpoints: run → release and digest of its last checkpoint.
         hashes: of every record.
     """
@@ -167,7 +174,6 @@ class Replay:
     problems: list[Problem] = field(default_factory=list)
     accounts: dict[BudgetKey, Account] = field(default_factory=dict)
     vouched: object = digest(())
-    digest: str = ""
     checkpoints: dict[str, tuple[int, str]] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
     _live: dict[_Release, RecordedEntry] = field(default_factory=dict)
@@ -193,46 +199,39 @@ class Replay:
         self.head = Head(records=record.position, hash=record.hash)
         self.hashes[record.position] = record.hash
         try:
-            self._apply(record)
+            self.accounts[record.key] = self._after(record)
             self.vouched = record.content().get("accounts")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
-    def _apply(self, record: Record) -> None:
-        if record.kind == RecordKind.REGISTER:
-            account = self._registered(record)
-        elif record.kind == RecordKind.RESERVE:
-            account = self._reserved(record)
-        elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
-            account = self._settled(record)
-        else:
-            account = self._changed(record)
-        self.accounts[record.key] = account
-
-    def _changed(self, record: Record) -> Account:
-        """After a record that concerns no release."""
-        account, body = self.accounts[record.key], record.content()
+    def _after(self, record: Record) -> Account:
+        """The record's account after it."""
+        body = record.content()
         match record.kind:
+            case RecordKind.REGISTER:
+                budget = DatasetBudget.from_json(body["dataset"])
+                if budget.key != record.key or budget.key in self.accounts:
+                    raise ValueError(f"Expected a new budget, got {budget.key}.")
+                return Account(budget=budget).recognising(body.get("known", ()))
+            case RecordKind.RESERVE:
+                return self._reserved(record)
+            case RecordKind.COMMIT | RecordKind.VOID:
+                return self._settled(record)
             case RecordKind.RECOGNISE:
-                return account.recognising(body["known"])
+                return self.accounts[record.key].recognising(body["known"])
             case RecordKind.HOLD:
-                return account.holding(str(record.run_id), claims_from_json(body["claims"]))
+                claims = claims_from_json(body["claims"])
+                return self.accounts[record.key].holding(str(record.run_id), claims)
             case RecordKind.RAISE:
+                account = self.accounts[record.key]
                 # What was released until now was bound by the budget as it was.
                 self._within_budget(account)
                 return account.raised(epsilon=body["epsilon"], delta=body["delta"])
         raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
 
-    def _registered(self, record: Record) -> Account:
-        body = record.content()
-        budget = DatasetBudget.from_json(body["dataset"])
-        if budget.key != record.key or budget.key in self.accounts:
-            raise ValueError(f"Expected a new budget, got {budget.key}.")
-        return Account(budget=budget).recognising(body.get("known", ()))
-
     def _reserved(self, record: Record) -> Account:
         reserved = reserved_entry(record)
-        entry, key = reserved.entry, _release(record)
+        entry, key = reserved.entry, (record.run_id, record.key, record.index)
         if (entry.run_id, entry.index) != (record.run_id, record.index):
             raise ValueError("its columns are another entry's.")
         if key in self._live:
@@ -241,7 +240,7 @@ class Replay:
         return self.accounts[record.key].reserving(entry.run_id, entry.event)
 
     def _settled(self, record: Record) -> Account:
-        key, account = _release(record), self.accounts[record.key]
+        key, account = (record.run_id, record.key, record.index), self.accounts[record.key]
         before = self._live[key]
         if before.reservation_id != record.reservation or before.state is not EntryState.RESERVED:
             raise ValueError(f"Expected an open reservation {record.reservation}.")
@@ -267,7 +266,6 @@ class Replay:
 
     def finish(self) -> None:
         """Checks the budgets; totals only grow between voids, so that here is enough."""
-        self.digest = digest(each.row() for each in self.accounts.values())
         for account in self.accounts.values():
             self._within_budget(account)
         for dataset in dict.fromkeys(key.dataset for key in self.accounts):
@@ -299,3 +297,95 @@ def replay(records: Iterable[Record]) -> Replay:
         walk.step(record)
     walk.finish()
     return walk
+
+
+def problems(
+    records: Iterable[Record],
+    *,
+    head: Head,
+    accounts: Mapping[BudgetKey, Account],
+    checkpoints: Iterable[StoredCheckpoint],
+    anchor: Head | None,
+) -> list[Problem]:
+    """Everything that is wrong with a ledger that stores these; see `Ledger.verify`."""
+    log = replay(records)
+    messages = [
+        *_head_problems(head, log),
+        *_anchor_problems(anchor, log),
+        *_account_problems(accounts, log),
+    ]
+    return [
+        *log.problems,
+        *(Problem(position=0, message=message) for message in messages),
+        *(
+            Problem(position=0, message=message, of_checkpoint=True)
+            for message in _checkpoint_problems(checkpoints, log)
+        ),
+    ]
+
+
+def _head_problems(head: Head, log: Replay) -> Iterator[str]:
+    if head.records != log.head.records:
+        yield (
+            f"Expected {head.records} records, as the head says, the log ends with "
+            f"{log.head.records}: its end was cut off or added to."
+        )
+    elif head.hash != log.head.hash:
+        yield "Expected the last record to have the head's hash, it has another."
+
+
+def _anchor_problems(anchor: Head | None, log: Replay) -> Iterator[str]:
+    if anchor is not None and anchor.records and log.hashes.get(anchor.records) != anchor.hash:
+        yield (
+            f"Expected record {anchor.records} as it was at the given head, "
+            f"{'it is another' if anchor.records in log.hashes else 'there is none'}: "
+            "the log was rewritten."
+        )
+
+
+def _account_problems(accounts: Mapping[BudgetKey, Account], log: Replay) -> Iterator[str]:
+    for key in sorted(accounts.keys() | log.accounts.keys()):
+        if key not in accounts or key not in log.accounts:
+            where = "log" if key not in log.accounts else "table of accounts"
+            yield f"Expected data set {key} in the {where}, it is missing."
+            continue
+        stored, logged = accounts[key], log.accounts[key]
+        if stored.budget != logged.budget:
+            yield (
+                f"Expected the budget {logged.budget.description} as in the log, "
+                f"got {stored.budget.description}."
+            )
+        different = [
+            (what, own.epsilon(logged.budget.delta)[1], due.epsilon(logged.budget.delta)[1])
+            for what, own, due in (
+                ("running total", stored.spent, logged.spent),
+                ("total with what runs hold", stored.taken, logged.taken),
+            )
+            if own != due
+        ]
+        for what, found, expected in different[:1]:
+            yield (
+                f"Expected the {what} of data set {key} to be ε = {shown_up(expected, 9)} as in "
+                f"the log, got ε = {shown_up(found, 9)}."
+            )
+        if not different and stored != replace(logged, budget=stored.budget):
+            own_row, due_row = stored.row(), logged.row()
+            parts = [name for name, text in due_row.items() if own_row[name] != text]
+            yield (
+                f"Expected {' and '.join(parts)} of data set {key} as in the log: "
+                f"{', '.join(due_row[name] for name in parts)}; got "
+                f"{', '.join(own_row[name] for name in parts)}."
+            )
+    if log.vouched != digest(each.row() for each in log.accounts.values()):
+        yield "Expected the last record to vouch for the totals of the log, it doesn't."
+
+
+def _checkpoint_problems(checkpoints: Iterable[StoredCheckpoint], log: Replay) -> Iterator[str]:
+    seen = set()
+    for stored in checkpoints:
+        seen.add(stored.run_id)
+        committed = log.checkpoints.get(stored.run_id)
+        if committed != (stored.index, stored.digest) or not stored.sound:
+            yield f"Expected the checkpoint of run {stored.run_id!r} as last committed."
+    for run_id in sorted(log.checkpoints.keys() - seen):
+        yield f"Expected a checkpoint of run {run_id!r}, it is missing."

@@ -1,4 +1,4 @@
-"""What can be read from a ledger's tables and written to them, inside one transaction.
+"""What is read from a ledger's tables and written to them, inside one transaction.
 
 Writers are serialised: on SQLite by BEGIN IMMEDIATE, on PostgreSQL by SELECT … FOR UPDATE on the
 head row, before anything else is read. So what a writer reads stays true until it commits.
@@ -11,9 +11,8 @@ hash by hash. Each costs the same however long the log is (the last: as much as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,37 +20,34 @@ import sqlalchemy as sa
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, digest
 from parley.privacy.ledger.budget import BudgetKey
-from parley.privacy.ledger.chain import GENESIS, Head, Record
+from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
 from parley.privacy.ledger.errors import LedgerCorrupt
-from parley.privacy.ledger.replay import RecordedEntry, recorded_entries
+from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
 from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, check_version
 
 _HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
-_LOCKED_HEAD = _HEAD.with_for_update()
 _RECORDS = sa.select(RECORDS).order_by(RECORDS.c.position)
 _SINCE = _RECORDS.where(RECORDS.c.position >= sa.bindparam("at"))
 _OF_RUN = _RECORDS.where(
     RECORDS.c.run_id == sa.bindparam("of_run"), RECORDS.c.position > sa.bindparam("after")
 )
-_HASH = sa.select(RECORDS.c.hash).where(RECORDS.c.position == sa.bindparam("at"))
-_ACCOUNTS = sa.select(ACCOUNTS)
-_CHECKPOINT = sa.select(CHECKPOINTS).where(CHECKPOINTS.c.run_id == sa.bindparam("of_run"))
+_LATEST = (
+    sa.select(RECORDS)
+    .where(
+        RECORDS.c.run_id == sa.bindparam("of_run"),
+        RECORDS.c.index == sa.bindparam("of_index"),
+        RECORDS.c.dataset == sa.bindparam("of_dataset"),
+        RECORDS.c.unit == sa.bindparam("of_unit"),
+    )
+    .order_by(RECORDS.c.position.desc())
+    .limit(1)
+)
+_SET_ACCOUNT = sa.update(ACCOUNTS).where(
+    ACCOUNTS.c.name == sa.bindparam("of_name"), ACCOUNTS.c.unit == sa.bindparam("of_unit")
+)
+_OF_CHECKPOINT = CHECKPOINTS.c.run_id == sa.bindparam("of_run")
 
-
-@dataclass(frozen=True, kw_only=True)
-class StoredCheckpoint:
-    """A model as the run with `run_id` had it after its release `index`, with its SHA-256."""
-
-    run_id: str
-    index: int
-    digest: str
-    data: bytes
-
-    @property
-    def sound(self) -> bool:
-        """Whether the bytes are those the digest was made of."""
-        # SQLite stores what it is given: an edited row may hold text.
-        return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
+_Row = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,7 @@ class Reader:
 
     def __init__(self, connection: sa.Connection, place: str, *, lock: bool = False) -> None:
         self._connection = connection
-        row = connection.execute(_LOCKED_HEAD if lock else _HEAD).one_or_none()
+        row = connection.execute(_HEAD.with_for_update() if lock else _HEAD).one_or_none()
         if row is None or not (isinstance(row.records, int) and isinstance(row.hash, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
         self.head = Head(records=row.records, hash=row.hash)
@@ -90,16 +86,14 @@ class Reader:
             LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
         """
         # The one before is read for its hash.
-        found = self._connection.execute(_SINCE, {"at": position - 1})
-        records = [record_of_row(row) for row in found]
+        records = self._records(_SINCE, at=position - 1)
         head = Head(records=position - 1, hash=GENESIS)
         if position > 1 and records:
             head = Head(records=records[0].position, hash=records.pop(0).hash)
         for record in records:
-            if record.follows(head):
-                head = Head(records=record.position, hash=record.hash)
-            else:
+            if not record.follows(head):
                 break
+            head = Head(records=record.position, hash=record.hash)
         if position < 1 or not records or records[-1].position != head.records or head != self.head:
             raise LedgerCorrupt(
                 f"Expected records {position} to {self.head.records} to be those that the ledger's "
@@ -108,14 +102,12 @@ class Reader:
             )
         return records
 
+    def _records(self, query: sa.Select[Any], **bound: object) -> list[Record]:
+        return [Record(**row._mapping) for row in self._connection.execute(query, bound)]
+
     def records(self) -> Iterator[Record]:
         """All records in order."""
-        for row in self._connection.execute(_RECORDS):
-            yield record_of_row(row)
-
-    def entries(self) -> tuple[RecordedEntry, ...]:
-        """All entries, in the order of their reservation."""
-        return tuple(recorded_entries(self.records()).values())
+        return (Record(**row._mapping) for row in self._connection.execute(_RECORDS))
 
     def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
         """The entries of a run; of those that were seen, only what came since is read.
@@ -126,53 +118,53 @@ class Reader:
         """
         if seen is None or seen.run_id != run_id or not self._contains(seen.head):
             seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
-        wanted = {"of_run": run_id, "after": seen.head.records}
-        records = (record_of_row(row) for row in self._connection.execute(_OF_RUN, wanted))
+        records = self._records(_OF_RUN, of_run=run_id, after=seen.head.records)
         entries = recorded_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
     def _contains(self, head: Head) -> bool:
         """Whether the log is that of `head`, or goes on from it."""
-        if head.records in (0, self.head.records):
-            return head.records == 0 or head == self.head
-        row = self._connection.execute(_HASH, {"at": head.records}).one_or_none()
-        return row is not None and row.hash == head.hash
+        if head == self.head:
+            return True
+        query = sa.select(RECORDS.c.hash).where(RECORDS.c.position == head.records)
+        return self._connection.execute(query).scalar_one_or_none() == head.hash
 
-    def stored_accounts(self) -> dict[BudgetKey, Account]:
-        """All accounts as their rows say it. Nothing vouches for them."""
-        return {key_of_row(row): account_of_row(row) for row in self._rows()}
+    def accounts(self, *, vouched: bool = True) -> dict[BudgetKey, Account]:
+        """All accounts, by data, then by unit.
 
-    def accounts(self) -> dict[BudgetKey, Account]:
-        """All accounts as the end of the chain vouches for them, by data, then by unit.
+        Args:
+            vouched: as the end of the chain vouches for them; else as their rows say it.
 
         Raises:
-            LedgerCorrupt: it doesn't: a row was edited.
+            LedgerCorrupt: it doesn't: a row was edited; or a row can't be read.
         """
-        rows, units = self.vouched_rows(), list(Unit)
+        rows, units = self._rows(vouched=vouched), list(Unit)
         order = sorted(rows, key=lambda key: (key.dataset, units.index(key.unit)))
-        return {key: account_of_row(rows[key]) for key in order}
+        return {key: _account_of(rows[key]) for key in order}
 
-    def vouched_rows(self) -> dict[BudgetKey, dict[str, str]]:
-        """The rows of all accounts, of which the last record holds the digest.
-
-        Raises:
-            LedgerCorrupt: it doesn't: a row was edited.
-        """
-        rows = self._rows()
-        last = self.since(self.head.records)[0].content() if self.head.records else {}
-        if last.get("accounts", digest(())) != _digest(rows):
-            raise LedgerCorrupt(
-                "Expected the totals of all budgets as the ledger's last record says, got others: "
-                "the table was edited. Nothing was recorded; `parley ledger verify` says which."
-            )
-        return {key_of_row(row): row for row in rows}
-
-    def _rows(self) -> list[dict[str, str]]:
-        return [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
+    def _rows(self, *, vouched: bool) -> dict[BudgetKey, _Row]:
+        """The rows of all accounts; vouched for where the last record holds their digest."""
+        rows: list[_Row] = [
+            dict(row._mapping) for row in self._connection.execute(sa.select(ACCOUNTS))
+        ]
+        if vouched:
+            last = self.since(self.head.records)[0].content() if self.head.records else {}
+            try:
+                found = digest(rows)
+            except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
+                found = ""
+            if last.get("accounts", digest(())) != found:
+                raise LedgerCorrupt(
+                    "Expected the totals of all budgets as the ledger's last record says, got "
+                    "others: the table was edited. Nothing was recorded; `parley ledger verify` "
+                    "says which."
+                )
+        return {_key_of(row): row for row in rows}
 
     def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """The last checkpoint of a run."""
-        row = self._connection.execute(_CHECKPOINT, {"of_run": run_id}).one_or_none()
+        query = sa.select(CHECKPOINTS).where(_OF_CHECKPOINT)
+        row = self._connection.execute(query, {"of_run": run_id}).one_or_none()
         return None if row is None else StoredCheckpoint(**row._mapping)
 
     def checkpoints(self) -> Iterator[StoredCheckpoint]:
@@ -181,25 +173,82 @@ class Reader:
             yield StoredCheckpoint(**row._mapping)
 
 
-def _digest(rows: Iterable[Mapping[str, str]]) -> str:
-    """Of the rows; "" where they hold what no ledger wrote."""
-    try:
-        return digest(rows)
-    except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
-        return ""
+class Writer(Reader):
+    """A view that no other writer shares, and the only way to change a ledger.
 
-
-def record_of_row(row: sa.Row[Any]) -> Record:
-    """A record as its row has it."""
-    return Record(**row._mapping)
-
-
-def key_of_row(row: Mapping[str, str]) -> BudgetKey:
-    """Which budget a row is of.
+    Attributes:
+        stored: all accounts, as the end of the chain vouches for them.
 
     Raises:
-        LedgerCorrupt: no unit of privacy.
+        LedgerCorrupt: they are not.
     """
+
+    def __init__(self, connection: sa.Connection, place: str) -> None:
+        super().__init__(connection, place, lock=True)
+        self._before, self._texts = self.head, self._rows(vouched=True)
+        self.stored = {key: _account_of(row) for key, row in self._texts.items()}
+
+    def of_dataset(self, name: str) -> dict[Unit, Account]:
+        """The accounts of a data set, by unit; empty where there is none of that name."""
+        keys = (BudgetKey(name, unit) for unit in Unit)
+        return {key.unit: self.stored[key] for key in keys if key in self.stored}
+
+    def latest(self, key: BudgetKey, run_id: str, index: int) -> Record | None:
+        """The last record about a release; its kind says in which state the release is."""
+        release = {"of_run": run_id, "of_index": index}
+        found = self._records(_LATEST, of_dataset=key.dataset, of_unit=str(key.unit), **release)
+        return found[0] if found else None
+
+    def append(
+        self,
+        kind: RecordKind,
+        *,
+        account: Account,
+        body: Mapping[str, Any],
+        run_id: str | None = None,
+        index: int | None = None,
+        reservation: int | None = None,
+    ) -> Record:
+        """Appends the next record of the chain and stores the account that it leads to.
+
+        See `chain.Record`. The body gets the digest of all accounts after it.
+        """
+        key, row = account.key, account.row()
+        before, self._texts[key], self.stored[key] = self._texts.get(key), row, account
+        record = chained(
+            self.head,
+            kind=kind,
+            key=key,
+            body={**body, "accounts": digest(self._texts.values())},
+            run_id=run_id,
+            index=index,
+            reservation=reservation,
+        )
+        self._connection.execute(sa.insert(RECORDS), vars(record))
+        if before is None:
+            self._connection.execute(sa.insert(ACCOUNTS), row)
+        elif before != row:
+            changed = {name: text for name, text in row.items() if before[name] != text}
+            named = {"of_name": key.dataset, "of_unit": str(key.unit)}
+            self._connection.execute(_SET_ACCOUNT, {**named, **changed})
+        self.head = Head(records=record.position, hash=record.hash)
+        return record
+
+    def set_checkpoint(self, **row: object) -> None:
+        """Replaces the run's checkpoint: run_id, index, digest, data."""
+        drop = sa.delete(CHECKPOINTS).where(_OF_CHECKPOINT)
+        self._connection.execute(drop, {"of_run": row["run_id"]})
+        self._connection.execute(sa.insert(CHECKPOINTS), row)
+
+    def finish(self) -> bool:
+        """Stores the new head; whether there is anything to commit."""
+        if self.head == self._before:
+            return False
+        self._connection.execute(sa.update(HEAD).where(HEAD.c.id == 1), vars(self.head))
+        return True
+
+
+def _key_of(row: _Row) -> BudgetKey:
     try:
         return BudgetKey(row["name"], Unit(row["unit"]))
     except ValueError as error:
@@ -208,12 +257,7 @@ def key_of_row(row: Mapping[str, str]) -> BudgetKey:
         ) from error
 
 
-def account_of_row(row: Mapping[str, str]) -> Account:
-    """A budget and its totals from their row.
-
-    Raises:
-        LedgerCorrupt: it can't be read.
-    """
+def _account_of(row: _Row) -> Account:
     try:
         return Account.from_row(row)
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -28,9 +28,7 @@ def drawn_rows(
 
     Args:
         network: with a module that draws.
-        schema: of its records, one array each.
         theta: `[d]` its parameters.
-        rows: how many.
         seed: public.
 
     Raises:

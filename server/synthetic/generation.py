@@ -9,24 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.pair_tables import PairTables
 from parley.client.data.codes import array_of, coded_columns
 from parley.client.data.schema import Schema
-from parley.server.jobs.synthetic import Marginals
 from parley.server.records.synthetic import GRID, Synthetic
-from parley.server.synthetic.mixture import Mixture, Tables, fit
+from parley.server.synthetic import mixture
 from parley.server.synthetic.rows import file_name, first_rows, write_rows
-
-if TYPE_CHECKING:
-    from parley.server.synthetic.kernel_generator import Shape
-
-_PIECE = 1 << 18
-"""Rows drawn and written at a time: memory does not grow with how many are asked for."""
 
 _SHOWN = 8
 """Images of a class in the grid."""
@@ -56,44 +48,17 @@ class Generator:
     released: Callable[[Any], dict[str, int]]
 
 
-def _fit_mixture(
-    counted: PairTables, schema: Schema, settings: Marginals, released: NDArray[np.float64]
-) -> tuple[Tensors, float]:
-    del schema
-    pairs = tuple((i, j) for i, j in counted.pairs)
-    tables = Tables(sizes=counted.sizes, pairs=pairs, values=released)
-    mixture = fit(tables, components=settings.components, steps=settings.steps, seed=settings.seed)
-    return {"shares": mixture.shares}, tables.total
-
-
-def _mixture_rows(
-    counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
-) -> Iterator[NDArray[Any]]:
-    del schema
-    mixture = Mixture.of(counted.sizes, tensors.get("shares"))
-    rng = np.random.default_rng([seed, 0])
-    return (mixture.sample(count, rng) for count in pieces(rows, _PIECE))
-
-
 def _fit_network(
     summed: Any, schema: Schema, settings: Any, released: NDArray[np.float64]
 ) -> tuple[Tensors, float]:
     from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
-    shape = _shape(summed, schema)
-    tensors, total = kernel_generator.fit(
-        summed, shape, released, steps=settings.steps, seed=settings.seed
-    )
-    return tensors | _grid(summed, schema, tensors), total
-
-
-def _grid(summed: Any, schema: Schema, tensors: Tensors) -> Tensors:
-    """Images of every class, to be looked at."""
+    tensors, total = kernel_generator.fitted(summed, schema, settings, released)
     shown = []
     for number in range(summed.classes):
         one = {**tensors, "shares": np.eye(summed.classes, dtype=np.float32)[number]}
         shown.append(first_rows(_network_rows(summed, schema, one, _SHOWN, 0), _SHOWN)[:, :-1])
-    return _as_grid(np.stack(shown), schema)
+    return tensors | _as_grid(np.stack(shown), schema), total
 
 
 def _as_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
@@ -150,24 +115,12 @@ def _network_rows(
 ) -> Iterator[NDArray[Any]]:
     from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
-    return kernel_generator.drawn(summed, _shape(summed, schema), tensors, rows, seed)
-
-
-def _shape(summed: Any, schema: Schema) -> Shape:
-    from parley.server.synthetic.kernel_generator import Shape  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
-
-    array = array_of(schema)
-    if array is None:
-        return Shape(sizes=summed.sizes)
-    low, high = array[1].encode(np.array(array[1].range, np.float64)).tolist()
-    if summed.sizes or array[1].width != summed.features:
-        raise ValueError("Expected arrays of the schema's shape, got others.")
-    return Shape(axes=array[1].shape, span=(low, high))
+    return kernel_generator.drawn(summed, schema, tensors, rows, seed)
 
 
 GENERATORS: dict[str, Generator] = {
     "marginals": Generator(
-        fit=_fit_mixture, rows=_mixture_rows, released=lambda of: {"tables": len(of.pairs)}
+        fit=mixture.fitted, rows=mixture.drawn, released=lambda of: {"tables": len(of.pairs)}
     ),
     "random-features": Generator(
         fit=_fit_network, rows=_network_rows, released=lambda of: {"classes": of.classes}
@@ -187,7 +140,6 @@ def generated(
         settings: the job's `[algorithm]`.
         released: `[d]` its noisy result.
         schema: the schema file's text.
-        folder: of the run.
 
     Raises:
         NoTable: a release that nothing can be fitted to.
@@ -210,12 +162,3 @@ def generated(
         path=name, rows=rows, seed=settings.seed, records=total, **row.released(counted)
     )
     return tensors, facts
-
-
-def pieces(rows: int, most: int) -> Iterator[int]:
-    """How many rows each piece has.
-
-    >>> list(pieces(10, 4))
-    [4, 4, 2]
-    """
-    return (min(most, rows - begin) for begin in range(0, rows, most))

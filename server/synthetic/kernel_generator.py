@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.algorithms.random_features import RandomFeatures
+from parley.client.data.codes import array_of
+from parley.client.data.schema import Schema
+from parley.server.synthetic.rows import pieces
 
 _NOISE = 32
 """Coordinates of z."""
@@ -48,6 +51,17 @@ class Shape:
     sizes: tuple[int, ...] = ()
     axes: tuple[int, ...] = ()
     span: tuple[float, float] = (0.0, 1.0)
+
+    @classmethod
+    def of(cls, summed: RandomFeatures, schema: Schema) -> Shape:
+        """That of the records that were summed; raises ValueError where the schema has another."""
+        array = array_of(schema)
+        if array is None:
+            return cls(sizes=summed.sizes)
+        low, high = array[1].encode(np.array(array[1].range, np.float64)).tolist()
+        if summed.sizes or array[1].width != summed.features:
+            raise ValueError("Expected arrays of the schema's shape, got others.")
+        return cls(axes=array[1].shape, span=(low, high))
 
 
 class _Dense(nn.Module):
@@ -110,14 +124,20 @@ def _network(of: RandomFeatures, shape: Shape) -> nn.Module:
     return _Dense(of.classes, of.features)
 
 
+def fitted(
+    of: RandomFeatures, schema: Schema, settings: Any, released: NDArray[np.float64]
+) -> tuple[Tensors, float]:
+    """The generator of a release, as a model file keeps it, and N̂ (`generation.Generator`)."""
+    shape = Shape.of(of, schema)
+    return fit(of, shape, released, steps=settings.steps, seed=settings.seed)
+
+
 def fit(
     of: RandomFeatures, shape: Shape, released: NDArray[np.float64], *, steps: int, seed: int
 ) -> tuple[Tensors, float]:
     """The generator's tensors, and N̂.
 
     Args:
-        of: what was summed.
-        shape: of a record.
         released: `[d]` the noisy sum.
         steps: of Adam.
         seed: public.
@@ -193,34 +213,27 @@ def _records(shape: Shape) -> Callable[[Tensor], Tensor]:
 
 
 def drawn(
-    of: RandomFeatures, shape: Shape, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+    of: RandomFeatures, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
     """Pieces of `[n, columns + 1]`: codes and classes of a table; of arrays, shares of their range.
 
     Raises:
         ValueError: tensors that are no such generator.
     """
+    shape = Shape.of(of, schema)
     network, shares = _loaded(of, shape, tensors)
-    return _pieces(of, shape, network, shares, rows, np.random.default_rng([seed, 0]))
-
-
-def _pieces(
-    of: RandomFeatures,
-    shape: Shape,
-    network: nn.Module,
-    shares: NDArray[np.float64],
-    rows: int,
-    rng: np.random.Generator,
-) -> Iterator[NDArray[Any]]:
+    rng = np.random.default_rng([seed, 0])
     most = _PIECE_OF_TABLE if shape.sizes else _PIECE_OF_ARRAYS
-    for begin in range(0, rows, most):
-        count = min(most, rows - begin)
+
+    def piece(count: int) -> NDArray[Any]:
         classes = rng.choice(of.classes, size=count, p=shares)
         with torch.no_grad():
             out = network(_inputs(classes, of.classes, rng))
         if not bool(torch.isfinite(out).all()):
             raise ValueError("Expected a generator of finite numbers, got others.")
-        yield _values(out, shape, classes, rng)
+        return _values(out, shape, classes, rng)
+
+    return map(piece, pieces(rows, most))
 
 
 def _inputs(classes: NDArray[np.int64], count: int, rng: np.random.Generator) -> Tensor:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from parley.client.algorithms.pair_tables import PairTables
+from parley.client.data.schema import Schema
+from parley.server.jobs.synthetic import Marginals
+from parley.server.synthetic.rows import pieces
 
 _RATE, _LAST_RATE = 0.1, 0.005
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's (Kingma & Ba 2015)
@@ -24,11 +30,11 @@ _LEAST = 1e-6
 _SLACK = 1e-3
 """By which float32 shares may miss 1."""
 
-_AT_ONCE = 4096
-"""Values of all columns up to which all tables are one matrix, of 64 MiB at most."""
+_PIECE = 1 << 18
+"""Rows drawn at a time."""
 
 Array = NDArray[np.float64]
-_Pull = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+_Tensors = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ class Tables:
     """
 
     sizes: tuple[int, ...]
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, ...], ...]
     values: Array
 
     @property
@@ -164,7 +170,7 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
             f"Expected released tables of a positive number of records, got {total:.0f}: there are "
             "too few records for this noise."
         )
-    pull_of = (_pull_at_once if sum(tables.sizes) <= _AT_ONCE else _pull_by_pair)(tables, total)
+    released = [(table / total).astype(np.float32) for table in tables.each]
     margins = [tables.margin(i, total=total) for i in range(len(tables.sizes))]
     start = np.log(np.maximum(np.concatenate(margins), _LEAST))
     rng = np.random.default_rng(seed)
@@ -172,9 +178,9 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
     logits = (start + rng.standard_normal(shape)).astype(np.float32)
     first, second = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     shares = _softmax(logits, tables.sizes)
-    starts = np.cumsum([0, *tables.sizes[:-1]])
+    starts = _starts(tables.sizes)
     for step in range(steps):
-        pull = pull_of(shares)
+        pull = _pull(tables, released, shares)
         inner = np.add.reduceat(shares * pull, starts, axis=1)
         slope = shares * (pull - np.repeat(inner, tables.sizes, axis=1)) * (2 / components)
         first += (1 - _FIRST) * (slope - first)
@@ -192,44 +198,18 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
     return Mixture(sizes=tables.sizes, shares=shares)
 
 
-def _pull_at_once(tables: Tables, total: float) -> _Pull:
-    """From shares `[R, S]` to Σ_j P_j (model − released)ᵀ of every column: one product for all."""
-    wanted, counted = _side_by_side(tables, total)
-
-    def pull(shares: NDArray[np.float32]) -> NDArray[np.float32]:
-        off = (shares.T @ shares / np.float32(len(shares)) - wanted) * counted
-        return np.asarray(shares @ off)
-
-    return pull
-
-
-def _pull_by_pair(tables: Tables, total: float) -> _Pull:
-    """The same, table by table: for columns so wide that their square has no room."""
-    starts = np.cumsum([0, *tables.sizes])
-    released = [(table / total).astype(np.float32) for table in tables.each]
-
-    def pull(shares: NDArray[np.float32]) -> NDArray[np.float32]:
-        found = np.zeros_like(shares)
-        for (i, j), wanted in zip(tables.pairs, released, strict=True):
-            one, other = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
-            off = shares[:, one].T @ shares[:, other] / np.float32(len(shares)) - wanted
-            found[:, one] += shares[:, other] @ off.T
-            found[:, other] += shares[:, one] @ off
-        return found
-
-    return pull
-
-
-def _side_by_side(tables: Tables, total: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """`[S, S]` the released shares, symmetric, and 1 where there is a table."""
-    starts = np.cumsum([0, *tables.sizes])
-    wanted = np.zeros((starts[-1], starts[-1]), np.float32)
-    counted = np.zeros_like(wanted)
-    for (i, j), table in zip(tables.pairs, tables.each, strict=True):
-        place = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
-        wanted[place], counted[place] = table / total, 1
-        wanted[place[::-1]], counted[place[::-1]] = table.T / total, 1
-    return wanted, counted
+def _pull(
+    tables: Tables, released: list[NDArray[np.float32]], shares: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """`[R, S]` Σ_j P_j (model − released)ᵀ of every column, from its shares."""
+    ends = np.cumsum([0, *tables.sizes])
+    found = np.zeros_like(shares)
+    for (i, j), wanted in zip(tables.pairs, released, strict=True):
+        one, other = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
+        off = shares[:, one].T @ shares[:, other] / np.float32(len(shares)) - wanted
+        found[:, one] += shares[:, other] @ off.T
+        found[:, other] += shares[:, one] @ off
+    return found
 
 
 @functools.lru_cache(maxsize=4)
@@ -244,3 +224,23 @@ def _softmax(logits: NDArray[np.float32], sizes: tuple[int, ...]) -> NDArray[np.
     raised = np.exp(logits - np.repeat(highest, sizes, axis=1))
     sums = np.add.reduceat(raised, starts, axis=1)
     return np.asarray(raised / np.repeat(sums, sizes, axis=1), np.float32)
+
+
+def fitted(
+    counted: PairTables, schema: Schema, settings: Marginals, released: Array
+) -> tuple[_Tensors, float]:
+    """The mixture of a release, as a model file keeps it, and N̂ (`generation.Generator`)."""
+    del schema
+    tables = Tables(sizes=counted.sizes, pairs=counted.pairs, values=released)
+    mixture = fit(tables, components=settings.components, steps=settings.steps, seed=settings.seed)
+    return {"shares": mixture.shares}, tables.total
+
+
+def drawn(
+    counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+) -> Iterator[NDArray[Any]]:
+    """Codes by what `fitted` gave, in pieces."""
+    del schema
+    mixture = Mixture.of(counted.sizes, tensors.get("shares"))
+    rng = np.random.default_rng([seed, 0])
+    return (mixture.sample(count, rng) for count in pieces(rows, _PIECE))

@@ -30,24 +30,29 @@ def file_name(schema: Schema) -> str:
     return "synthetic.csv" if array_of(schema) is None else "synthetic.npz"
 
 
-def first_rows(pieces: Pieces, most: int) -> NDArray[Any]:
+def pieces(rows: int, most: int) -> Iterator[int]:
+    """How many rows each piece has.
+
+    >>> list(pieces(10, 4))
+    [4, 4, 2]
+    """
+    return (min(most, rows - begin) for begin in range(0, rows, most))
+
+
+def first_rows(drawn: Pieces, most: int) -> NDArray[Any]:
     """`[n, columns]` the first pieces, together: as few as have `most` rows, and no more rows."""
     kept: list[NDArray[Any]] = []
-    for piece in pieces:
+    for piece in drawn:
         kept.append(piece)
         if sum(map(len, kept)) >= most:
             break
     return np.concatenate(kept)[:most]
 
 
-def write_rows(pieces: Pieces, schema: Schema, out: Path, *, rows: int, seed: int) -> None:
-    """Writes them; whole or not at all.
+def write_rows(drawn: Pieces, schema: Schema, out: Path, *, rows: int, seed: int) -> None:
+    """Writes all rows to a new file; whole or not at all.
 
     Args:
-        pieces: of a generator for such records.
-        schema: of the records.
-        out: a new file.
-        rows: how many there are in all.
         seed: public; where within its part a number lies.
 
     Raises:
@@ -55,11 +60,11 @@ def write_rows(pieces: Pieces, schema: Schema, out: Path, *, rows: int, seed: in
     """
     array = array_of(schema)
     if array is None:
-        write_table(tables_of(pieces, schema, seed=seed), schema, out)
+        write_table(tables_of(drawn, schema, seed=seed), schema, out)
         return
     if out.suffix != ".npz":
         raise ValueError(f"Expected a file that ends with .npz for arrays, got {out.name}.")
-    _whole(out, lambda draft: _write_arrays(pieces, schema, array, draft, rows))
+    _whole(out, lambda draft: _write_arrays(drawn, schema, array, draft, rows))
 
 
 def _whole(out: Path, write: Callable[[Path], None]) -> None:
@@ -77,7 +82,7 @@ def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFr
 
     Args:
         codes: pieces of `[n, columns]`, of `coded_columns(schema)`.
-        seed: public; where within its part a number lies.
+        seed: as in `write_rows`.
     """
     import polars as pl  # noqa: PLC0415 - start-up: a server that draws no table spares polars' .11 s and 17 MiB
 
@@ -128,7 +133,7 @@ def array_values(shares: NDArray[np.floating[Any]], column: ArrayColumn) -> NDAr
 
 
 def _write_arrays(
-    pieces: Pieces, schema: Schema, array: tuple[str, ArrayColumn], draft: Path, rows: int
+    drawn: Pieces, schema: Schema, array: tuple[str, ArrayColumn], draft: Path, rows: int
 ) -> None:
     name, column = array
     labels: list[NDArray[np.int64]] = []
@@ -136,7 +141,7 @@ def _write_arrays(
     with zipfile.ZipFile(draft, "w") as archive:
         with archive.open(_member(name), "w", force_zip64=True) as written:
             _header(written, kind, (rows, *column.shape))
-            for piece in pieces:
+            for piece in drawn:
                 written.write(array_values(piece[:, :-1], column).tobytes())
                 labels.append(piece[:, -1].astype(np.int64))
         names = class_names(schema)

@@ -18,6 +18,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.counting import Counting
@@ -43,6 +44,7 @@ from parley.simulations.audit.shapes import (
     least_records,
     smaller,
 )
+from parley.simulations.data.world import Experiment
 
 ROUNDS = ""
 """Name of the stage that is a job's rounds."""
@@ -62,6 +64,8 @@ class Audited:
         rounds: number of releases.
         changed: how the job differs from the one that was asked for, in words.
         release: what is released, in a word or two.
+        records: that whole runs are trained on, of an attack on the released model; else None.
+        by_halves: each of them is in a world by a coin.
     """
 
     job: Job | None
@@ -75,6 +79,8 @@ class Audited:
     rounds: int = 1
     changed: tuple[str, ...] = ()
     release: str
+    records: PartyBlock | None = None
+    by_halves: bool = False
 
     @classmethod
     def of_plan(cls, plan: ReleasePlan, unit: Unit, **own: Any) -> Audited:
@@ -275,10 +281,11 @@ def _check_asked(job: Job, unit: Unit, stage: str) -> None:
         )
 
 
-def as_it_runs(
-    job: Job, *, model: Any, federation: Federation, features: int, seed: int | None
-) -> Audited:
+def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None) -> Audited:
     """The rounds of a job with nothing changed, seen by whoever reads the model at last.
+
+    Args:
+        by_halves: a world holds half of every party's records.
 
     Raises:
         AuditError: a job without a linear model or a network on the records themselves, or whose
@@ -294,12 +301,19 @@ def as_it_runs(
         raise AuditError(
             "Expected privacy.unit = 'record' or 'both' for an attack on a record, got 'party'."
         )
+    records = PartyBlock(
+        features=np.asarray(world.block.features),
+        labels=np.asarray(world.block.labels),
+        offsets=world.block.offsets,
+    )
+    federation = Federation.of_sizes(records.sizes // 2) if by_halves else world.federation
     values = job.values()
     values["run"]["seed"] = "none" if seed is None else seed
     values["parties"]["min-records"] = federation.min_records
     plain = Job.model_validate(values)
-    algorithm = algorithm_for(plain, model, federation)
+    algorithm = algorithm_for(plain, world.model, federation)
     plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
+    features = records.features.shape[1]
     return Audited.of_plan(
         plan,
         Unit.RECORD,
@@ -310,6 +324,8 @@ def as_it_runs(
         learner=LEARNERS[job.model.learns],
         rounds=plain.rounds,
         release=job.algorithm.kind,
+        records=records,
+        by_halves=by_halves,
     )
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,9 @@ from parley.privacy.audit.counts import alpha_of, pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
 from parley.simulations.audit.audited import Audited, audited, stage_names
-from parley.simulations.audit.methods import METHODS, Pilots, Seen, choose_events, fitting_methods
+from parley.simulations.audit.methods import METHODS, Pilots, Seen
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
-from parley.simulations.audit.observed import Observed, hypotheses, observe, reach
+from parley.simulations.audit.observed import Observed, Pair, hypotheses, observe, reach
 from parley.simulations.audit.results import (
     CONFIRMED,
     AuditReport,
@@ -52,8 +53,7 @@ class Effort:
     Attributes:
         trials: worlds with the canary, and as many without; None: as many as are cheap.
         confidence: 1 − α, of all bounds of one audit together.
-        attacks: names of attacks; empty: those that fit.
-        methods: names of methods; empty: those that fit.
+        attacks, methods: names; empty: those that fit.
         seed: of worlds; None for the operating system's entropy.
     """
 
@@ -80,10 +80,7 @@ class Effort:
 
 
 def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
-    """Every guarantee of a job, each by its own audit.
-
-    Args:
-        shape: of the worlds; see `parley.simulations.audit.audited.audited`.
+    """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`).
 
     Raises:
         AuditError: an attack or a method that does not fit.
@@ -104,12 +101,6 @@ def views(own: Audited) -> Iterator[Audited]:
     yield own
     if own.charged.shares is not None:
         yield replace(own, against=Adversary.READERS)
-
-
-def written_out(given: Audited) -> bool:
-    """Whether every party of every world is trained by itself: 80 worlds a second."""
-    job = given.job
-    return job is not None and given.answer.noisy and job.dp_sgd.per_example_method == "vmap"
 
 
 def trials_of(given: Audited, *, short: bool = False) -> int:
@@ -134,26 +125,31 @@ def trials_of(given: Audited, *, short: bool = False) -> int:
 
 def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
     """One guarantee, by all attacks and methods that are asked for and fit."""
+    names = effort.attacks or [name for name, each in ATTACKS.items() if each.fits(given)]
     effort = replace(effort, trials=effort.trials or trials_of(given))
-    fitting = fitting_methods(given)
+    return audit_by(dict.fromkeys(names, given), effort)
+
+
+def audit_by(targets: Mapping[str, Audited], effort: Effort, **environment: Any) -> AuditReport:
+    """One claim by several attacks, each on its own of what is audited for it."""
+    by_attack = {name: _methods_of(given, effort) for name, given in targets.items()}
+    comparisons = sum(map(len, by_attack.values()))
+    results: list[AuditResult] = []
+    roc: dict[str, Rates] = {}
+    for name, given in targets.items():
+        found, roc[name] = _attacked(given, name, by_attack[name], effort, comparisons)
+        results += found
+    return report_of(given, effort, results, roc, **environment)
+
+
+def _methods_of(given: Audited, effort: Effort) -> list[str]:
+    fitting = [name for name, method in METHODS.items() if method.fits(given)]
     wrong = [name for name in effort.methods if name not in fitting]
     if wrong:
         raise AuditError(
             f"Expected a method that fits this claim ({', '.join(fitting)}), got {wrong[0]!r}."
         )
-    methods = list(effort.methods) or fitting
-    attacks = effort.attacks or [name for name, each in ATTACKS.items() if each.fits(given)]
-    source = Source(
-        seed=effort.seed,
-        names=("audit", given.algorithm.kind, str(given.unit), str(given.against)),
-    )
-    results: list[AuditResult] = []
-    roc: dict[str, Rates] = {}
-    for name in attacks:
-        comparisons = len(attacks) * len(methods)
-        found, roc[name] = _attacked(given, name, methods, effort, comparisons, source.of(name))
-        results += found
-    return report_of(given, effort, results, roc)
+    return list(effort.methods) or fitting
 
 
 def report_of(
@@ -208,52 +204,40 @@ def environment_of(effort: Effort, *, delta: float) -> dict[str, Any]:
 
 
 def _attacked(
-    given: Audited,
-    name: str,
-    methods: list[str],
-    effort: Effort,
-    comparisons: int,
-    source: Source,
+    given: Audited, name: str, methods: list[str], effort: Effort, comparisons: int
 ) -> tuple[list[AuditResult], Rates]:
     """What every method found of one attack, and the empirical error rates."""
-    worlds, began, held = neighbours(given, name), time.perf_counter(), held_mib()
-    expected = hypotheses(given, worlds)
-    reached = reach(given, expected)
-    trials, alpha = effort.trials or trials_of(given), (1 - effort.confidence) / comparisons
+    began, held = time.perf_counter(), held_mib()
+    look, reached = _target(given, name)
+    source = Source(
+        seed=effort.seed,
+        names=("audit", given.algorithm.kind, str(given.unit), str(given.against), name),
+    )
+    trials = effort.trials or _LEAST_TRIALS
+    alpha = (1 - effort.confidence) / comparisons
 
-    def both(purpose: str, count: int) -> tuple[Observed, Observed]:
-        def seen(inside: bool) -> Observed:
-            own = source.of(purpose, "in" if inside else "out")
-            return observe(given, worlds, expected, inside=inside, count=count, source=own)
-
-        return seen(True), seen(False)
-
-    def found(names: list[str], seen: tuple[Observed, Observed], at: float) -> dict[str, Finding]:
+    def found(names: list[str], seen: Pair, at: float) -> dict[str, Finding]:
+        shared: dict[str, Any] = {"inside": seen[0], "outside": seen[1], "alpha": at}
         return {
             method: METHODS[method].find(
-                Seen(
-                    audited=given,
-                    event=events.get(method),
-                    inside=seen[0],
-                    outside=seen[1],
-                    reach=reached,
-                    alpha=at,
-                )
+                Seen(audited=given, event=events.get(method), reach=reached, **shared)
             )
             for method in names
         }
 
-    first = pilot_size(trials)
-    inside, outside = (each.scores for each in both("pilot", first))
-    events = choose_events(
-        methods,
-        Pilots(audited=given, inside=inside, outside=outside, trials=trials - first, alpha=alpha),
-    )
-    rest = both("count", trials - first)
+    choosing = {method: choose for method in methods if (choose := METHODS[method].event)}
+    first, events = pilot_size(trials) if choosing else 0, {}
+    if choosing:
+        inside, outside = look(first, source.of("pilot"))
+        pilots = Pilots(
+            audited=given, inside=inside, outside=outside, trials=trials - first, alpha=alpha
+        )
+        events = {method: choose(pilots) for method, choose in choosing.items()}
+    counted = look(trials - first, source.of("count"))
     seconds = time.perf_counter() - began
     findings = looked_again(
-        found(methods, rest, alpha),
-        lambda doubtful: found(doubtful, both("confirm", 4 * trials), CONFIRMED),
+        found(methods, counted, alpha),
+        lambda doubtful: found(doubtful, look(4 * trials, source.of("confirm")), CONFIRMED),
     )
     training: Any = getattr(given.algorithm, "training", None)
     clips = training is not None and training.clip_norm is not None
@@ -276,7 +260,24 @@ def _attacked(
         )
         for method, finding in findings.items()
     ]
-    return results, error_rates(rest[0].scores, rest[1].scores)
+    return results, error_rates(counted[0].scores, counted[1].scores)
+
+
+def _target(given: Audited, name: str) -> tuple[Callable[[int, Source], Pair], float | None]:
+    """How many worlds, and their randomness → what is seen of them; and how far apart they are."""
+    if given.records is not None:
+        return partial(TRAININGS[name], given), None
+    worlds = neighbours(given, name)
+    expected = hypotheses(given, worlds)
+
+    def look(count: int, source: Source) -> Pair:
+        def seen(inside: bool) -> Observed:
+            own = source.of("in" if inside else "out")
+            return observe(given, worlds, expected, inside=inside, count=count, source=own)
+
+        return seen(True), seen(False)
+
+    return look, reach(given, expected)
 
 
 def error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Rates:

@@ -7,6 +7,8 @@
 | profile | nothing; the bound's number is of Gaussian steps | a point of the claimed curve fails |
 | factor | the law's shape | the scale is surely less than the claimed |
 | white | nothing | noise repeats itself at some lag |
+| one-run | nothing | its ε, of coins guessed right, is above the claim |
+| one-run-fdp | a Gaussian curve, likewise | its μ is above the claimed |
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,20 +25,19 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event as Charge
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_ratio
 from parley.privacy.audit.counts import Event, Hits, best_event, middle_threshold
-from parley.privacy.audit.noise_scale import Residuals, shape_p
-from parley.privacy.audit.pair import (
-    gaussian_epsilon_lower,
-    mu_ceiling,
-    mu_lower,
-)
+from parley.privacy.audit.noise_scale import shape_p
+from parley.privacy.audit.one_run import surest_guesses
+from parley.privacy.audit.pair import gaussian_epsilon_lower, mu_ceiling, mu_lower
 from parley.privacy.audit.whiteness import repeated_lag
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.observed import Observed, bare_noise
 from parley.simulations.audit.results import Finding, pair_finding
-from parley.simulations.audit.scores import Scores
 
 _SHAPE_ALPHA = 1e-6
 _NONE = 1e-6
+
+_PARTS = tuple((part, 1 / 3) for part in (1, 4, 16))
+"""Guesses: all coins, a quarter, a sixteenth; each at a third of α."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class Seen:
     """
 
     audited: Audited
-    event: Event | None
+    event: Any
     inside: Observed
     outside: Observed
     reach: float | None
@@ -59,20 +60,8 @@ class Seen:
 
     def hits(self) -> tuple[Hits, Hits]:
         """Of the event, in worlds with the canary and without."""
-        if self.event is None:
-            raise ValueError("Expected an event for this method, got none.")
-        return self.event.count(self.inside.scores, self.outside.scores)
-
-    @property
-    def threshold(self) -> float | None:
-        """The event's."""
-        return None if self.event is None else self.event.threshold
-
-    def residuals(self) -> Residuals:
-        """The size of all bare noise."""
-        if self.inside.residuals is None or self.outside.residuals is None:
-            raise ValueError("Expected bare noise, got none.")
-        return self.inside.residuals + self.outside.residuals
+        found: tuple[Hits, Hits] = self.event.count(self.inside.scores, self.outside.scores)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +69,13 @@ class Pilots:
     """What an event is chosen from.
 
     Attributes:
-        inside, outside: scores of pilot worlds, with the canary and without.
+        inside, outside: pilot worlds, with the canary and without.
         trials: a world, that the event will be counted on.
     """
 
     audited: Audited
-    inside: Scores
-    outside: Scores
+    inside: Observed
+    outside: Observed
     trials: int
     alpha: float
 
@@ -99,7 +88,7 @@ class Method:
         assumption: in words.
         fits: whether a claim has what it needs.
         find: what it says of what the attacker saw.
-        event: how it chooses its event; None: it needs none.
+        event: how it chooses its event, from pilot worlds alone; None: it needs none.
     """
 
     assumption: str
@@ -108,28 +97,16 @@ class Method:
     event: Callable[[Pilots], Event] | None = None
 
 
-def fitting_methods(audited: Audited) -> list[str]:
-    """Those that a claim has what they need for."""
-    return [name for name, method in METHODS.items() if method.fits(audited)]
-
-
-def choose_events(methods: list[str], pilots: Pilots) -> dict[str, Event]:
-    """The event of every method that needs one, from pilot worlds alone."""
-    return {
-        name: method.event(pilots)
-        for name in methods
-        if (method := METHODS[name]).event is not None
-    }
-
-
 def _pair(seen: Seen) -> Finding:
     audited = seen.audited
+    of_model = audited.records is not None
     return pair_finding(
         seen.hits(),
         alpha=seen.alpha,
         delta=audited.delta,
         claimed=audited.epsilon,
-        threshold=seen.threshold,
+        threshold=seen.event.threshold,
+        note=_told_apart(seen) if of_model else "",
     )
 
 
@@ -145,7 +122,7 @@ def _mu(seen: Seen) -> Finding:
         ceiling=gaussian_epsilon_lower(most, audited.delta),
         hits_in=hits[0].hits,
         hits_out=hits[1].hits,
-        threshold=seen.threshold,
+        threshold=seen.event.threshold,
         fraction_of_claim=mu / claimed if claimed else None,
     )
 
@@ -161,14 +138,16 @@ def _profile(seen: Seen) -> Finding:
         refuted=claim.refuted_by(**counts, alpha=seen.alpha),
         hits_in=hits_in.hits,
         hits_out=hits_out.hits,
-        threshold=seen.threshold,
+        threshold=seen.event.threshold,
         fraction_of_claim=audited.part_of_claim(epsilon),
         note=f"noise at most {ratio:.4f} of the claimed",
     )
 
 
 def _factor(seen: Seen) -> Finding:
-    audited, noise = seen.audited, seen.residuals()
+    audited: Any = seen.audited
+    noise: Any = seen.inside.residuals
+    noise += seen.outside.residuals
     high, low = noise.scale_upper(seen.alpha / 2), noise.scale_lower(seen.alpha / 2)
     kept = np.concatenate([seen.inside.kept, seen.outside.kept])
     # At its own size: a wrong scale is the factor's to find, a wrong shape this test's.
@@ -192,13 +171,38 @@ def _factor(seen: Seen) -> Finding:
 
 def _white(seen: Seen) -> Finding:
     found = repeated_lag(seen.inside.kept) or repeated_lag(seen.outside.kept)
-    if found is None:
-        return Finding(epsilon_lower=None, refuted=False)
+    note = "" if found is None else f"noise repeats at lag {found.lag}: z = {found.z:.3g}"
+    return Finding(epsilon_lower=None, refuted=found is not None, note=note)
+
+
+def _one_run(seen: Seen, *, curve: bool) -> Finding:
+    audited = seen.audited
+    scores = np.concatenate([seen.inside.scores, seen.outside.scores])
+    right = np.concatenate([seen.inside.scores > 0, seen.outside.scores <= 0])
+    best = surest_guesses(scores, right, _PARTS, alpha=seen.alpha, delta=audited.delta)
+    bound, guesses, hits = best["one-run-fdp" if curve else "one-run"]
+    claimed = audited.mu if curve and audited.mu is not None else audited.epsilon
     return Finding(
-        epsilon_lower=None,
-        refuted=True,
-        note=f"noise repeats at lag {found.lag}: z = {found.z:.3g}",
+        hits_in=hits,
+        hits_out=guesses - hits,
+        epsilon_lower=gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
+        mu_lower=bound if curve else None,
+        fraction_of_claim=bound / claimed if claimed else None,
+        refuted=bound > claimed,
+        note=f"{hits} of {guesses} guesses right; {_told_apart(seen, 0.01, 0.001)}",
     )
+
+
+def _told_apart(seen: Seen, *rates: float) -> str:
+    """The chance that a score with the canary is above one without, and what is found at rates."""
+    inside, ordered = seen.inside.scores, np.sort(seen.outside.scores)
+    # Ties count half.
+    below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
+    parts = [f"AUC {below.mean() / (2 * ordered.size):.3f}"]
+    for rate in rates:
+        found = (inside > np.quantile(ordered, 1 - rate)).mean()
+        parts.append(f"true positives at {100 * rate:g} % false ones {found:.4f}")
+    return "; ".join(parts)
 
 
 def _scaled(audited: Audited, ratio: float) -> Composition:
@@ -234,8 +238,8 @@ def _curve_of(event: Charge, rounds: int, by: str) -> ClaimedCurve:
 
 def _pair_event(pilots: Pilots) -> Event:
     return best_event(
-        pilots.inside,
-        pilots.outside,
+        pilots.inside.scores,
+        pilots.outside.scores,
         trials=pilots.trials,
         alpha=pilots.alpha,
         delta=pilots.audited.delta,
@@ -243,34 +247,49 @@ def _pair_event(pilots: Pilots) -> Event:
 
 
 def _middle_event(pilots: Pilots) -> Event:
-    return Event(threshold=middle_threshold(pilots.inside, pilots.outside))
+    return Event(threshold=middle_threshold(pilots.inside.scores, pilots.outside.scores))
 
 
 def _profile_event(pilots: Pilots) -> Event:
     return profile_event(
         _curve(pilots.audited),
-        pilots.inside,
-        pilots.outside,
+        pilots.inside.scores,
+        pilots.outside.scores,
         # As sure as the pilot itself: nothing seen of an event says little, and would win else.
-        trials=min(pilots.trials, pilots.inside.size),
+        trials=min(pilots.trials, pilots.inside.scores.size),
         alpha=pilots.alpha,
     )
 
 
 METHODS: dict[str, Method] = {
-    "pair": Method(assumption="none", fits=lambda audited: True, find=_pair, event=_pair_event),
+    "pair": Method(
+        assumption="none",
+        fits=lambda audited: not audited.by_halves,
+        find=_pair,
+        event=_pair_event,
+    ),
     "mu": Method(
         assumption="Gaussian curve",
-        fits=lambda audited: audited.mu is not None,
+        fits=lambda audited: audited.mu is not None and audited.records is None,
         find=_mu,
         event=_middle_event,
     ),
     "profile": Method(
         assumption="none; its number: Gaussian steps",
-        fits=lambda audited: audited.by_coins,
+        fits=lambda audited: audited.by_coins and audited.records is None,
         find=_profile,
         event=_profile_event,
     ),
     "factor": Method(assumption="shape of the law", fits=bare_noise, find=_factor),
     "white": Method(assumption="none", fits=bare_noise, find=_white),
+    "one-run": Method(
+        assumption="none",
+        fits=lambda audited: audited.by_halves,
+        find=partial(_one_run, curve=False),
+    ),
+    "one-run-fdp": Method(
+        assumption="Gaussian curve",
+        fits=lambda audited: audited.by_halves and audited.mu is not None,
+        find=partial(_one_run, curve=True),
+    ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,12 @@ class Observed:
     """
 
     scores: Scores
-    residuals: Residuals | None
-    kept: NDArray[np.float64]
+    residuals: Residuals | None = None
+    kept: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 1)))
+
+
+Pair = tuple[Observed, Observed]
+"""Of worlds with the canary, and of worlds without."""
 
 
 def observe(
@@ -159,8 +163,8 @@ def bare_noise(audited: Audited) -> bool:
     # With shares of more parties than are charged for, there is more noise, of another shape.
     if audited.against is not audited.charged.against:
         return False
-    if audited.charged.mechanism.objective is not None:
-        return False
+    if audited.charged.mechanism.objective is not None or audited.records is not None:
+        return False  # it is not added to what is seen
     if not audited.trains_with_draws:
         # On a coarser grid it is no continuous law's: counts are noised in whole numbers.
         return audited.charged.mechanism.scale >= _FINE

@@ -32,13 +32,14 @@ from parley.simulations.audit.neighbours import Neighbours
 from parley.simulations.audit.pools import Block, bytes_of, laid_out, repeated
 from parley.simulations.audit.shapes import AuditError
 
-CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 16 << 20
 """Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""
 
-ALIKE = 3
+_ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
+
+_ALIKE = 3
 """Worlds that are computed, and compared to the bit."""
 
-_ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 _POLICY = PartyPolicy(
     budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
 )
@@ -58,7 +59,7 @@ class Source:
 
     def of(self, *names: str | int) -> Source:
         """With more names."""
-        return Source(seed=self.seed, names=(*self.names, *names))
+        return replace(self, names=(*self.names, *names))
 
     def chunk(self, number: int) -> Randomness:
         """That of one chunk; no two chunks share a stream."""
@@ -79,8 +80,8 @@ def releases(
     world = worlds.inside if inside else worlds.outside
     size = _chunk_size(audited, world)
     for number, first in enumerate(range(0, count, size)):
-        among = min(size, count - first)
-        yield _chunk(audited, worlds, world, among, source.chunk(number))
+        block: Any = repeated(world, min(size, count - first))
+        yield _rounds(audited, block, world.parties, source.chunk(number), worlds)[0]
 
 
 def models(
@@ -93,36 +94,12 @@ def models(
     """
     # Parties of a network share the state that they train from: a world at a time.
     size = _chunk_size(audited, world(0)) if audited.learner.cheap else 1
-    found = [
-        _trained(
-            audited,
-            [world(at) for at in range(first, min(first + size, count))],
-            source.chunk(number),
-        )
-        for number, first in enumerate(range(0, count, size))
-    ]
+    found = []
+    for number, first in enumerate(range(0, count, size)):
+        own = [world(at) for at in range(first, min(first + size, count))]
+        _, state = _rounds(audited, _joined(own), own[0].parties, source.chunk(number), None)
+        found.append(np.atleast_2d(audited.algorithm.model_of(state)))
     return np.concatenate(found)
-
-
-def _trained(
-    audited: Audited, worlds: list[PartyBlock], randomness: Randomness
-) -> NDArray[np.float64]:
-    algorithm, encoding = audited.algorithm, audited.plan.encoding
-    parties, count = worlds[0].parties, len(worlds)
-    session = PartySession(
-        block=_joined(worlds), algorithm=algorithm, policy=_POLICY, randomness=randomness
-    )
-    state = algorithm.init()
-    for number in range(1, audited.sums + 1):
-        plan = audited.plan_of(number)
-        encoded, weights = _answers(session, plan, state, parties)
-        total = encoding.decode(np.add.reduce(encoded, axis=1, dtype=encoding.dtype))
-        noise = plan.draw_many(count, randomness.server(plan.round_number, plan.step))
-        seen = encoding.to_float(total + noise)
-        if not takes_sum(algorithm):
-            seen = seen / weights.reshape(count, parties).sum(axis=1)[:, None]
-        state = algorithm.update(state, seen if audited.learner.cheap else seen[0])
-    return np.atleast_2d(algorithm.model_of(state))
 
 
 def _joined(worlds: list[PartyBlock]) -> PartyBlock:
@@ -137,79 +114,45 @@ def _joined(worlds: list[PartyBlock]) -> PartyBlock:
 def _chunk_size(audited: Audited, world: Block) -> int:
     own = bytes_of(world) + 64 * audited.plan.dimension * world.parties
     own += 8 * audited.plan.dimension * (audited.sums + 8)
-    size = max(CHUNK_BYTES // own, min(4 * CHUNK_BYTES // own, _ENOUGH))
+    size = max(_CHUNK_BYTES // own, min(4 * _CHUNK_BYTES // own, _ENOUGH))
     return max(1, min(size, _LARGEST_CHUNK))
 
 
-def _chunk(
+def _rounds(
     audited: Audited,
-    worlds: Neighbours,
-    world: Block,
-    count: int,
+    block: PartyBlock,
+    parties: int,
     randomness: Randomness,
-) -> NDArray[np.float64]:
-    algorithm, plan = audited.algorithm, audited.plan
-    round_of = _Round(audited=audited, world=world, count=count, randomness=randomness)
-    released = np.empty((count, audited.sums, plan.dimension))
-    state = worlds.start
+    worlds: Neighbours | None,
+) -> tuple[NDArray[np.float64], State]:
+    """What a chunk of worlds releases, `[W, T, d]`, and the state that it leads to.
+
+    Args:
+        block: all worlds' parties, so many of each.
+        worlds: whose every world is alike, and what is sent to them; None: each is another, and
+            trains on.
+    """
+    algorithm, encoding = audited.algorithm, audited.plan.encoding
+    own: Any = algorithm
+    if worlds is not None and not audited.draws_in_training:
+        own = Alike(algorithm, parties)
+    session = PartySession(block=block, algorithm=own, policy=_POLICY, randomness=randomness)
+    count, sent = block.parties // parties, None if worlds is None else worlds.sent
+    released = np.empty((count, audited.sums, audited.plan.dimension))
+    state = algorithm.init() if worlds is None else worlds.start
     for number in range(1, audited.sums + 1):
-        of_sum = audited.plan_of(number)
-        sent = state if worlds.sent is None else worlds.sent(number)
-        answered, weight = round_of.answers(of_sum, sent)
-        seen = plan.encoding.decode(
-            np.add.reduce(answered[:, : audited.summed], axis=1, dtype=plan.encoding.dtype)
-        )
+        plan = audited.plan_of(number)
+        encoded, weights = _answers(session, plan, sent(number) if sent else state, parties)
+        summed = np.add.reduce(encoded[:, : audited.summed], axis=1, dtype=encoding.dtype)
+        total = encoding.decode(summed)
         if not audited.before_server:
-            noise = randomness.server(of_sum.round_number, of_sum.step)
-            seen = seen + plan.draw_many(count, noise)
-        released[:, number - 1] = plan.encoding.to_float(seen)
-        if worlds.sent is None:
-            divisor = 1.0 if takes_sum(algorithm) else weight
-            state = algorithm.update(state, plan.encoding.to_float(seen) / divisor)
-    return released
-
-
-class _Round:
-    """The parties of `count` worlds, asked for one sum after another."""
-
-    def __init__(
-        self, *, audited: Audited, world: Block, count: int, randomness: Randomness
-    ) -> None:
-        self._audited, self._world, self._count = audited, world, count
-        self._randomness = randomness
-        self._sessions: dict[int, PartySession] = {}
-
-    def answers(
-        self, plan: ReleasePlan, state: State
-    ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
-        """Ring elements `[W, m, d]`, and the weight of each world's sum."""
-        if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > ALIKE:
-            # Parties that draw nothing, asked the same: a few worlds are computed and compared.
-            few, weight = self._asked(ALIKE, plan, state)
-            if (few == few[0]).all():
-                return np.repeat(few[:1], self._count, axis=0), weight
-        return self._asked(self._count, plan, state)
-
-    def _asked(
-        self, count: int, plan: ReleasePlan, state: State
-    ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
-        parties = self._world.parties
-        encoded, weights = _answers(self._session(count), plan, state, parties)
-        return encoded, float(weights[:parties].sum())
-
-    def _session(self, count: int) -> PartySession:
-        if count not in self._sessions:
-            block: Any = repeated(self._world, count)
-            own: Any = self._audited.algorithm
-            if not self._audited.draws_in_training:
-                own = Alike(own, self._world.parties)
-            self._sessions[count] = PartySession(
-                block=block,
-                algorithm=own,
-                policy=_POLICY,
-                randomness=self._randomness,
-            )
-        return self._sessions[count]
+            total = total + plan.draw_many(count, randomness.server(plan.round_number, plan.step))
+        released[:, number - 1] = seen = encoding.to_float(total)
+        if sent is None:
+            if not takes_sum(algorithm):
+                seen = seen / weights.reshape(count, parties).sum(axis=1)[:, None]
+            state = algorithm.update(state, seen if audited.learner.cheap else seen[0])
+    return released, state
 
 
 def _answers(
@@ -245,36 +188,23 @@ class Alike:
         return getattr(self.algorithm, name)
 
     def local(
-        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """What `algorithm` gives; where states or a few worlds' answers differ, by itself."""
-        worlds, attendance = block.parties // self.parties, self._attendance
-        if state["theta"].ndim > 1 or worlds <= ALIKE:
-            return self._whole(state, block, plan, randomness)
-        offsets = block.offsets[: ALIKE * self.parties + 1]
-        few: Any = laid_out(block, np.arange(offsets[-1]), offsets)
-        own = self._everyone.local(state, few, plan, randomness)
-        values = own.values.reshape(ALIKE, self.parties, -1)
-        if own.failed or not (values == values[0]).all():
-            return self._whole(state, block, plan, randomness)
-        repeated = np.tile(values[0], (worlds, 1))
-        if attendance is not None and not attendance.whole:
-            repeated[~attendance.present(block, plan, randomness)] = 0.0
-        return Contribution(values=repeated, failed=())
-
-    def _whole(
-        self, state: State, block: Block, plan: ReleasePlan, randomness: Randomness
-    ) -> Contribution:
+        worlds = block.parties // self.parties
+        attendance = getattr(self.algorithm, "attendance", None) or EVERYONE
+        if state["theta"].ndim == 1 and worlds > _ALIKE:
+            offsets = block.offsets[: _ALIKE * self.parties + 1]
+            few: Any = laid_out(block, np.arange(offsets[-1]), offsets)
+            everyone = self.algorithm
+            if not attendance.whole:
+                everyone = replace(everyone, attendance=EVERYONE)
+            own = everyone.local(state, few, plan, randomness)
+            values = own.values.reshape(_ALIKE, self.parties, -1)
+            if not own.failed and (values == values[0]).all():
+                all_of_them = np.tile(values[0], (worlds, 1))
+                if not attendance.whole:
+                    all_of_them[~attendance.present(block, plan, randomness)] = 0.0
+                return Contribution(values=all_of_them, failed=())
         given: Contribution = self.algorithm.local(state, block, plan, randomness)
         return given
-
-    @property
-    def _attendance(self) -> Any:
-        return getattr(self.algorithm, "attendance", None)
-
-    @property
-    def _everyone(self) -> Any:
-        attendance = self._attendance
-        if attendance is None or attendance.whole:
-            return self.algorithm
-        return replace(self.algorithm, attendance=EVERYONE)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,7 +62,6 @@ def load_bundled(
     """The records of a bundled data set and its schema.
 
     Args:
-        name: a key of `BUNDLED`.
         model_kind: logistic, softmax or ridge: how the label is read.
         records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
         scaled: rows have norm at most 1; else their cells stay as the schema reads them.
@@ -71,14 +71,12 @@ def load_bundled(
         DataError: more records than there is memory for.
         SchemaError: the data set has no label for `model_kind`.
     """
-    if name not in BUNDLED:
-        raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
+    schema = bundled_schema(name, dimension=dimension)
     if records < 1 or dimension < 1:
         raise ValueError(f"Expected records, dimension ≥ 1, got {records} and {dimension}.")
     if name == "synthetic":
         room_for(math.inf).check_records(records, features=dimension, path=name)
-    schema = bundled_schema(name, dimension=dimension)
-    columns = BUNDLED[name](model_kind, records, dimension, seed)
+    columns = BUNDLED[name].columns(model_kind, records, dimension, seed)
     read = schema if scaled else schema.unscaled
     if name == "synthetic":
         return _read_in_place(columns, read, model_kind), schema
@@ -105,17 +103,14 @@ def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
     Raises:
         ValueError: an unknown name.
     """
-    match name:
-        case "breast-cancer":
-            file = resources.files("parley.simulations.data") / "breast-cancer.schema.toml"
-            text = file.read_text(encoding="utf-8")
-        case "digits":
-            text = _DIGITS
-        case "synthetic":
-            text = _SYNTHETIC.format(dimension=dimension)
-        case _:
-            raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
-    return Schema.from_toml(text, source=name)
+    if name not in BUNDLED:
+        raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
+    return Schema.from_toml(BUNDLED[name].schema(dimension), source=name)
+
+
+def _breast_cancer_schema(dimension: int) -> str:
+    file = resources.files("parley.simulations.data") / "breast-cancer.schema.toml"
+    return file.read_text(encoding="utf-8")
 
 
 def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
@@ -173,8 +168,27 @@ _LABELS = {"ridge": (1, _targets), "softmax": (3, _classes)}
 """Kind of model → margins a record has, and labels drawn from them; of others two, −1 and +1."""
 
 
-BUNDLED: dict[str, Callable[[str, int, int, int], Columns]] = {
-    "breast-cancer": _breast_cancer,
-    "digits": _digits,
-    "synthetic": _synthetic,
+@dataclass(frozen=True, kw_only=True)
+class Bundled:
+    """A data set that needs no file.
+
+    Attributes:
+        schema: p → text of its schema.
+        columns: kind of model, N, p, seed → its columns.
+        records: how many it has, unless another number is drawn: public, known without loading.
+    """
+
+    schema: Callable[[int], str]
+    columns: Callable[[str, int, int, int], Columns]
+    records: int
+
+
+BUNDLED: dict[str, Bundled] = {
+    "breast-cancer": Bundled(schema=_breast_cancer_schema, columns=_breast_cancer, records=569),
+    "digits": Bundled(schema=lambda _: _DIGITS, columns=_digits, records=1797),
+    "synthetic": Bundled(
+        schema=lambda dimension: _SYNTHETIC.format(dimension=dimension),
+        columns=_synthetic,
+        records=5000,
+    ),
 }

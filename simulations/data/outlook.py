@@ -32,10 +32,6 @@ class PublicShape:
     schema: str
 
 
-_RECORDS = {"breast-cancer": 569, "digits": 1797, "synthetic": 5000}
-"""How many records the bundled data have: public, and known without loading them."""
-
-
 def public_shape(job: Job) -> PublicShape:
     """Columns from the schema, party size from the job or from a bundled source's known size.
 
@@ -43,7 +39,6 @@ def public_shape(job: Job) -> PublicShape:
         JobError: neither says it; the message says which key to set.
         SchemaError: the schema cannot be read.
     """
-
     source = job.data.source
     if source in BUNDLED:
         schema = bundled_schema(source)
@@ -55,17 +50,22 @@ def public_shape(job: Job) -> PublicShape:
             "got none."
         )
     check_label(schema, job.label_kind(schema.classes))
-    width = _width(job, schema)
-    least = job.parties.min_records
+    least, origin = _least_records(job)
+    return PublicShape(
+        features=_width(job, schema),
+        classes=schema.classes,
+        min_records=least,
+        origin=origin,
+        schema=schema.to_toml(),
+    )
+
+
+def _least_records(job: Job) -> tuple[int, str]:
+    """n₍₁₎, and where it comes from."""
+    source, least = job.data.source, job.parties.min_records
     if least != "auto":
-        return PublicShape(
-            features=width,
-            classes=schema.classes,
-            min_records=least,
-            origin="parties.min-records",
-            schema=schema.to_toml(),
-        )
-    total = job.data.records or _RECORDS.get(source, 0)
+        return least, "parties.min-records"
+    total = job.data.records or (BUNDLED[source].records if source in BUNDLED else 0)
     if job.data.partition == "sizes":
         smallest, origin = min(job.data.sizes), "data.sizes"
     elif job.data.partition == "iid" and total:
@@ -78,13 +78,7 @@ def public_shape(job: Job) -> PublicShape:
         )
     if smallest < 1:
         raise JobError(f"Expected a record for every party, got {total} for {job.parties.count}.")
-    return PublicShape(
-        features=width,
-        classes=schema.classes,
-        min_records=smallest,
-        origin=origin,
-        schema=schema.to_toml(),
-    )
+    return smallest, origin
 
 
 def _width(job: Job, schema: Schema) -> int:

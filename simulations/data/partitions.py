@@ -52,20 +52,9 @@ def iid(
     rng: np.random.Generator,
     *,
     min_records: int = 1,
-    records_per_party: int | None = None,
 ) -> list[Rows]:
-    """At random, in equal sizes.
-
-    Args:
-        values: `[N]`, of which only the number counts.
-        parties: m.
-        rng: who gets what.
-        min_records: fewest records a party may hold.
-        records_per_party: that many each, the rest of the records unused; without it all records
-            are used and sizes differ by at most one.
-    """
-    _check_parties(parties)
-    sizes = _equal_sizes(len(values), parties, records_per_party, min_records)
+    """At random, all records, in sizes that differ by at most one."""
+    sizes = _equal_sizes(len(values), parties, min_records)
     return _cut(rng.permutation(len(values)), sizes)
 
 
@@ -78,7 +67,6 @@ def by_sizes(
     min_records: int = 1,
 ) -> list[Rows]:
     """At random, party j holding `sizes[j]` records; records beyond their sum are unused."""
-    _check_parties(parties)
     if len(sizes) != parties:
         raise PartitionError(f"Expected {parties} sizes, one a party, got {len(sizes)}.")
     if min(sizes) < 1:
@@ -93,21 +81,14 @@ def by_sizes(
 
 def by_column(
     values: NDArray[Any],
-    parties: int | None,
-    rng: np.random.Generator | None = None,
+    parties: int,
+    rng: np.random.Generator,
     *,
     min_records: int = 1,
 ) -> list[Rows]:
-    """One party for each value of a column (a hospital, a bank), in the values' order.
-
-    Args:
-        values: `[N]` the column.
-        parties: how many values there should be; None takes as many as there are.
-        rng: unused, as nothing is drawn.
-        min_records: fewest records a party may hold.
-    """
+    """One party for each value of a column (a hospital, a bank), in the values' order."""
     names, owner = np.unique(values, return_inverse=True)
-    if parties is not None and parties != len(names):
+    if parties != len(names):
         raise PartitionError(
             f"Expected {parties} values in the column, one a party, got {len(names)}: set"
             f" parties.count to {len(names)}."
@@ -124,7 +105,6 @@ def dirichlet(
     *,
     alpha: float,
     min_records: int = 1,
-    records_per_party: int | None = None,
 ) -> list[Rows]:
     """Label skew at equal sizes: party j draws its records by a label mixture q_j ~ Dir(α·K·p).
 
@@ -132,16 +112,7 @@ def dirichlet(
     (Hsu, Qi, Brown 2019, arXiv:1909.06335, with the concentration spread over the labels). A label
     that has run out gives way to the ones left in the party's mixture. Sizes are equal so that
     skew doesn't change n₍₁₎, and with it the noise.
-
-    Args:
-        values: `[N]` labels, classes or −1/+1.
-        parties: m.
-        rng: mixtures and records.
-        alpha: concentration, > 0.
-        min_records: fewest records a party may hold.
-        records_per_party: as in `iid`.
     """
-    _check_parties(parties)
     if not (alpha > 0 and np.isfinite(alpha)):
         raise PartitionError(f"Expected a finite alpha > 0, got {alpha:g}.")
     labels, label_of = np.unique(values, return_inverse=True)
@@ -150,7 +121,7 @@ def dirichlet(
             f"Expected at most 1000 distinct labels to skew, got {len(labels)}: use iid for"
             " targets that are numbers."
         )
-    sizes = _equal_sizes(len(values), parties, records_per_party, min_records)
+    sizes = _equal_sizes(len(values), parties, min_records)
     pools = [rng.permutation(np.flatnonzero(label_of == k)) for k in range(len(labels))]
     left = np.array([len(pool) for pool in pools])
     mixtures = rng.dirichlet(alpha * len(labels) * left / left.sum(), size=parties)
@@ -180,48 +151,21 @@ def _draw_counts(
     return counts
 
 
-def _check_parties(parties: int) -> None:
+def _equal_sizes(records: int, parties: int, min_records: int) -> list[int]:
     if parties < 1:
         raise PartitionError(f"Expected at least 1 party, got {parties}.")
-
-
-def _equal_sizes(
-    records: int, parties: int, records_per_party: int | None, min_records: int
-) -> list[int]:
-    if records_per_party is not None:
-        if records_per_party < max(1, min_records):
-            raise PartitionError(
-                f"Expected at least min-records = {min_records} records a party, got"
-                f" {records_per_party}."
-            )
-        if records_per_party * parties > records:
-            raise PartitionError(
-                f"Expected {parties} × {records_per_party} = {parties * records_per_party}"
-                f" records, got {records}: {_fit(records, parties, records_per_party)}."
-            )
-        return [records_per_party] * parties
-    if records // parties < max(1, min_records):
+    least = max(1, min_records)
+    if records // parties < least:
+        most = records // least
+        helps = f"at most {most} part{'y' if most == 1 else 'ies'}"
         raise PartitionError(
-            f"Expected at least {max(1, min_records)} records a party, got"
-            f" {records} records for {parties} parties, {records // parties} each:"
-            f" {_most(records, max(1, min_records))}, or lower min-records or test-fraction."
+            f"Expected at least {least} records a party, got {records} records for {parties}"
+            f" parties, {records // parties} each:"
+            f" {helps if most else 'too few for a single party'}, or lower min-records or"
+            " test-fraction."
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]
-
-
-def _fit(records: int, parties: int, each: int) -> str:
-    """What could be asked for instead: nothing that comes to none."""
-    if records < parties:
-        return _most(records, each)
-    fewer = f" or {_most(records, each)}" if records >= each else ""
-    return f"at most {records // parties} a party{fewer}"
-
-
-def _most(records: int, each: int) -> str:
-    if records < each:
-        return "too few for a single party"
-    return f"at most {records // each} part{'y' if records < 2 * each else 'ies'}"
 
 
 def _cut(order: Rows, sizes: Sequence[int]) -> list[Rows]:

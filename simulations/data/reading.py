@@ -114,22 +114,14 @@ def read_test(job: Job, classes: int) -> Records:
 
 
 def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
-    wanted, scaled = job.data.records, not job.model.feature_map
-    kind = job.label_kind(bundled_schema(job.data.source).classes)
-    if job.data.source == "synthetic":
-        records, schema = load_bundled(
-            "synthetic",
-            kind,
-            seed=job.data.seed,
-            scaled=scaled,
-            **({"records": wanted} if wanted else {}),
-        )
-        return records, schema.classes
-    records, schema = load_bundled(job.data.source, kind, scaled=scaled)
+    source, wanted, scaled = job.data.source, job.data.records, not job.model.feature_map
+    kind = job.label_kind(bundled_schema(source).classes)
+    drawn = wanted if source == "synthetic" and wanted else BUNDLED[source].records
+    records, schema = load_bundled(source, kind, records=drawn, seed=job.data.seed, scaled=scaled)
     if wanted > len(records):
         raise JobError(
-            f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."
+            f"Expected data.records of at most {len(records)} from {source}, got {wanted}."
         )
-    if wanted:
+    if wanted and source != "synthetic":
         records = records.take(rng.choice(len(records), wanted, replace=False))
     return records, schema.classes

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.simulations.figures.judging import auc
+
 _MOST = 2000
 """Records of each kind that are looked at: all distances between them are taken."""
 
@@ -30,8 +32,12 @@ def closest_figures(
     count = min(_MOST, len(train), len(held_out))
     if not count or not len(drawn):
         return {}
-    made = _some(drawn, min(_MOST, len(drawn)), rng)
-    distances = [_distances(made, _some(rows, count, rng), codes) for rows in (train, held_out)]
+
+    def some(rows: Rows, most: int) -> Rows:
+        return rows[rng.choice(len(rows), most, replace=False)]
+
+    made = some(drawn, min(_MOST, len(drawn)))
+    distances = [_distances(made, some(rows, count), codes) for rows in (train, held_out)]
     own, other = (found.min(axis=1) for found in distances)
     scores = np.concatenate([-found.min(axis=0) for found in distances])
     return {
@@ -39,12 +45,8 @@ def closest_figures(
         "held_out_copies": float(np.mean(other == 0)),
         "nearest": float(np.mean(own)),
         "held_out_nearest": float(np.mean(other)),
-        "membership_auc": _auc(scores[:count], scores[count:]),
+        "membership_auc": auc(scores, np.arange(2 * count) < count),
     }
-
-
-def _some(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
-    return rows[rng.choice(len(rows), count, replace=False)]
 
 
 def _distances(one: Rows, other: Rows, codes: bool) -> NDArray[np.float64]:
@@ -57,10 +59,3 @@ def _distances(one: Rows, other: Rows, codes: bool) -> NDArray[np.float64]:
     one, other = one.astype(np.float64), other.astype(np.float64)
     squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None] - 2 * one @ other.T
     return np.asarray(np.sqrt(np.maximum(squares, 0) / one.shape[1]))
-
-
-def _auc(members: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    """The chance that a member's score is the higher one; half where they are equal."""
-    line = np.sort(others)
-    below = np.searchsorted(line, members, "left") + np.searchsorted(line, members, "right")
-    return float(np.mean(below) / (2 * len(others)))

@@ -66,20 +66,17 @@ def judge(
     ranked = [(shares[:, side], truth == side) for side in sides]
     hits = np.diag(confusion)[sides]
     is_one = np.eye(count)[truth]
+    certain = (shares[:, 1], truth == 1) if count == 2 else (shares.max(1), truth == best)
     return Judgement(
         labels=names,
         records=len(truth),
-        auc=_mean([_auc(*side) for side in ranked]),
+        auc=_mean([auc(*side) for side in ranked]),
         average_precision=_mean([_average_precision(*side) for side in ranked]),
         recall=_mean(_shares(hits, confusion.sum(1)[sides])),
         precision=_mean(_shares(hits, confusion.sum(0)[sides])),
         log_loss=_log_loss(shares, truth) if proper else None,
         brier=float(np.square(shares - is_one)[:, sides].sum(1).mean()) if proper else None,
-        calibration=_calibration(shares, truth == best)
-        if proper and count > 2
-        else _calibration(shares[:, 1], truth == 1)
-        if proper
-        else (),
+        calibration=_calibration(*certain) if proper else (),
         confusion=tuple(tuple(int(n) for n in row) for row in confusion),
     )
 
@@ -105,7 +102,7 @@ def _mean(values: list[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _auc(scores: Floats, positive: NDArray[np.bool_]) -> float | None:
+def auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
     """P[score of a positive > score of a negative] + half P[equal]; None without both."""
     yes, no = int(positive.sum()), int((~positive).sum())
     if not yes or not no:
@@ -132,8 +129,6 @@ def _log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:
 
 def _calibration(chances: Floats, happened: NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
     """Of records with about the same probability: its mean, and how often it came true."""
-    if chances.ndim == 2:
-        chances = chances.max(1)
     at = np.minimum((chances * _BINS).astype(np.int64), _BINS - 1)
     return tuple(
         CalibrationBin(

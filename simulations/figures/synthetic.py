@@ -19,6 +19,7 @@ from parley.server.synthetic.generation import GENERATORS
 from parley.server.synthetic.rows import first_rows
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.closest import closest_figures
+from parley.simulations.figures.judging import auc
 
 _MOST = 100_000
 """Rows that a model is fitted to."""
@@ -30,6 +31,8 @@ _LOOKED_AT = 1_000_000
 """Of a table that is longer, the first so many rows are compared with the records."""
 
 Codes = NDArray[np.int64]
+Labelled = tuple[NDArray[Any], NDArray[Any]]
+Figures = dict[str, float | None]
 
 
 def with_table_figures(
@@ -55,7 +58,7 @@ def _figures(
     settings: Any,
     tensors: dict[str, NDArray[Any]],
     world: Experiment,
-) -> dict[str, float | None]:
+) -> Figures:
     row, schema = GENERATORS[counted.kind], Schema.from_toml(world.schema)
     drawn = first_rows(row.rows(counted, schema, tensors, table.rows, table.seed), _LOOKED_AT)
     exact = counted.summed(world.block.features, world.block.labels)
@@ -74,11 +77,11 @@ def _table_figures(
     sizes: tuple[int, ...],
     world: Experiment,
     rng: np.random.Generator,
-) -> dict[str, float | None]:
+) -> Figures:
     train = codes_of(world.block.features, world.block.labels, sizes)
     alone = np.stack([rng.permutation(column) for column in train.T], axis=1)
     tv1, tv2 = distances(drawn, train, sizes)
-    figures: dict[str, float | None] = {"tv1": tv1, "tv2": tv2}
+    figures: Figures = {"tv1": tv1, "tv2": tv2}
     figures["independent_tv2"] = distances(alone, train, sizes)[1]
     if not len(world.test_labels):
         return figures
@@ -100,7 +103,7 @@ def _array_figures(
     classes: int,
     world: Experiment,
     rng: np.random.Generator,
-) -> dict[str, float | None]:
+) -> Figures:
     """Of arrays: whether a classifier that is fitted to them knows the real ones."""
     if not len(world.test_labels):
         return {}
@@ -109,12 +112,15 @@ def _array_figures(
     real = np.concatenate([train, np.asarray(world.block.labels, np.float32)[:, None]], axis=1)
     real = real[rng.permutation(len(real))[:_MOST_ARRAYS]]
     figures = {
-        name: _accuracy(rows[:_MOST_ARRAYS], test, truth)
+        f"{name}_accuracy": _fitted(
+            _logistic(max_iter=100, tol=1e-3),
+            (rows[:_MOST_ARRAYS, :-1], rows[:_MOST_ARRAYS, -1].astype(np.int64)),
+            (test, truth),
+        )["accuracy"]
         for name, rows in (("tstr", drawn), ("real", real), ("twin", twin))
     }
-    found: dict[str, float | None] = {f"{name}_accuracy": each for name, each in figures.items()}
-    found["majority_accuracy"] = _majority(np.asarray(world.block.labels, np.int64), truth)
-    return found | closest_figures(drawn[:, :-1], train, test, rng, codes=False)
+    figures["majority_accuracy"] = _majority(np.asarray(world.block.labels, np.int64), truth)
+    return figures | closest_figures(drawn[:, :-1], train, test, rng, codes=False)
 
 
 def _shares(rows: NDArray[Any], schema: Schema) -> NDArray[np.float32]:
@@ -125,17 +131,6 @@ def _shares(rows: NDArray[Any], schema: Schema) -> NDArray[np.float32]:
     low, high = found[1].encode(np.array(found[1].range, np.float64)).tolist()
     cells = rows.astype(np.float32) * np.float32(math.sqrt(rows.shape[1]))
     return np.asarray(np.clip((cells - low) / (high - low), 0, 1), np.float32)
-
-
-def _accuracy(rows: NDArray[Any], test: NDArray[Any], truth: Codes) -> float | None:
-    """Of logistic regression on the entries."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
-
-    labels = rows[:, -1].astype(np.int64)
-    if len(np.unique(labels)) < 2:
-        return None
-    model = LogisticRegression(max_iter=100, tol=1e-3).fit(rows[:, :-1], labels)
-    return float((model.predict(test) == truth).mean())
 
 
 def _test_classes(world: Experiment, classes: int) -> Codes:
@@ -159,55 +154,44 @@ def _variation(one: Codes, other: Codes, size: int) -> float:
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
 
 
-def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float | None]:
+def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
     """AUC and accuracy of logistic regression, of the last column by the others."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
-
-    rows = rows[:_MOST]
-    if _one_label(rows, test):
-        return {"auc": None, "accuracy": None}
-    model = LogisticRegression(max_iter=300).fit(_indicators(rows, sizes), rows[:, -1])
-    chances = model.predict_proba(_indicators(test, sizes))
-    labels = model.classes_[chances.argmax(axis=1)]
-    return {
-        "auc": _auc(model.classes_, chances, test[:, -1]),
-        "accuracy": float((labels == test[:, -1]).mean()),
-    }
+    made, held = ((_indicators(each, sizes), each[:, -1]) for each in (rows[:_MOST], test))
+    return _fitted(_logistic(max_iter=300), made, held)
 
 
-def learned_by_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float | None]:
+def learned_by_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
     """AUC of boosted trees."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     del sizes
-    rows = rows[:_MOST]
-    if _one_label(rows, test):
-        return {"trees_auc": None}
-    model = HistGradientBoostingClassifier(random_state=0).fit(rows[:, :-1], rows[:, -1])
-    chances = model.predict_proba(test[:, :-1])
-    return {"trees_auc": _auc(model.classes_, chances, test[:, -1])}
+    made, held = ((each[:, :-1], each[:, -1]) for each in (rows[:_MOST], test))
+    return {"trees_auc": _fitted(HistGradientBoostingClassifier(random_state=0), made, held)["auc"]}
 
 
-def _one_label(rows: Codes, test: Codes) -> bool:
-    return len(np.unique(rows[:, -1])) < 2 or len(np.unique(test[:, -1])) < 2
+def _logistic(**settings: float) -> Any:
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
+
+    return LogisticRegression(**settings)
+
+
+def _fitted(model: Any, made: Labelled, held: Labelled) -> Figures:
+    """AUC and accuracy on records that a classifier was not fitted to; None of one label."""
+    if len(np.unique(made[1])) < 2 or len(np.unique(held[1])) < 2:
+        return {"auc": None, "accuracy": None}
+    classes, chances = model.fit(*made).classes_, model.predict_proba(held[0])
+    sides = range(len(classes)) if len(classes) > 2 else (1,)
+    found = [auc(chances[:, at], held[1] == classes[at]) for at in sides]
+    known = [each for each in found if each is not None]
+    return {
+        "auc": float(np.mean(known)) if known else None,
+        "accuracy": float((classes[chances.argmax(axis=1)] == held[1]).mean()),
+    }
 
 
 def _majority(labels: Codes, truth: Codes) -> float:
     """Accuracy of always answering the training records' commonest label."""
     return float((truth == np.bincount(labels).argmax()).mean())
-
-
-def _auc(classes: Codes, chances: NDArray[Any], truth: Codes) -> float | None:
-    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
-
-    if len(classes) == 2:
-        return float(roc_auc_score(truth == classes[1], chances[:, 1]))
-    every = [
-        roc_auc_score(truth == label, chances[:, at])
-        for at, label in enumerate(classes)
-        if 0 < np.mean(truth == label) < 1
-    ]
-    return float(np.mean(every)) if every else None
 
 
 def _indicators(rows: Codes, sizes: tuple[int, ...]) -> NDArray[np.float32]:

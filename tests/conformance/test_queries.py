@@ -101,7 +101,7 @@ class QueryConformance:
 
     def summed(self, query: Query, block: TableBlock, weight: int):
         whole = np.zeros(query.cells(SCHEMA), dtype=np.int64)
-        for vector in query.vectors(block, weight, self.state):
+        for vector in query.vectors(block, weight):
             assert vector.dtype == np.int64
             assert vector.shape == whole.shape
             whole += vector
@@ -130,7 +130,7 @@ class QueryConformance:
     def test_what_counts_is_never_below_zero(self):
         rng = np.random.default_rng(6)
         for query, _ in self.asked():
-            for vector in query.vectors(block_of(records(40, rng)), 64, self.state):
+            for vector in query.vectors(block_of(records(40, rng)), 64):
                 assert not query.counts or vector.min() >= 0, query
 
     def test_no_neighbour_moves_a_score_further_than_its_sensitivity(self):

@@ -230,7 +230,7 @@ def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path,
 def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
     tmp_path, monkeypatch, write
 ) -> None:
-    from parley.privacy.ledger.writer import Writer
+    from parley.privacy.ledger.store import Writer
 
     class Killed(BaseException):
         pass

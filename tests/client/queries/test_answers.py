@@ -87,7 +87,7 @@ def test_no_pair_of_neighbours_moves_the_integers_further_than_claimed(query, re
     assert query_from(query.to_json()) == query
     rng = np.random.default_rng(1)
     records = [EVERY[k] for k in rng.choice(len(EVERY), 40, replace=False)]
-    alone = np.stack(list(query.vectors(block_of([[r] for r in records]), 7, {})))
+    alone = np.stack(list(query.vectors(block_of([[r] for r in records]), 7)))
     assert alone.shape == (40, query.cells(SCHEMA))
     assert alone.dtype == np.int64
     moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
@@ -96,7 +96,7 @@ def test_no_pair_of_neighbours_moves_the_integers_further_than_claimed(query, re
     assert np.square(moved).sum(axis=1).max() == norms.l2_squared
     assert np.abs(alone).max() == norms.largest
     # one vector a party, whose sum is that of its records
-    three = list(query.vectors(block_of([records[:5], records[5:6], records[6:]]), 7, {}))
+    three = list(query.vectors(block_of([records[:5], records[5:6], records[6:]]), 7))
     np.testing.assert_array_equal(three[0], alone[:5].sum(axis=0))
     np.testing.assert_array_equal(sum(three), alone.sum(axis=0))
 
@@ -141,7 +141,7 @@ def asked(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None
 
 def asking(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None):
     """The same again and again."""
-    (exact,) = query.vectors(block_of([records]), weight, {})
+    (exact,) = query.vectors(block_of([records]), weight)
     public = len(records) if relation is REPLACE else None
     while True:
         noise = (
@@ -309,7 +309,7 @@ def test_quantiles_are_on_the_schemas_own_steps():
     assert Quantiles(column="age").cells(schema) == 91
     assert Quantiles(column="age", step=2).cells(schema) == 46
     rows = {"age": [3, 3, 7], "sick": ["no"] * 3}
-    (vector,) = Quantiles(column="age").vectors(block_of_columns([rows], schema), 1, {})
+    (vector,) = Quantiles(column="age").vectors(block_of_columns([rows], schema), 1)
     assert vector[3] == 2
     assert vector[7] == 1
 
@@ -330,7 +330,7 @@ def test_a_record_that_is_gone_moves_no_other_records_cluster():
         gone = int(rng.integers(67))
         kept = {name: [v for k, v in enumerate(part) if k != gone] for name, part in rows.items()}
         one, two = (
-            next(iter(query.vectors(block_of_columns([data], schema), 4096, {})))
+            next(iter(query.vectors(block_of_columns([data], schema), 4096)))
             for data in (rows, kept)
         )
         norms = query.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE, 4096)

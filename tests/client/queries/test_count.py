@@ -25,7 +25,7 @@ def test_every_party_counts_its_own_records_in_every_group():
     one = {"sex": ["Male", "Male", ""], "ward": ["a", "c", "b"], "sick": ["yes", "no", "yes"]}
     two = {"sex": ["Female"], "ward": ["b"], "sick": ["no"]}
     query = Count(by=("sex", "ward"))
-    vectors = list(query.vectors(block_of_columns([one, two], SCHEMA), 5, {}))
+    vectors = list(query.vectors(block_of_columns([one, two], SCHEMA), 5))
     assert [v.tolist() for v in vectors] == [
         [0, 0, 0, 5, 0, 5, 0, 5, 0],
         [0, 5, 0, 0, 0, 0, 0, 0, 0],

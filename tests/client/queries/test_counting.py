@@ -83,7 +83,7 @@ def block_of(*parts):
 
 
 def summed(counting, batch, block, place=0):
-    (vector,) = counting.vectors(batch, block, {}, [place])
+    (vector,) = counting.vectors(batch, block, [place])
     return vector
 
 

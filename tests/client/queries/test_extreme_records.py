@@ -11,12 +11,13 @@ from blocks import block_of_columns
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch
+from parley.client.queries.cells import summed
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total, summed
+from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.privacy.accounting.guarantee import Neighbouring
 
@@ -60,7 +61,7 @@ def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_its_norms(low
             continue
         own = query.tuned("laplace", relation)
         norms = own.norms(schema, relation, weight)
-        sums = {each: next(own.vectors(block, weight, {})) for each, block in blocks.items()}
+        sums = {each: next(own.vectors(block, weight)) for each, block in blocks.items()}
         for one, other in product(records, others):
             apart = sums[one] - sums[other]
             steps = apart[apart != 0].tolist()

@@ -11,6 +11,7 @@ from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
+from parley.client.queries.moments import balanced
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
@@ -76,7 +77,7 @@ def test_intervals_of_all_cells_at_once_hold_together_at_the_noises_scale_and_no
 
 def test_a_grouped_variance_holds_in_all_groups_at_once():
     query, rng = Variance(column="age", by=("ward",)), np.random.default_rng(2)
-    s = query.parts(4096)[1]
+    s = balanced(4096, query.balance)[1]
     t, n = np.array([-0.2, 0.0, 0.3, 0.5]), np.full(4, 300)
     moments = np.concatenate([n * 4096, n * s * t, n * s * (2 * (t**2 + 0.1) - 1)])
     b = 12 * 4096.0

@@ -150,7 +150,7 @@ def taken(task, block):
     norms = counting.norms(batch, SCHEMA, algorithm.neighbouring)
     assert 1 <= algorithm.dimension <= 10**7
     if algorithm.dimension <= 5000 and norms.largest < 2**50:
-        (vector,) = counting.vectors(batch, block, {}, [0])
+        (vector,) = counting.vectors(batch, block, [0])
         assert vector.shape == (algorithm.dimension,)
         assert np.abs(vector).max(initial=0) <= (1 if counting.clip else 3) * norms.largest
     return True

@@ -234,7 +234,7 @@ def test_a_variance_without_much_noise_is_that_of_the_records(session):
 def test_a_variances_interval_covers_it():
     query, weight, scale = Variance(column="age", counted=False), 4096, 4096 * 20.0
     block = block_of_columns([DATA], SCHEMA)
-    (exact,) = query.vectors(block, weight, {})
+    (exact,) = query.vectors(block, weight)
     facts = Facts(schema=SCHEMA, neighbouring=REPLACE, records=COUNT)
     noise, truth, held = Reach.of("laplace", scale=scale), DATA["age"].var(), 0
     for seed in range(300):

@@ -66,7 +66,7 @@ def differences(age, worlds, *, records=1, counting=RECORD, planned_for=None):
     for number, query in enumerate(PAIR, start=1):
         planned = plan_batch([query], terms, epsilon=0.5, run_id="attack", number=number)
         batch = Batch(queries=(query,), weights=(1,))
-        (exact,) = counting.vectors(batch, block, {}, [0])
+        (exact,) = counting.vectors(batch, block, [0])
         stream = NoiseStream.from_seed(7, "differencing", str(age), number)
         mechanism = planned.plan.primary.mechanism
         noisy.append(int(exact[0]) + mechanism.draw_many(worlds, stream)[:, 0])

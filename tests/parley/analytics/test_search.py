@@ -56,7 +56,7 @@ class Parties:
     def ask(self, query, *, epsilon, law):
         assert law == "laplace"
         query.check(SCHEMA, self.relation)
-        (counts,) = query.vectors(self.block, 1, {})
+        (counts,) = query.vectors(self.block, 1)
         scale = query.norms(SCHEMA, self.relation, 1).l1 / epsilon
         noisy = counts + discrete_laplace(scale, len(counts), self.stream)
         records = self.block.records if self.relation is REPLACE else None

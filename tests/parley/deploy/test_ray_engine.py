@@ -21,8 +21,7 @@ from parley.deploy.shard_worker import ShardWorker, this_parley
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.simulations.data.prepared import PreparedData
-from parley.simulations.engine.dealing import RowShard, WrongAnswer
-from parley.simulations.engine.query_dealing import TableShard
+from parley.simulations.engine.dealing import RowShard, TableShard, WrongAnswer
 
 
 def job_of(folder, *overrides):

@@ -20,7 +20,7 @@ from ledgers import ADULT, TENTH, an_entry, messages, tamper
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.writer import _LATEST
+from parley.privacy.ledger.store import _LATEST
 
 
 def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str) -> None:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from parley.server.synthetic import mixture
 from parley.server.synthetic.mixture import Mixture, Tables, fit, on_simplex
 
 
@@ -54,17 +53,6 @@ def test_without_noise_a_known_mixture_is_found_again():
     np.testing.assert_array_equal(found.shares, again.shares)
 
 
-def test_columns_too_wide_for_one_matrix_are_fitted_table_by_table_to_the_same(monkeypatch):
-    rng = np.random.default_rng(1)
-    sizes, pairs = (4, 3, 5), ((0, 2), (1, 2))
-    values = rng.uniform(1, 9, 4 * 5 + 3 * 5)
-    tables = Tables(sizes=sizes, pairs=pairs, values=values)
-    at_once = fit(tables, components=6, steps=20, seed=0)
-    monkeypatch.setattr(mixture, "_AT_ONCE", 0)
-    by_table = fit(tables, components=6, steps=20, seed=0)
-    np.testing.assert_allclose(by_table.shares, at_once.shares, atol=1e-4)
-
-
 def test_the_number_of_records_weighs_every_table_by_its_noise():
     rng = np.random.default_rng(0)
     sizes, pairs = (2, 3, 20), ((0, 1), (0, 2), (1, 2))
@@ -86,10 +74,8 @@ def test_a_release_of_no_records_is_refused():
         fit(tables, components=3, steps=1, seed=0)
 
 
-@pytest.mark.parametrize("at_once", [4096, 0])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_release_whose_fit_is_not_finite_makes_no_generator(monkeypatch, at_once):
-    monkeypatch.setattr(mixture, "_AT_ONCE", at_once)
+def test_a_release_whose_fit_is_not_finite_makes_no_generator():
     values = np.array([1e30, -1e30, 1e-9, 1e-9])  # a total of next to nothing
     tables = Tables(sizes=(2, 2), pairs=((0, 1),), values=values)
     with pytest.raises(ValueError, match="finite generator"):

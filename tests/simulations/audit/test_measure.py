@@ -18,7 +18,6 @@ from parley.simulations.audit.measure import (
     audit,
     audit_guarantee,
     trials_of,
-    written_out,
 )
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.observed import hypotheses, reach
@@ -147,7 +146,13 @@ def test_no_row_of_the_matrix_is_refuted_by_a_million_worlds(row):
         for name, attack in ATTACKS.items():
             if not attack.fits(claim):
                 continue
-            worlds = MILLION if name == first and not written_out(claim) else None
+            # By vmap every party of every world is trained by itself: 80 worlds a second.
+            by_itself = (
+                claim.job is not None
+                and claim.answer.noisy
+                and claim.job.dp_sgd.per_example_method == "vmap"
+            )
+            worlds = MILLION if name == first and not by_itself else None
             report = audit_guarantee(claim, Effort(trials=worlds, attacks=(name,)))
             assert report.verdict == "not-refuted", report.to_json()
 

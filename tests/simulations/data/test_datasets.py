@@ -42,11 +42,11 @@ def test_files_of_scikit_learn_are_read_as_it_reads_them():
     from sklearn import datasets
 
     theirs = datasets.load_breast_cancer()
-    ours = BUNDLED["breast-cancer"]("logistic", 0, 0, 0)
+    ours = BUNDLED["breast-cancer"].columns("logistic", 0, 0, 0)
     assert [*ours][:-1] == [name.replace(" ", "_") for name in theirs.feature_names]
     np.testing.assert_array_equal(np.column_stack([*ours.values()][:-1]), theirs.data)
     np.testing.assert_array_equal(ours["diagnosis"], theirs.target_names[theirs.target])
-    theirs, ours = datasets.load_digits(), BUNDLED["digits"]("softmax", 0, 0, 0)
+    theirs, ours = datasets.load_digits(), BUNDLED["digits"].columns("softmax", 0, 0, 0)
     np.testing.assert_array_equal(ours["image"], theirs.images)
     np.testing.assert_array_equal(ours["digit"], theirs.target)
 
