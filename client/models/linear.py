@@ -31,7 +31,6 @@ from parley.client.data.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
 from parley.client.models.bounded import drop_broken_rows
 from parley.client.models.loss import Array, Loss
 from parley.client.models.own_margins import TILE, own_margins
-from parley.client.models.quick_pass import quick_pass
 
 SUMMED = 1024
 """Records that `LinearModel.gradient_sums` adds up at a time."""
@@ -186,15 +185,7 @@ class LinearModel:
             for party, (start, end) in zip(gradients[first:last], pairwise(ends), strict=True):
                 self.pull_back(slopes[start:end], features[rows][start:end], party)
 
-        quick = None
-        if stacked is not None and clip is None and losses is None:
-            own = labels.astype(features.dtype, copy=False)
-            quick = quick_pass(self.loss, theta, stacked, own, gradients)
         with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
-            if quick is not None:
-                for_each_chunk(quick, ranges)
-                if np.isfinite(gradients.sum()):
-                    return gradients
             for_each_chunk(sweep, ranges)
         gradients /= sizes[:, None].astype(gradients.dtype)
         if losses is not None:

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.decoding import DecodingError, value_from
-from parley.client.models.loss import Array, Loss
+from parley.client.models.loss import Array, Loss, LossOfSigns, LossOfTargets
 
 NODES: Final = 513
 REACH: Final = 16.0
@@ -164,7 +164,7 @@ class _TabledLoss(Loss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnLoss(_TabledLoss):
+class OwnLoss(_TabledLoss, LossOfSigns):
     """Of labels −1 and +1: a table of z for each of them, −1's first."""
 
     rows: ClassVar[int] = 2
@@ -176,26 +176,13 @@ class OwnLoss(_TabledLoss):
         del labels
         return np.asarray(margins, np.float64)
 
-    def predict(self, margins: Array) -> NDArray[Any]:
-        """The sign of the margin, +1 at zero."""
-        return np.where(margins >= 0, margins.dtype.type(1), margins.dtype.type(-1))
-
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """+1 above 0, else −1."""
-        return np.where(np.asarray(labels, np.float64) > 0, 1.0, -1.0)
-
-    def check_labels(self, labels: NDArray[Any]) -> None:
-        """Labels are −1 or +1."""
-        if not np.isin(labels, (-1, 1)).all():
-            raise ValueError("Expected labels −1 or +1, got others.")
-
 
 @dataclass(frozen=True, kw_only=True)
-class OwnResidualLoss(_TabledLoss):
+class OwnResidualLoss(_TabledLoss, LossOfTargets):
     """Of targets in [−1, 1]: a table of the residual z − y."""
 
     rows: ClassVar[int] = 1
-    metric_name: ClassVar[str] = "r2"
+    label_bound = 1.0
 
     def _row(self, labels: NDArray[Any]) -> int:
         del labels
@@ -203,28 +190,6 @@ class OwnResidualLoss(_TabledLoss):
 
     def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
         return np.asarray(np.subtract(margins, labels, dtype=np.float64))
-
-    def predict(self, margins: Array) -> NDArray[Any]:
-        """The margin itself."""
-        return margins
-
-    def score(self, margins: Array, labels: NDArray[Any]) -> float:
-        """Sum of squared errors."""
-        error = np.subtract(margins, labels)
-        return float(np.dot(error, error))
-
-    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Targets clamped to [−1, 1]."""
-        return np.asarray(np.clip(labels, -1, 1))
-
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Targets clamped to [−1, 1]."""
-        return self.bounded(labels)
-
-    def check_labels(self, labels: NDArray[Any]) -> None:
-        """Targets lie in [−1, 1]."""
-        if not (np.abs(labels) <= 1).all():  # also refuses NaN
-            raise ValueError("Expected targets in ±1, got others.")
 
 
 def tabled(

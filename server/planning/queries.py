@@ -34,8 +34,7 @@ from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.planning.choices import Choice, choice_of
-from parley.server.planning.query_laws import QUERY_LAWS
-from parley.server.planning.query_terms import Terms
+from parley.server.planning.query_terms import QUERY_LAWS, Terms
 from parley.server.planning.responses import Responses, responses_of
 
 ALGORITHM = "query"
@@ -219,7 +218,7 @@ def _planned(
     facts, row = terms.facts, QUERY_LAWS[law]
     terms = terms.clipped(row.clip)
     tuned = tuple(query.tuned(law, facts.neighbouring) for query in queries)
-    weights = _weights(tuned, row.shares_of(parts), law, terms)
+    weights = _weights(tuned, [row.share(part) for part in parts], law, terms)
     batch = Batch(queries=tuned, weights=weights)
     mechanism = row.mechanism(batch, terms, epsilon)
     split = None
@@ -277,8 +276,8 @@ def _weights(
     floor = terms.noise_point.in_contributions and SHARED_LAWS[law].floor > 0
     if len(queries) == 1:
         return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
-    norm = QUERY_LAWS[law].norm
-    units = [norm(query, terms, _LEAST_WEIGHT) / _LEAST_WEIGHT for query in queries]
+    alone = (Batch(queries=(query,), weights=(_LEAST_WEIGHT,)) for query in queries)
+    units = [QUERY_LAWS[law].norm(terms.norms(each)) / _LEAST_WEIGHT for each in alone]
     whole = max(_LEAST_WEIGHT * unit / part for unit, part in zip(units, parts, strict=True))
     return tuple(
         max(_LEAST_WEIGHT, math.floor(whole * part / unit * (1 + 1e-12)))
