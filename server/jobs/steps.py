@@ -1,19 +1,16 @@
 """Gradient steps by a rule: `algorithm.rounds = "auto"`.
 
-Nothing of it looks at a record: λ and the loss decide. With κ = (L_s + λ)/λ, how much steeper the
-objective may curve in one direction than in another, and r = min(√κ, 12),
+Nothing of it looks at a record. With κ = (L_s + λ)/λ and r = min(√κ, 12),
 
     T = ⌈5r⌉, at least 10
     Nesterov's momentum β = (r − 1)/(r + 1), and the last iterate
     every record's gradient is clipped to its length at θ = 0
 
-Why: accelerated descent shrinks what is left of the start by 1 − 1/√κ a round (Nesterov 2004,
-Theorem 2.2.2), so that 5√κ rounds leave e⁻⁵ of it. Every further round makes the noise of all
-larger, and more momentum adds up more of it: hence the 12. A gradient at θ = 0 is as long as one of
-a record that the model has no opinion on; only records that it is wrong about have longer ones. So
-clipping there costs some bias and takes half of a logistic loss's noise.
-
-A key that the job gives keeps its value. The numbers stand in the job that a run keeps.
+Accelerated descent shrinks what is left of the start by 1 − 1/√κ a round (Nesterov 2004, Theorem
+2.2.2), so that 5√κ rounds leave e⁻⁵ of it. Every further round makes the noise of all larger, and
+more momentum adds up more of it: hence the 12. Only records that the model is wrong about have
+gradients longer than at θ = 0: clipping there costs some bias and halves a logistic loss's noise.
+A key that the job gives keeps its value.
 
 >>> steps_by_rule(slope=0.5, curvature=0.25, lambda_=0.001)["rounds"]
 60
