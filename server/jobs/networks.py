@@ -22,7 +22,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.sampling.gaussian import rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.server.jobs.algorithm_section import (
     AVERAGE,
@@ -254,7 +254,7 @@ def sampled_multiplier(
             delta=budget.delta,
             neighbouring=neighbouring,
             # Twice: the components' own samplers have a distance too.
-            slack=2 * rounded_gaussian_distance(dimension * steps * samplers),
+            slack=2 * rounded_distance(dimension * steps * samplers),
             mu=mu,
             probability=probability,
             together=together,
