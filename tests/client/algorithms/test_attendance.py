@@ -80,7 +80,7 @@ def test_a_job_that_samples_parties_wrongly_is_refused(overrides, said):
     "kind", ["gradient-perturbation", "output-perturbation", "pathak", "rajkumar-agarwal"]
 )
 def test_algorithms_that_sample_no_parties_say_so_by_name(kind):
-    with pytest.raises(JobError, match="per-round = 'all'.*fedavg or distributed-dp-sgd"):
+    with pytest.raises(JobError, match=r"per-round = 'all'.*fedavg or distributed-dp-sgd"):
         load_job(overrides=[f"algorithm.kind={kind}", "parties.per-round=0.5"])
 
 
