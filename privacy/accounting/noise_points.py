@@ -58,12 +58,7 @@ class NoisePoint:
         return self.in_contributions and not self.divided
 
     def split(self, *, least: int, colluders: int) -> tuple[int, int]:
-        """Of how many contributions the noise must be whole, and how many of them collude.
-
-        Args:
-            least: t of the run, the fewest contributions in a sum.
-            colluders: c of the run.
-        """
+        """Of how many contributions the noise must be whole, and how many of them collude."""
         return (least, colluders) if self.divided else (1, 0)
 
     def __str__(self) -> str:
@@ -88,11 +83,7 @@ INSIDE = NOISE_POINTS["party"]
 
 
 def noise_point(name: object) -> NoisePoint:
-    """The row of that name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The row of that name; ValueError where there is none."""
     if isinstance(name, str) and name in NOISE_POINTS:
         return NOISE_POINTS[name]
     raise ValueError(f"Expected a noise point of {', '.join(NOISE_POINTS)}.")

@@ -10,9 +10,6 @@ from dp_accounting.rdp import compute_epsilon
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.dp_accounts import (
-    _beyond,
-    _log_moments,
-    _parts,
     _step_loss,
     added_rdp,
     composed_loss,
@@ -255,27 +252,9 @@ def test_a_composed_loss_is_the_librarys(rate, sigma, relation):
     assert math.isinf(own.epsilon(1e-20))
 
 
-@pytest.mark.parametrize(("rate", "sigma"), [(0.01, 1.0), (0.3, 5.0)])
-def test_the_mass_of_losses_above_an_epsilon_is_never_more_than_its_bound(rate, sigma):
-    kind, grid, tight = steps(rate, sigma), 1e-3, 0
-    parts = zip(_parts(_step_loss(kind, grid)), _log_moments(kind, grid), strict=True)
-    for (pmf, moments), count, epsilon in product(parts, (1, 30, 400), (0.0, 0.05, 0.4, 1.0, 3.0)):
-        composed = pmf.self_compose(count)
-        losses = (composed._lower_loss + np.arange(len(composed._probs))) * grid
-        mass = composed._probs[losses > epsilon].sum() + composed._infinity_mass
-        bound = _beyond(pmf, moments, count, epsilon)
-        assert bound >= mass * (1 - 1e-9) - 1e-13  # the masses' rounding
-        tight += bound < max(1e-9, 40 * mass)
-    assert tight >= 10
-
-
 def test_a_loss_that_ends_with_places_without_mass_is_charged_whole():
-    """Drill: its steep moments were −∞, and the direction that decides was left out."""
+    """Drill: its moments were −∞, and the direction that decides was left out."""
     kind = BehindCoin(probability=0.5, event=steps(1e-4, 5.0), count=10)
-    for pmf, moments in zip(_parts(_step_loss(kind, 1e-4)), _log_moments(kind, 1e-4), strict=True):
-        there = np.flatnonzero(pmf._probs)
-        terms = there * 4096 / len(pmf._probs) + np.log(pmf._probs[there])
-        assert moments[-1] == pytest.approx(terms.max(), rel=1e-3)
     for count, delta in product((1, 5, 100), (1e-6, 1e-8)):
         known = _step_loss(kind, 1e-4).self_compose(count).get_epsilon_for_delta(delta)
         own = composed_loss(((kind, count),), 0.0, 0.0, 1e-4)
