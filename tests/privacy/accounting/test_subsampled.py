@@ -1,7 +1,6 @@
 """DP-SGD's accounts: known answers, the libraries' traps, calibration, composition."""
 
 import math
-import time
 from itertools import pairwise, product
 
 import numpy as np
@@ -56,20 +55,6 @@ def test_replace_one_full_batches_are_the_exact_gaussian_in_both_accounts() -> N
     assert rdp_epsilon(((full, 100),), delta=1e-5) == pytest.approx(2.16572, abs=1e-4)
 
 
-def test_the_library_doubles_a_gaussians_sensitivity_in_pld_alone() -> None:
-    import dp_accounting as dpa
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.rdp import RdpAccountant
-
-    relation = dpa.NeighboringRelation.REPLACE_ONE
-    event = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(20.0), 100)
-    pld = PLDAccountant(relation).compose(event).get_epsilon(1e-5)
-    orders = [1 + k / 20 for k in range(1, 400)]
-    rdp = RdpAccountant(orders, relation).compose(event).get_epsilon(1e-5)
-    assert pld == pytest.approx(4.37718, rel=1e-4)
-    assert rdp == pytest.approx(2.16572, rel=1e-4)
-
-
 def test_laplace_among_gaussians_is_bounded_and_near_the_known_answer() -> None:
     # Laplace b = 2 with 100 Gaussians of σ = 20, Δ = 1: ε = 2.41519 for Laplace's own curve; a
     # release known only to be ½-DP costs a little more.
@@ -120,19 +105,12 @@ def test_replace_one_rdp_agrees_with_integration_and_never_beats_pld_by_magic() 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_calibration_meets_the_budget_closely_and_within_a_second(
-    relation: str, epsilon: float
-) -> None:
-    calibrate_steps(sampling_rate=0.5, steps=2, epsilon=1.0, delta=1e-5)  # imports
-    begin = time.process_time()
+def test_calibration_meets_the_budget_closely(relation: str, epsilon: float) -> None:
     sigma = calibrate_steps(
         sampling_rate=0.01, steps=10_000, epsilon=epsilon, delta=1e-5, neighbouring=relation
     )
-    seconds = time.process_time() - begin
     spent = pld_epsilon(((steps(0.01, sigma, relation), 10_000),), delta=1e-5)
     assert epsilon * 0.999 <= spent <= epsilon
-    # One second on an idle machine; a busy one is given time.
-    assert seconds < 4
 
 
 def test_calibration_beside_a_gaussian_release_keeps_the_total() -> None:
@@ -227,13 +205,6 @@ def test_full_batches_are_charged_as_the_gaussians_they_are() -> None:
     assert gaussian.mu == pytest.approx(1.0, rel=1e-12)
     assert gaussian.mu >= 1.0
     assert gaussian_delta(1.0, 1.0) == pytest.approx(0.126937, abs=1e-6)
-
-
-def test_the_account_is_that_of_the_public_rate_not_of_the_batches_drawn() -> None:
-    # An event holds no batch: two releases of the same plan charge the same, whatever was drawn.
-    assert release() == release()
-    [(step, _)] = release().leaves()
-    assert set(step.to_json()) == {"kind", "sampling_rate", "noise_multiplier", "neighbouring"}
 
 
 @pytest.mark.parametrize(
