@@ -49,9 +49,6 @@ class Composition:
         counts: events with their own curve → how many there were.
         slack: statistical distance of all releases together from ones with these curves.
         releases: how many events were added; one may hold many of `counts`.
-
-    Raises:
-        ValueError: a count below 1, a negative slack, or two neighbouring relations.
     """
 
     counts: Mapping[Event, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -122,9 +119,6 @@ class Composition:
 
         Every value is an upper end. The samplers' statistical distance γ (`slack`) is paid for:
         an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
-
-        Raises:
-            ValueError: not 0 ≤ delta < 1.
         """
         check_delta(delta)
         if delta not in self._found:

@@ -142,7 +142,6 @@ class PoissonSampledGaussian(Event):
     Attributes:
         sampling_rate: q in (0, 1].
         noise_multiplier: σ > 0; the noise on the sum is σC.
-        neighbouring: the relation, by its name.
     """
 
     kind: ClassVar[str] = "poisson-sampled-gaussian"
@@ -175,11 +174,6 @@ class BehindCoin(Event):
     The coin is fresh, tossed by itself, and may be seen: p is the same for both neighbours, and
     with (P, Q) the dominating pair of the steps that of the release is (1−p)·⊥ + p·P and
     (1−p)·⊥ + p·Q. All of the steps are in or none is: that is one mixture, not `count` of them.
-
-    Attributes:
-        probability: p in (0, 1).
-        event: one step.
-        count: how many the one coin decides on.
     """
 
     kind: ClassVar[str] = "behind-coin"

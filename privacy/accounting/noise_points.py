@@ -19,15 +19,10 @@ class NoisePoint:
     """Where the noise is added, that is, who holds the sum without it.
 
     Attributes:
-        name: in jobs, plans, policies, ledgers and summaries.
         adversary: whom a guarantee by noise that is added there holds against.
         in_contributions: every party draws noise and adds it before it masks, so that nobody ever
             holds the bare sum; else whoever opens the sum adds the noise to it.
         divided: what a party draws is a part, and the honest parties' parts are the whole noise.
-
-    Raises:
-        ValueError: parts of noise that no party draws, or an adversary against whom noise with
-            these properties proves nothing.
     """
 
     name: str

@@ -198,10 +198,6 @@ def calibrate_steps(
         mu: μ of the Gaussian releases that share the budget.
         probability: p, with which a coin that may be seen lets steps in (`BehindCoin`); 1: always.
         together: how many of the steps each coin decides on.
-
-    Raises:
-        ValueError: a value out of its range, no σ up to 10⁶ gives the budget, or δ alone covers all
-            that the coins let in.
     """
     check_positive("epsilon", epsilon)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:

@@ -39,11 +39,7 @@ _RUNG, _HIGHEST = 1.005, 840
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedCurve:
-    """Points of what a composition is charged.
-
-    Attributes:
-        points: (ε, δ), each claimed.
-    """
+    """Points of what a composition is charged."""
 
     points: tuple[tuple[float, float], ...]
 

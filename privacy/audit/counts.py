@@ -29,15 +29,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hits:
-    """How often an event was seen.
-
-    Attributes:
-        hits: k.
-        trials: n, independent.
-
-    Raises:
-        ValueError: not 0 ≤ k ≤ n, or n < 1.
-    """
+    """How often an event was seen."""
 
     hits: int
     trials: int
@@ -80,9 +72,7 @@ class LowerBound:
     """A lower bound on ε, not an estimate; it holds with this confidence, not certainly.
 
     Attributes:
-        epsilon_lower: ε is at least this at `delta`.
         mu_lower: μ of the Gaussian curve, where the method bounds it; else None.
-        confidence: 1 − α.
     """
 
     method: str
@@ -115,8 +105,6 @@ class Event:
     """score ≥ threshold, or score < threshold.
 
     Attributes:
-        threshold: of the score.
-        above: which side.
         swapped: it is likelier in worlds without the canary, whose hits then count as `in`.
     """
 

@@ -40,9 +40,6 @@ def gradient_sensitivity(
     Args:
         lipschitz: G, or the norm C to which each record's gradient is clipped.
         total_records: N, public; needed for "size" weights.
-
-    Raises:
-        ValueError: a count below 1, N < m·n₍₁₎ or absent, G not positive, unknown weights.
     """
     records = _records(parties, min_records, total_records, weights)
     check_positive("lipschitz", lipschitz)
@@ -64,11 +61,7 @@ def output_sensitivity(
     ‖∇J_j(θ̂)‖ ≤ τ_j puts θ̂ within τ_j/λ of the optimum, twice that between neighbours.
 
     Args:
-        total_records: N, public; needed for "size" weights.
         relative_tolerance: κ, where every party certifies τ_j ≤ κG/n_j: Δ₂ grows by 1 + κ.
-
-    Raises:
-        ValueError: as for gradient_sensitivity; λ not positive, or a negative tolerance.
     """
     records = _records(parties, min_records, total_records, weights)
     check_positive("lipschitz", lipschitz)

@@ -54,7 +54,6 @@ class Effort:
         trials: worlds with the canary, and as many without; None: as many as are cheap.
         confidence: 1 − α, of all bounds of one audit together.
         attacks, methods: names; empty: those that fit.
-        seed: of worlds; None for the operating system's entropy.
     """
 
     trials: int | None = None
@@ -80,12 +79,7 @@ class Effort:
 
 
 def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
-    """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`).
-
-    Raises:
-        AuditError: an attack or a method that does not fit.
-        JobError, CalibrationError, RingTooSmall: as planning the job would.
-    """
+    """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`)."""
     return [audit_guarantee(each, effort) for each in views_of(job, seed=effort.seed, **shape)]
 
 

@@ -48,7 +48,6 @@ class Seen:
         event: that its pilot chose; None where the method needs none.
         inside, outside: worlds with the canary and without, none of the pilot's.
         reach: of the sensitivity, by the canaries; None: noise is not added to it.
-        alpha: of this comparison.
     """
 
     audited: Audited
@@ -69,7 +68,6 @@ class Pilots:
     """What an event is chosen from.
 
     Attributes:
-        inside, outside: pilot worlds, with the canary and without.
         trials: a world, that the event will be counted on.
     """
 
@@ -85,9 +83,6 @@ class Method:
     """One way to a bound.
 
     Attributes:
-        assumption: in words.
-        fits: whether a claim has what it needs.
-        find: what it says of what the attacker saw.
         event: how it chooses its event, from pilot worlds alone; None: it needs none.
     """
 

@@ -51,7 +51,6 @@ class Neighbours:
 
     Attributes:
         inside, outside: one world's parties each.
-        start: the public start.
         sent: sum → the public state of that sum; None: the run's own goes on from `start`.
         weights: `[T]` of the sums in the score: +1, or −1 where one only carries noise.
     """
