@@ -34,14 +34,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.cells import category_places, count_outside, numbers
+from parley.client.data.cells import category_texts, label_texts, look_up, ranged_numbers
 from parley.client.data.columns import (
-    MISSING_TEXTS,
     OTHER,
     CategoricalColumn,
     LabelColumn,
     NumericColumn,
-    canonical_text,
 )
 from parley.client.data.contents import Contents, of_table, sum_of
 from parley.client.data.frames import Frame
@@ -271,16 +269,14 @@ def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[An
     column: Any = schema.columns[name]
     if isinstance(field, Range):
         missing = column.missing if isinstance(column, NumericColumn) else None
-        values = numbers(table, name, missing).astype(np.float64)
-        count_outside(table, name, values, (field.low, field.high), column.outside)
-        return np.clip(values, field.low, field.high)
+        ends = (field.low, field.high)
+        values, _ = ranged_numbers(table, name, ends, outside=column.outside, missing=missing)
+        return np.clip(values.astype(np.float64), *ends)
     label = isinstance(column, LabelColumn)
-    fill = None if label or column.missing is None else canonical_text(column.missing)
-    codes, empty = category_places(
-        table, name, column.texts, fill=fill, empty=MISSING_TEXTS if label else ()
-    )
+    texts = label_texts(table, schema) if label else category_texts(table, name, column)
+    codes = look_up(texts, column.texts)
     if MISSING in field.texts:
-        codes[empty] = field.texts.index(MISSING)
+        codes[texts.is_null().to_numpy()] = field.texts.index(MISSING)
     if OTHER in field.texts:
         codes[codes < 0] = field.texts.index(OTHER)
     if (unknown := codes < 0).any():
