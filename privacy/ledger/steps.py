@@ -82,7 +82,7 @@ def check_room(
     of = {key: found(key, accounts) for key in claims}
     for key, own in claims.items():
         if any(count for _, count in own) and not of[key].admits(own, run_id=run_id):
-            raise BudgetExceeded.of_run(of[key], own, run_id=run_id)
+            raise BudgetExceeded(of[key], own, run_id=run_id)
 
 
 def give_back(writer: Writer, run_id: str) -> None:
@@ -139,7 +139,7 @@ def _examined(writer: Writer, entry: Entry) -> Account | Reservation:
     after = account.reserving(entry.run_id, entry.event)
     held = account.draws(entry.run_id, entry.event)
     if not held and not account.budget.admits(after.taken):
-        raise BudgetExceeded(requested=entry.event, account=account)
+        raise BudgetExceeded(account, ((entry.event, 1),))
     return after
 
 

@@ -31,7 +31,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.pools import Block, laid_out, rows_pool
-from parley.simulations.audit.scores import NORMS
+from parley.simulations.audit.scores import law_of
 from parley.simulations.audit.shapes import ANGLE, HIDDEN, LEARNERS, MOMENTS, AuditError
 
 _FAR = 512.0
@@ -195,7 +195,7 @@ def _check_removed(audited: Audited, own: int) -> None:
 
 
 def _lengths(audited: Audited, moved: NDArray[np.floating]) -> NDArray[np.floating]:
-    norm = NORMS.get(audited.charged.mechanism.law, 2)
+    norm = law_of(audited.charged.mechanism).norm
     return np.asarray(np.linalg.norm(moved, ord=norm, axis=1))
 
 
