@@ -27,13 +27,9 @@ class PartyBlock:
 
     Attributes:
         features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
-        labels: `[N]`; floats −1/+1 (logistic, huber-svm), float targets (ridge), or integer
-            classes 0..K−1 (softmax).
-        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
+        labels: `[N]`; −1/+1 (logistic, huber-svm), targets (ridge) or classes 0..K−1 (softmax).
+        offsets: `[B + 1]`; party j holds rows `offsets[j]:offsets[j + 1]`.
         places: `[B]` of the parties among all parties; left out: 0 to B − 1.
-
-    Raises:
-        ValueError: shapes disagree, or a party is empty.
     """
 
     features: NDArray[np.floating]

@@ -50,8 +50,8 @@ class CodedColumn:
 
     Attributes:
         texts: what each stands for; none of a number's parts.
-        range, edges, step: of a number: its public range, where a new part begins, and the steps
-            that its values are whole numbers of (None: any value).
+        edges, step: of a number: where a new part of its range begins, and the steps that its
+            values are whole numbers of (None: any value).
     """
 
     name: str
@@ -93,11 +93,7 @@ class CodedColumn:
 
 
 def edges_of(column: NumericColumn) -> tuple[float, ...]:
-    """Where a new part of a number's range begins, from the second on, in its unit.
-
-    Raises:
-        SchemaError: fewer than two parts hold a value.
-    """
+    """Where a new part of a number's range begins, from the second on, if there are two or more."""
     low, high = column.range
     logs = column.transform == "log1p"
     begin, end = (math.log1p(low), math.log1p(high)) if logs else (low, high)
@@ -115,11 +111,7 @@ def edges_of(column: NumericColumn) -> tuple[float, ...]:
 
 
 def coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
-    """The columns that become features, in the schema's order, and the label last.
-
-    Raises:
-        SchemaError: an array, a label without classes, or more than `MOST_VALUES` values.
-    """
+    """The columns that become features, in order, and the label last; no array, nor many values."""
     columns = [_coded(name, column) for name, column in schema.features.items()]
     columns.append(CodedColumn(name=schema.label_column, texts=_label_texts(schema.label, schema)))
     for column in columns:
@@ -138,11 +130,7 @@ def array_of(schema: Schema) -> tuple[str, ArrayColumn] | None:
 
 
 def class_names(schema: Schema) -> tuple[str, ...]:
-    """`[K]` what the label's classes are called, in the order of their numbers.
-
-    Raises:
-        SchemaError: a label without classes.
-    """
+    """`[K]` what the label's classes are called, in the order of their numbers."""
     return _label_texts(schema.label, schema)
 
 

@@ -58,13 +58,7 @@ class Cells:
 
 
 def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
-    """The column as numbers if it is one of numbers, else as texts.
-
-    Args:
-        series: `[N]`.
-        decimal: what stands before decimals in text.
-        texts: whether a column of text may be one of numbers (CSV).
-    """
+    """The column as numbers if it is one of numbers (`texts`: written as text), else as texts."""
 
     if series.dtype in (pl.Categorical, pl.Enum):
         series = series.cast(pl.String)

@@ -261,15 +261,12 @@ class LabelColumn(SchemaPart):
     """What is learned: at least one of the three readings, by the models to be used.
 
     Attributes:
-        positive, negative: for logistic and huber-svm; lists of values, one of them may be
-            "rest" (whatever the other list doesn't name).
+        positive, negative: for logistic and huber-svm; lists of values, one of them may be "rest".
         classes: for softmax; class k is the k-th value listed.
-        range: for ridge; [low, high] is mapped to [−1, 1].
-        outside: for ridge: what becomes of a target outside the range.
-        missing: what becomes of a record without a label: "refuse" refuses the file, "drop"
-            leaves the record out, by itself, before anything is counted, drawn or split. A label
-            is missing where it is empty, NaN, or one of `MISSING_TEXTS` and `file.null-values`
-            (unless the schema lists that text as a label).
+        range, outside: for ridge; [low, high] is mapped to [−1, 1].
+        missing: "refuse" refuses a file with a record without a label, "drop" leaves the record out
+            before anything is counted, drawn or split. A label is missing where it is empty, NaN,
+            or one of `MISSING_TEXTS` and `file.null-values` that the schema does not list.
     """
 
     kind: Literal["label"]
@@ -322,13 +319,10 @@ class LabelColumn(SchemaPart):
         return list(dict.fromkeys(canonical_text(value) for value in listed))
 
     def names(self, reading: str) -> tuple[str, ...]:
-        """Names of the labels, as a model of that kind counts them; none for ridge's targets.
+        """Names of the labels, as a model of that kind (or a network) counts them; none for ridge.
 
         Of two labels the negative one is first. Where several values mean one label the first
         stands for them; "not X" stands for every value but X.
-
-        Args:
-            reading: logistic, softmax, ridge, huber-svm; or network: classes where there are some.
         """
         key = READINGS.get(reading, "classes")
         if key == "range":

@@ -54,13 +54,12 @@ class Records:
     Attributes:
         features: `[N, p]` float64, ‖row‖₂ ≤ 1.
         labels: `[N]` float64 (−1/+1, or targets in [−1, 1]) or int64 (classes 0..K−1).
-        feature_names: `[p]`.
-        groups: `[N]` text of the column that says which party a record belongs to, or None.
-        clamped: how many values of a column lay outside its range and were clamped. It is read
-            off the data: for the person who holds them, never to be sent.
+        groups: `[N]` text of the column that says which party a record belongs to.
+        clamped: how many values of a column lay outside its range and were clamped. It is read off
+            the data: for the person who holds them, never to be sent.
         contents: of all files read, whatever was drawn from them; None where none was read.
         room: `[N, p + 1]` the memory that `features` are the first columns of, where whoever has
-            the records may use it for rows that are made of them; None: it may not.
+            the records may use it for rows that are made of them.
     """
 
     features: NDArray[np.float64]
@@ -106,18 +105,12 @@ def read_records(
     """The records of one file, or of several one after another.
 
     Args:
-        paths: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
-        schema: what the columns are.
-        model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
         group_column: a column of the schema (of any kind) kept as text in `groups`.
-        sample: draw that many rows without replacement, in the order of the files.
-        rng: where the draw comes from; required with `sample`.
+        sample: draw that many rows without replacement, in the order of the files, by `rng`.
 
     Raises:
-        DataError: the data aren't what the schema says: file, line or row, column, what was
-            expected, what came.
+        DataError: the data aren't what the schema says: file, line or row, column, expected, got.
         SchemaError: the schema's label has no reading for `model_kind`.
-        ValueError: an unknown group column or model kind, more rows asked for than there are.
     """
     check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
@@ -167,11 +160,7 @@ def _labelled_tables(
 
 
 def find_party_files(pattern: str) -> list[Path]:
-    """The files that `pattern` (a glob; ** descends) names, party-2 before party-10.
-
-    Raises:
-        DataError: none.
-    """
+    """The files that a glob (** descends) names, at least one; party-2 before party-10."""
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     files = sorted((path for path in found if path.is_file()), key=_natural)
     if not files:
@@ -186,11 +175,7 @@ def records_from_columns(
     *,
     source: str = "in memory",
 ) -> Records:
-    """The records of columns in memory, `[N]` each (`[N, …]` for kind "array"), as `read_records`.
-
-    Raises:
-        DataError, SchemaError: as `read_records`; a column of the schema is missing.
-    """
+    """The records of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     check_label(schema, model_kind)
     used = list(schema.used)
     if absent := [name for name in used if name not in columns]:
@@ -260,10 +245,7 @@ def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[Da
 def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
     """`[N, p]` the features of a table's rows, and how many values of a column were clamped.
 
-    Needs no label: a row to predict is read as one to learn from.
-
-    Raises:
-        DataError: the first cell of each column that isn't what the schema says.
+    Needs no label. What is wrong is the first cell of each column that isn't what the schema says.
     """
     clamped: dict[str, int] = {}
     values: list[tuple[int, FeatureColumn, NDArray[Any]]] = []
@@ -327,15 +309,7 @@ def check_label(schema: Schema, model_kind: str) -> None:
 
 
 def as_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
-    """Labels as a network takes them, 0..K−1, and K: −1/+1 become 0 and 1.
-
-    Args:
-        labels: `[N]`, as a linear model takes them.
-        classes: K of the schema; 0 where labels are −1/+1.
-
-    Raises:
-        ValueError: a label outside the classes.
-    """
+    """`[N]` labels as a network takes them, 0..K−1, and K: −1/+1 (`classes` = 0) become 0 and 1."""
     if not classes:
         return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
     whole = np.asarray(labels).astype(np.int64)

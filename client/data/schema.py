@@ -89,16 +89,12 @@ class FileFormat(SchemaPart):
     """How the file is written.
 
     Attributes:
-        format: taken from the suffix where not given (.csv, .tsv, .txt, .gz, .parquet, .npz).
         header: CSV's first line names the columns; otherwise they come in the schema's order.
-        separator: CSV's one-byte separator.
-        encoding: of a CSV; utf-8 may begin with a byte-order mark.
         decimal: what stands before a CSV's decimals; with "," a point within a number is an error.
         null_values: texts that mean an empty value, as no text at all does. A text that a column
             lists as a category or label is a value there all the same.
         max_gib: the most memory (GiB, 2³⁰ bytes) that the file's records may take: two copies of
-            their features and label as 8-byte numbers. A process that may take less memory than
-            that reads less.
+            their features and label as 8-byte numbers. A process that may take less reads less.
     """
 
     format: Literal["csv", "parquet", "npz"] | None = None
@@ -117,13 +113,7 @@ class FileFormat(SchemaPart):
 
 
 class Schema(SchemaPart):
-    """Columns in the order of the schema file, which is the order of the features.
-
-    Attributes:
-        scaling: how rows are brought to norm at most 1, see the module's table.
-        file: how the file is written.
-        columns: every column of the table, by name; exactly one of kind "label".
-    """
+    """Columns in the order of the file, which is the order of the features; one of kind "label"."""
 
     scaling: Scaling = "record"
     file: FileFormat = FileFormat()
@@ -142,12 +132,7 @@ class Schema(SchemaPart):
 
     @classmethod
     def from_toml(cls, text: str, *, source: str = "schema") -> Schema:
-        """The schema in `text`.
-
-        Raises:
-            SchemaError: not TOML, an unknown key (the nearest valid one is named), a value out
-                of place, no label, no feature.
-        """
+        """The schema in `text`, or a SchemaError that names every key at fault."""
         try:
             return cls.model_validate(parse_toml(text))
         except tomllib.TOMLDecodeError as error:
@@ -253,11 +238,7 @@ def _without(values: dict[str, Any], *, absent: tuple[str, ...]) -> dict[str, An
 
 
 def load_schema(path: str | Path) -> Schema:
-    """The schema in the file at `path`.
-
-    Raises:
-        SchemaError: no such file, or as `Schema.from_toml`.
-    """
+    """The schema in the file at `path`."""
     try:
         text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:

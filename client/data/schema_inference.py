@@ -72,7 +72,6 @@ class ColumnReading:
     """How one column was read.
 
     Attributes:
-        name: of the column.
         entry: its keys and values in the schema.
         why: the reason; stands beside it in the schema, so it quotes no cell and names no line.
         remarks: what its owner should look at, with lines and cells.
@@ -86,16 +85,7 @@ class ColumnReading:
 
 @dataclass(frozen=True, kw_only=True)
 class InferredSchema:
-    """A first schema and how it came about.
-
-    Attributes:
-        text: the schema (TOML), with a comment on each column.
-        records: how many were read.
-        label: the label's column.
-        file: how the file is written: format, separator, encoding, ….
-        columns: every column's reading, in the file's order.
-        remarks: on the file as a whole.
-    """
+    """A first schema (TOML), how the file is written, and how it came about, column by column."""
 
     text: str
     records: int
@@ -118,17 +108,11 @@ def infer_schema(
     """A schema that reads the file at `path`, and how each of its columns was read.
 
     Args:
-        path: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         label: the label's column; the last one where not given.
         header: whether a CSV's first line names the columns.
-        separator: a CSV's separator; found out where not given, like `encoding`.
-        encoding: of a CSV, as `file.encoding` names it.
+        separator, encoding: of a CSV, as `file` names them; found out where not given.
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
-
-    Raises:
-        DataError: the file can't be read, has no records, no such column `label`, a label that
-            can't be described, nothing to learn from, or more cells than there is room for.
     """
     where = path.name if isinstance(path, Frame) else path
     room = room_for(max_gib)

@@ -76,11 +76,7 @@ def fields_of(schema: Schema) -> dict[str, Field]:
 
 
 def field_of(schema: Schema, name: str) -> Field:
-    """What is public about one column.
-
-    Raises:
-        SchemaError: no such column, or none that can be asked about.
-    """
+    """What is public about one column that can be asked about."""
     column = schema.columns.get(name)
     if column is None:
         near = difflib.get_close_matches(str(name), list(schema.columns), n=1, cutoff=0.5)
@@ -117,15 +113,10 @@ class TableBlock:
     """Raw columns of B parties, party after party.
 
     Attributes:
-        schema: what the columns are.
         columns: `[N]` each: codes (intp) of categories, numbers (float64) within their range.
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
         owners: `[N]` whose each record is, where persons count.
-        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
-
-    Raises:
-        ValueError: shapes disagree, or a party is empty.
     """
 
     schema: Schema
@@ -210,14 +201,8 @@ def read_table_block(
     """The records of B files (or frames in memory), one a party.
 
     Args:
-        parties: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
-        schema: what the columns are.
         only: columns to keep; None: all that can be asked about.
         persons: whose the records are; `of_persons` leaves out what is too many of one.
-
-    Raises:
-        DataError: the data aren't what the schema says: file, line or row, column.
-        SchemaError: no column of persons.
     """
     keep = None if persons is None else persons.column
     if keep is not None:
@@ -246,11 +231,7 @@ def read_table_block(
 
 
 def of_persons(block: TableBlock, persons: Persons) -> TableBlock:
-    """The same with at most k records of each person in each party.
-
-    Raises:
-        ValueError: nothing says whose the records are.
-    """
+    """The same with at most k records of each person in each party."""
     if block.owners is None:
         raise ValueError("Expected a block with owners, got one without.")
     parts = [kept(persons, block.owners[block.rows(party)]) for party in range(block.parties)]

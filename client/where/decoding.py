@@ -22,11 +22,7 @@ from parley.client.where.expressions import (
 
 
 def where_from(value: object) -> Expression:
-    """The condition in plain JSON values, whose keys and types are exactly those of `to_json`.
-
-    Raises:
-        DecodingError: another key, another type, NaN, more than 8 levels or 64 nodes.
-    """
+    """The condition in plain JSON values, whose keys and types are exactly those of `to_json`."""
     try:
         return limited(_decoded(value, DEEPEST))
     except WhereError as error:

@@ -53,12 +53,7 @@ class Expression(ABC):
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
-        """Refuses a condition that this schema has no meaning for.
-
-        Raises:
-            SchemaError: no such column.
-            WhereError: a category that it doesn't list, text beside a number, and the like.
-        """
+        """Refuses a condition that this schema has no meaning for (SchemaError, WhereError)."""
 
     @abstractmethod
     def mask(self, block: TableBlock) -> Mask:
