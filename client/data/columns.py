@@ -111,7 +111,25 @@ def _require_range(interval: tuple[float, float]) -> None:
 _MOST_STEPS = 2**53
 
 
-class _Scaled(SchemaPart):
+class _Feature(SchemaPart):
+    """A column that becomes features: one, if it doesn't say otherwise."""
+
+    @property
+    def width(self) -> int:
+        """How many features."""
+        return 1
+
+    @property
+    def squared_norm(self) -> float:
+        """The largest squared L2 norm of them together."""
+        return 1.0
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names."""
+        return [column]
+
+
+class _Scaled(_Feature):
     """Numbers with a public range."""
 
     range: tuple[Number, Number]
@@ -171,20 +189,6 @@ class NumericColumn(_Scaled):
             )
         return self
 
-    @property
-    def width(self) -> int:
-        """Features this column becomes."""
-        return 1
-
-    @property
-    def squared_norm(self) -> float:
-        """Largest squared L2 norm of this column's features."""
-        return 1.0
-
-    def feature_names(self, column: str) -> list[str]:
-        """`[width]` names."""
-        return [column]
-
 
 class ArrayColumn(_Scaled):
     """An array of numbers a record, all with one range (an image): .npz only."""
@@ -194,12 +198,12 @@ class ArrayColumn(_Scaled):
 
     @property
     def width(self) -> int:
-        """Features this column becomes."""
+        """p of an array."""
         return math.prod(self.shape)
 
     @property
     def squared_norm(self) -> float:
-        """Largest squared L2 norm of this column's features."""
+        """See `_Feature`: p."""
         return float(self.width)
 
     def feature_names(self, column: str) -> list[str]:
@@ -207,7 +211,7 @@ class ArrayColumn(_Scaled):
         return [f"{column}[{','.join(map(str, at))}]" for at in np.ndindex(*self.shape)]
 
 
-class CategoricalColumn(SchemaPart):
+class CategoricalColumn(_Feature):
     """One of the listed categories, one-hot.
 
     With `other`, a category not listed (and an empty value, if `missing` names none) falls into
@@ -233,13 +237,8 @@ class CategoricalColumn(SchemaPart):
 
     @property
     def width(self) -> int:
-        """Features this column becomes."""
+        """One a cell."""
         return len(self.categories) + self.other
-
-    @property
-    def squared_norm(self) -> float:
-        """Largest squared L2 norm of this column's features."""
-        return 1.0
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,15 @@ class Frame:
 
     columns: Mapping[str, Array]
     name: str = _WHERE
+
+
+Source = str | Path | Frame
+"""A file, or columns in memory."""
+
+
+def name_of(source: Source) -> str | Path:
+    """What errors call it."""
+    return source.name if isinstance(source, Frame) else source
 
 
 def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> Frame:

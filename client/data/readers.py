@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.csv_text import csv_names, csv_tables
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sniffing import other_separator
@@ -65,7 +65,7 @@ def file_format(path: str | Path, file: FileFormat) -> str:
     return file.format or suffixed[0]
 
 
-def names_in(source: str | Path | Frame, file: FileFormat) -> list[str]:
+def names_in(source: Source, file: FileFormat) -> list[str]:
     """The names of all columns that are there, maybe one twice."""
     if isinstance(source, Frame):
         return list(source.columns)
@@ -87,7 +87,7 @@ def names_in(source: str | Path | Frame, file: FileFormat) -> list[str]:
 
 
 def read_tables(
-    source: str | Path | Frame,
+    source: Source,
     schema: Schema,
     *,
     keep: str | None = None,
@@ -104,7 +104,7 @@ def read_tables(
     wanted = [n for n in schema.columns if n in schema.used or n == keep]
     wanted = wanted if only is None else list(only)
     room = room_for(schema.file.max_gib)
-    where = source.name if isinstance(source, Frame) else source
+    where = name_of(source)
     room.check_left(where)
     names = _checked_names(source, schema, wanted, keep=keep, all_used=only is None)
     fits = partial(room.check_records, features=schema.dimension, path=where)
@@ -124,7 +124,7 @@ def read_tables(
 
 
 def _tables(
-    source: str | Path | Frame,
+    source: Source,
     schema: Schema,
     names: list[str],
     wanted: list[str],
@@ -151,7 +151,7 @@ def _slices(
 
 
 def _checked_names(
-    source: str | Path | Frame,
+    source: Source,
     schema: Schema,
     wanted: list[str],
     *,
@@ -160,7 +160,7 @@ def _checked_names(
 ) -> list[str]:
     """The names of all columns that are there: of a CSV without a header by the schema's order."""
     names = names_in(source, schema.file)
-    where = source.name if isinstance(source, Frame) else source
+    where = name_of(source)
     if isinstance(source, Frame):
         if all_used and keep is not None and keep not in names:
             raise MissingColumns([keep], path=where)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from parley.client.data.cells import (
 )
 from parley.client.data.columns import READINGS, CategoricalColumn
 from parley.client.data.contents import Contents, of_table, sum_of
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.readers import read_tables, table_of
 from parley.client.data.schema import FeatureColumn, Schema, SchemaError
 from parley.client.data.table import DataError, Table
@@ -94,7 +94,7 @@ class Records:
 
 
 def read_records(
-    paths: str | Path | Frame | Sequence[str | Path | Frame],
+    paths: Source | Sequence[Source],
     schema: Schema,
     model_kind: str,
     *,
@@ -118,35 +118,27 @@ def read_records(
     several = [paths] if isinstance(paths, str | Path | Frame) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
-    drawn = sample is not None
-    tables = (
-        table
-        for path in several
-        for table in _labelled_tables(path, schema, keep=group_column, sampled=drawn)
-    )
     contents: list[Contents] = []
-    noted = _noted(tables, schema, contents)
+    drawn_from: list[Table] = []
+    parts: list[Records] = []
     try:
-        chosen = noted if sample is None else _draw(list(noted), sample, rng)
-        records = _join([_encode(table, schema, model_kind, group_column) for table in chosen])
+        for path in several:
+            for table in _labelled_tables(path, schema, group_column, sampled=sample is not None):
+                contents.append(of_table(table, schema))
+                if sample is None:
+                    parts.append(_encode(table, schema, model_kind, group_column))
+                else:
+                    drawn_from.append(table)
+        if sample is not None:
+            drawn = _draw(drawn_from, sample, rng)
+            parts = [_encode(table, schema, model_kind, group_column) for table in drawn]
+        return replace(_join(parts), contents=sum_of(contents))
     except MemoryError as error:
-        raise DataError("records that fit into memory", "more", path=_name(several[0])) from error
-    return replace(records, contents=sum_of(contents))
-
-
-def _noted(tables: Iterable[Table], schema: Schema, contents: list[Contents]) -> Iterator[Table]:
-    """The tables, each of whose contents is noted as it comes by: before anything is drawn."""
-    for table in tables:
-        contents.append(of_table(table, schema))
-        yield table
-
-
-def _name(source: str | Path | Frame) -> str | Path:
-    return source.name if isinstance(source, Frame) else source
+        raise DataError("records that fit into memory", "more", path=name_of(several[0])) from error
 
 
 def _labelled_tables(
-    path: str | Path | Frame, schema: Schema, *, keep: str | None, sampled: bool
+    path: Source, schema: Schema, keep: str | None, *, sampled: bool
 ) -> Iterator[Table]:
     """The file's batches, without the records that the schema's rule on labels leaves out."""
     found = False
@@ -156,7 +148,7 @@ def _labelled_tables(
             found = True
             yield kept
     if not found:
-        raise DataError("at least one record with a label", "none", path=_name(path))
+        raise DataError("at least one record with a label", "none", path=name_of(path))
 
 
 def find_party_files(pattern: str) -> list[Path]:

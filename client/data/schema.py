@@ -39,7 +39,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,8 +138,10 @@ class Schema(SchemaPart):
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
-            lines = "\n".join(f"{source}: {line}" for line in _explain(error))
-            raise SchemaError(lines) from None
+            faults = error.errors(include_url=False)
+            raise SchemaError(
+                "\n".join(f"{source}: {_explained(each)}" for each in faults)
+            ) from None
 
     @property
     def _label(self) -> tuple[str, LabelColumn]:
@@ -190,9 +192,10 @@ class Schema(SchemaPart):
         parts = {**self.features, self.label_column: self.label}
         # Keys that came later count where they are given: older digests stay what they were.
         content = [
-            [name, _without(column.model_dump(mode="json"), absent=("bins", "step"))]
+            [name, {key: value for key, value in column.model_dump(mode="json").items()
+                    if value is not None or key not in ("bins", "step")}]
             for name, column in parts.items()
-        ]
+        ]  # fmt: skip
         text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -232,11 +235,6 @@ class Schema(SchemaPart):
         return "\n".join(lines) + "\n"
 
 
-def _without(values: dict[str, Any], *, absent: tuple[str, ...]) -> dict[str, Any]:
-    """The values, without those of these names that are None."""
-    return {name: each for name, each in values.items() if each is not None or name not in absent}
-
-
 def load_schema(path: str | Path) -> Schema:
     """The schema in the file at `path`."""
     try:
@@ -261,12 +259,8 @@ def _whole(value: object) -> object:
     return value
 
 
-def _explain(error: ValidationError) -> list[str]:
-    """One line for each fault: where, what was expected, what came."""
-    return [_explain_one(fault) for fault in error.errors(include_url=False)]
-
-
-def _explain_one(fault: ErrorDetails) -> str:
+def _explained(fault: ErrorDetails) -> str:
+    """Where, what was expected, what came."""
     # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
     place = list(fault["loc"])
     model: type[BaseModel] = Schema

@@ -25,7 +25,7 @@ from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
 from parley.client.data.csv_text import csv_tables
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.readers import (
     check_once,
@@ -96,7 +96,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    path: str | Path | Frame,
+    path: Source,
     *,
     label: str | None = None,
     header: bool = True,
@@ -114,7 +114,7 @@ def infer_schema(
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
     """
-    where = path.name if isinstance(path, Frame) else path
+    where = name_of(path)
     room = room_for(max_gib)
     room.check_left(where)
     written = {} if isinstance(path, Frame) else _written(path, header, separator, encoding)
@@ -163,7 +163,7 @@ def _written(path: str | Path, header: bool, separator: str | None, encoding: st
     return given | {"decimal": "."}
 
 
-def _read(source: str | Path | Frame, file: FileFormat, label: str | None, room: Room) -> Table:
+def _read(source: Source, file: FileFormat, label: str | None, room: Room) -> Table:
     """All of the cells; text where the file is a CSV."""
     if isinstance(source, Frame):
         return _of_arrays(dict(source.columns), label, source.name)

@@ -28,7 +28,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ from parley.client.data.columns import (
     NumericColumn,
 )
 from parley.client.data.contents import Contents, of_table, sum_of
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Source
 from parley.client.data.persons import Persons, check_column, kept, owners_of
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
@@ -192,7 +191,7 @@ class TableBlock:
 
 
 def read_table_block(
-    parties: Sequence[str | Path | Frame],
+    parties: Sequence[Source],
     schema: Schema,
     *,
     only: Iterable[str] | None = None,

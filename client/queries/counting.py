@@ -138,7 +138,7 @@ class Counting:
             given = vector
             if own:
                 parts = zip(own, slices, strict=True)
-                given = np.concatenate([self._bounded(vector[at], *one) for one, at in parts])
+                given = np.concatenate([self._bounded(vector[at], *one[:2]) for one, at in parts])
             if self.parties:
                 if not 0 <= place < self.parties:
                     raise ValueError(f"Expected a party below {self.parties}, got {place}.")
@@ -147,9 +147,8 @@ class Counting:
                 given = wide
             yield given
 
-    def _bounded(self, vector: Integers, query: Query, bound: int, cells: int) -> Integers:
+    def _bounded(self, vector: Integers, query: Query, bound: int) -> Integers:
         """Clipped; of counts nothing is below 0, so that the module's table holds for them."""
-        del cells
         return self.clipped(np.maximum(vector, 0) if query.counts else vector, bound)
 
     def clipped(self, vector: Integers, bound: int) -> Integers:

@@ -9,15 +9,14 @@ from parley.client.where.expressions import (
     DEEPEST,
     MOST_NODES,
     SIGNS,
-    Comparison,
     Expression,
     Joined,
-    Missing,
-    Not,
+    Leaf,
     WhereError,
     among,
     constant_of,
     limited,
+    negated,
 )
 
 
@@ -36,7 +35,7 @@ def _decoded(value: object, levels: int) -> Expression:
         raise WhereError(f"Expected a condition as an object, got {type(value).__name__}.")
     keys = set(value)
     if keys == {"not"}:
-        return Not(_decoded(value["not"], levels - 1))
+        return negated(_decoded(value["not"], levels - 1))
     if keys in ({"and"}, {"or"}):
         (word,) = keys
         parts = value[word]
@@ -47,12 +46,12 @@ def _decoded(value: object, levels: int) -> Expression:
     if not isinstance(column, str) or len(column) > LONGEST_TEXT or not isinstance(sign, str):
         raise WhereError("Expected and, or, not, or a column and what it is.")
     if keys == {"column", "is"} and sign == "null":
-        return Missing(column)
+        return Leaf(column, "null")
     if keys == {"column", "is", "values"} and sign == "in":
         values = value["values"]
         if not isinstance(values, list) or len(values) > MOST_NODES:
             raise WhereError(f"Expected a list of at most {MOST_NODES} constants under values.")
         return among(column, tuple(constant_of(v, place="in a condition") for v in values))
     if keys == {"column", "is", "value"} and sign in SIGNS:
-        return Comparison(column, sign, constant_of(value["value"], place="in a condition"))
+        return Leaf(column, sign, (constant_of(value["value"], place="in a condition"),))
     raise WhereError("Expected and, or, not, or a column and what it is, got other keys.")
