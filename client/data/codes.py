@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from parley.client.data.columns import (
     ArrayColumn,
     CategoricalColumn,
-    LabelColumn,
     NumericColumn,
     canonical_text,
 )
@@ -113,7 +112,7 @@ def edges_of(column: NumericColumn) -> tuple[float, ...]:
 def coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
     """The columns that become features, in order, and the label last; no array, nor many values."""
     columns = [_coded(name, column) for name, column in schema.features.items()]
-    columns.append(CodedColumn(name=schema.label_column, texts=_label_texts(schema.label, schema)))
+    columns.append(CodedColumn(name=schema.label_column, texts=class_names(schema)))
     for column in columns:
         if column.size > MOST_VALUES:
             raise SchemaError(
@@ -130,8 +129,21 @@ def array_of(schema: Schema) -> tuple[str, ArrayColumn] | None:
 
 
 def class_names(schema: Schema) -> tuple[str, ...]:
-    """`[K]` what the label's classes are called, in the order of their numbers."""
-    return _label_texts(schema.label, schema)
+    """`[K]` what the label's classes are called, by number: of two sides, the negative one first.
+
+    Raises:
+        SchemaError: a label without classes.
+    """
+    label = schema.label
+    if label.classes is not None:
+        return tuple(canonical_text(value) for value in label.classes)
+    if label.positive is None or label.negative is None:
+        raise SchemaError(
+            f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
+            " to be counted, got a range: make it a column of kind numeric, and another the label."
+        )
+    sides = (label.negative, label.positive)
+    return tuple(REST if side == "rest" else canonical_text(side[0]) for side in sides)
 
 
 def class_codes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
@@ -154,16 +166,3 @@ def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -
     except SchemaError as error:
         raise SchemaError(f"columns.{name}: {error}") from error
     return CodedColumn(name=name, range=column.range, edges=edges, step=column.step)
-
-
-def _label_texts(label: LabelColumn, schema: Schema) -> tuple[str, ...]:
-    """In the order of the class numbers: of two sides, the negative one first."""
-    if label.classes is not None:
-        return tuple(canonical_text(value) for value in label.classes)
-    if label.positive is None or label.negative is None:
-        raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
-            " to be counted, got a range: make it a column of kind numeric, and another the label."
-        )
-    sides = (label.negative, label.positive)
-    return tuple(REST if side == "rest" else canonical_text(side[0]) for side in sides)

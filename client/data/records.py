@@ -83,13 +83,9 @@ class Records:
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Records:
         """The records of the chosen rows, in the order given (`clamped` is of the whole)."""
-        return Records(
-            features=self.features[rows],
-            labels=self.labels[rows],
-            feature_names=self.feature_names,
-            groups=None if self.groups is None else self.groups[rows],
-            clamped=self.clamped,
-            contents=self.contents,
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(
+            self, features=self.features[rows], labels=self.labels[rows], groups=groups, room=None
         )
 
 

@@ -24,14 +24,14 @@ from parley.client.data.table import DataError
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RECORDS = 200
-_PIECE = 2**22
+_BYTES = 2**22
 
 
 def encoding_of(path: str | Path) -> str:
     """The encoding of a file, as `file.encoding` names it; the whole file is read."""
     fitting = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "windows-1252")}
     with open_plain(path) as stream:
-        piece = stream.read(_PIECE)
+        piece = stream.read(_BYTES)
         if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
         while fitting:
@@ -42,7 +42,7 @@ def encoding_of(path: str | Path) -> str:
                     del fitting[name]
             if not piece:
                 break
-            piece = stream.read(_PIECE)
+            piece = stream.read(_BYTES)
     return next(iter(fitting), "latin-1")
 
 
