@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.block import Parties
 from parley.client.data.cells import category_texts, label_texts, look_up, ranged_numbers
 from parley.client.data.columns import (
     OTHER,
@@ -108,48 +109,30 @@ def _field(column: Any) -> Field | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableBlock:
+class TableBlock(Parties):
     """Raw columns of B parties, party after party.
 
     Attributes:
         columns: `[N]` each: codes (intp) of categories, numbers (float64) within their range.
-        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
         owners: `[N]` whose each record is, where persons count.
     """
 
     schema: Schema
     columns: Mapping[str, NDArray[Any]]
-    offsets: NDArray[np.int64]
     contents: Contents | None = None
     owners: NDArray[np.bytes_] | None = None
-    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
-            raise ValueError("Expected offsets [0, …] with one entry more than parties.")
-        if self.sizes.min() < 1:
-            raise ValueError(
-                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
-            )
+        super().__post_init__()
         for name, values in self.columns.items():
             if values.shape != (self.records,):
                 raise ValueError(f"Expected {self.records} values of {name!r}, got {values.shape}.")
 
     @property
-    def parties(self) -> int:
-        """B."""
-        return len(self.offsets) - 1
-
-    @property
     def records(self) -> int:
         """N."""
         return int(self.offsets[-1])
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """`[B]` records of each party."""
-        return np.diff(self.offsets)
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -164,10 +147,6 @@ class TableBlock:
     def record_bytes(self) -> int:
         """About what a record takes."""
         return 8 * len(self.columns)
-
-    def placed(self) -> NDArray[np.int64]:
-        """`[B]` the parties' places among all parties."""
-        return np.arange(self.parties) if self.places is None else self.places
 
     def span(self, first: int, last: int) -> TableBlock:
         """Parties `first` to `last` − 1."""
