@@ -11,7 +11,7 @@ from parley.client.data.schema import Schema
 from parley.server.jobs.job import Job
 from parley.server.planning.federation import Federation
 from parley.server.records.guarantees import noise_of
-from parley.server.records.outlook import SyntheticOutlook
+from parley.server.records.planned import SyntheticOutlook
 
 
 def tables_ahead(

@@ -17,12 +17,12 @@ from parley.certificate.statement import (
 )
 from parley.client.contract.file_reading import LARGEST_MODEL, opened
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder, ledger_of
 from parley.server.records.summary import LedgerHead, RunSummary
@@ -127,7 +127,7 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
 def _guarantee(
     summary: RunSummary, of: GuaranteeSummary, spent: dict[Unit, Composition]
 ) -> CertifiedGuarantee:
-    own = spent.get(Unit(of.unit), Composition.empty())
+    own = spent.get(of.unit, Composition.empty())
     conversion, epsilon = own.epsilon(of.delta)
     if not own.releases or conversion == "none":
         raise CertificateError(
@@ -141,7 +141,7 @@ def _guarantee(
         epsilon=epsilon,
         delta=of.delta,
         conversion=conversion,
-        adversary=charged,
+        adversary=Adversary(charged),
         spent=own.to_json(),
         accounts=tuple(row for row in of.accounts if not row.charged),
     )

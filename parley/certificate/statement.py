@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.ledger.chain import canonical_json
 from parley.secure_agg.primitives import sign, signing_public, verifies
 from parley.server.records.facts import Facts, FactsError
-from parley.server.records.guarantee_summary import AdversaryAccount
+from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.plain_json import json_text
 from parley.server.records.summary import LedgerHead
 
@@ -33,18 +34,17 @@ class CertifiedGuarantee(Facts):
     """What one unit was charged.
 
     Attributes:
-        unit, neighbouring: what is protected, and how neighbours differ.
         epsilon, delta: charged, by the conversion named, against `adversary`.
         spent: the composition of all entries of the run for this unit.
         accounts: against the other adversaries, as the run computed them.
     """
 
-    unit: str
-    neighbouring: str
+    unit: Unit
+    neighbouring: Neighbouring
     epsilon: float = Field(gt=0)
     delta: float = Field(ge=0, lt=1)
     conversion: str
-    adversary: str
+    adversary: Adversary
     spent: dict[str, Any]
     accounts: tuple[AdversaryAccount, ...]
 

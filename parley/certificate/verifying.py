@@ -19,7 +19,6 @@ from parley.certificate.statement import (
 )
 from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
@@ -90,18 +89,16 @@ def verified(
 
 def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str]]:
     """What the installed accountants say of the certified entries."""
-    stated = (
-        f"{words.points(of.epsilon, of.delta)}, {words.scope(of)}, against "
-        f"{words.ADVERSARIES.get(of.adversary, of.adversary)}"
-    )
+    spent = words.points(of.epsilon, of.delta)
+    stated = f"{spent}, {words.scope(of)}, against {of.adversary.words}"
     others = [
         f"{words.points(row.epsilon, row.delta)} for one {of.unit} against "
-        f"{words.ADVERSARIES.get(row.adversary, row.adversary)}: the run computed it"
+        f"{row.adversary.words}: the run computed it"
         for row in of.accounts
     ]
     try:
-        spent = Composition.from_json(of.spent)
-        conversion, epsilon = spent.epsilon(of.delta)
+        entries = Composition.from_json(of.spent)
+        conversion, epsilon = entries.epsilon(of.delta)
     except (ValueError, KeyError, TypeError) as error:
         return [], [f"{stated}: the entries are of a kind that this Parley doesn't know ({error})"]
     if conversion == "none":
@@ -112,7 +109,7 @@ def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str
             f"{conversion}, unit {of.unit}), got ε = {shown_up(of.epsilon)}: they cost more than "
             "is claimed."
         )
-    return [f"{stated}: {spent.releases} entries come to it (by {conversion})"], others
+    return [f"{stated}: {entries.releases} entries come to it (by {conversion})"], others
 
 
 def _held_against(file: Path, certificate: Certificate, run: Path, named: str | None) -> list[str]:
@@ -132,7 +129,7 @@ def _held_against(file: Path, certificate: Certificate, run: Path, named: str | 
         if problems := ledger.verify(anchor=head):
             raise CertificateError(f"{file}: Expected the certified ledger, got: {problems[0]}")
         spent = composed(ledger, facts.run_id)
-    stated = {Unit(of.unit): of.spent for of in facts.guarantees}
+    stated = {of.unit: of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")
     return ["model and job are those certified", "the ledger contains the head and these entries"]

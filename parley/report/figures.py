@@ -13,7 +13,7 @@ from parley.report.parts import NOTHING, Figure, Table, keys_of
 from parley.report.plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report.spread import label_figure
 from parley.server.records import result_words, words
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import cost, epsilon_text, number
 from parley.server.records.reading import RunContent
 from parley.server.records.round_line import Account, RoundLine

@@ -22,6 +22,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
+from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError, ledger_of
@@ -153,11 +154,8 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
     texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
         rows = entry.facts.get("accounts", ())
-        lines = [
-            f"  against {words.ADVERSARIES.get(row['adversary'], row['adversary'])}: "
-            f"{words.account(row['epsilon'], row['delta'], charged=row['charged'])}"
-            for row in rows
-        ]
+        accounts = [AdversaryAccount.model_validate(row) for row in rows]
+        lines = [f"  against {each.adversary.words}: {words.account(each)}" for each in accounts]
         if lines:
             split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"

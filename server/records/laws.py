@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class LawWords:
-    """The words of a law.
+    """What is drawn, in a sentence, and the letter of its scale.
 
     Attributes:
-        sentence: what is drawn.
-        symbol: the letter of its scale; `beside_count` where a fraction of clipped gradients is
-            released too, which takes a share of the noise's precision.
+        beside_count: the letter where a fraction of clipped gradients is released too, which takes
+            a share of the noise's precision.
         on_batches: the noise is on sums over batches, several a round, and not on an average.
     """
 
@@ -20,6 +19,10 @@ class LawWords:
     symbol: str = "b"
     beside_count: str = ""
     on_batches: bool = False
+
+    def letter(self, *, counted: bool) -> str:
+        """The letter of its scale; `counted`: beside a released fraction of clipped gradients."""
+        return self.beside_count if counted and self.beside_count else self.symbol
 
 
 LAWS: dict[str, LawWords] = {

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
-from parley.server.records.guarantee_summary import GuaranteeSummary, RecordBounds
+from parley.server.records.guarantee_facts import GuaranteeSummary, RecordBounds
 from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
 from parley.server.records.synthetic import Synthetic

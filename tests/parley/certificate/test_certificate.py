@@ -50,7 +50,7 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     offline = verified(file)
     assert any("name the run's folder" in line for line in offline.open)
     assert any("whose key" in line for line in offline.open)
-    assert any("against whoever sees what the run released" in line for line in offline.open)
+    assert any("against whoever sees what was released" in line for line in offline.open)
     assert str(result.folder) not in certificate.text()
 
 

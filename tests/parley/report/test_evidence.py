@@ -95,7 +95,8 @@ def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
     table = coefficients(result.folder)
     assert {row[0] for row in table.rows} == {"age", "ward=north", "ward=south", "intercept"}
     shown = result._repr_html_()  # as a notebook has it
-    assert "ε = 1 at δ = 1e-05, per record" in shown
+    assert "ε = 1 at δ = 1e-05, of a budget of" in shown
+    assert "one record; neighbours differ by replacing one record" in shown
     assert "accuracy, held-out records (simulation only)" in shown
     assert str(result.folder / "report.html") in shown
 

@@ -95,14 +95,10 @@ def test_no_text_that_a_run_leaves_behind_becomes_markup(tmp_path):
     folder = make_run(tmp_path / "<b>run", job="# " + EVIL + "\n", reason=f"party {EVIL} failed")
     path = folder / "summary.json"
     known = RunSummary.parse(path.read_text(), path)
-    accounts = [
-        {"adversary": EVIL, "charged": charged, "epsilon": 1.0, "delta": 1e-5}
-        for charged in (True, False)
-    ]
     noise = facts_of(known.primary.noise, law=EVIL)
-    own = facts_of(known.primary, noise=noise, accounts=accounts)
+    own = facts_of(known.primary, noise=noise, conversion=EVIL, calibration=EVIL)
     facts = known.to_json() | {
-        "guarantees": [own, own | {"unit": EVIL, "neighbouring": EVIL}],
+        "guarantees": [own, own | {"unit": "party"}],
         "partition": {
             "kind": "column",
             "column": EVIL,

@@ -168,15 +168,17 @@ def test_losses_of_parties_are_shown_when_there_were_any(tmp_path):
 
 def test_several_accounts_of_one_guarantee_are_shown_side_by_side(tmp_path):
     rows = [
-        {"adversary": "the server and 3 parties", "charged": True, "epsilon": 2.0, "delta": 1e-5},
+        {"adversary": "server-and-colluders", "charged": True, "epsilon": 2.0, "delta": 1e-5},
         {"adversary": "readers", "charged": False, "epsilon": 1.23401, "delta": 1e-5},
     ]
     page = read(make_run(tmp_path / "run", accounts=rows))
     table = next(text for text in page.all("table") if text.startswith("Against whom"))
     assert "per record; neighbours differ by replacing one record" in table
     table = table.replace("\u00a0", " ")
-    assert "against the server and 3 parties ε = 2 at δ = 10⁻⁵ (charged)" in table
-    readers = "against whoever sees what the run released, if everyone else is honest"
+    assert (
+        "the server and the parties that may collude with it ε = 2 at δ = 10⁻⁵ (charged)" in table
+    )
+    readers = "whoever sees what was released, if everyone else is honest"
     assert f"{readers} ε = 1.235 at δ = 10⁻⁵" in table
 
 

@@ -46,7 +46,7 @@ def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys)
     larger = steps.gradient_multiplier / steps.noise_multiplier
     assert larger == pytest.approx(0.96**-0.5)
     print_outlook(outlook)
-    assert "0.04 of every step's privacy for the fraction of" in capsys.readouterr().out
+    assert "0.04 of every step's privacy" in " ".join(capsys.readouterr().out.split())
     result = simulate(job, out=tmp_path / "r")
     told = result.summary.clipped_fraction
     assert told.deviation == pytest.approx(steps.clipped_fraction_deviation)
