@@ -72,16 +72,13 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
     """The outlook of a job.
 
     Args:
-        job: of any kind.
         seconds_a_step: what a secure sum takes where it will run, measured or supposed: for the
             hours of distributed DP-SGD.
         trust_code: run what the job names of code: its claim, its loss or its network is planned.
 
     Raises:
-        ValueError: not seconds_a_step > 0.
         JobError: the parties' sizes or the columns are not known without the data; or the job names
             code that is not trusted, none of which was run.
-        NetworkError: a network that cannot be built.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
     if not 0 < seconds_a_step < math.inf:

@@ -54,11 +54,7 @@ def signing_key(path: Path) -> bytes:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hex.
-
-    Raises:
-        CertificateError: it is not there.
-    """
+    """SHA-256 of a file, in hex."""
     try:
         with opened(path, largest=LARGEST_MODEL) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -81,12 +77,9 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
     """The certificate of a run.
 
     Args:
-        run: its folder.
-        private: the key to sign with.
         ledger: the place of its ledger, where its job names a URL.
 
     Raises:
-        RunFolderError, LedgerError: no run's folder, no ledger.
         CertificateError: the run did not end, its noise was seeded, its ledger is not sound, or
             the entries don't prove what the run says.
     """

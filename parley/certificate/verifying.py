@@ -34,7 +34,6 @@ class Verdict:
     """What came of a check; what does not hold is an error instead.
 
     Attributes:
-        certificate: as it was read.
         held: what was checked and holds.
         open: what was not, or can't be, checked here.
     """
@@ -54,7 +53,6 @@ def verified(
     """Checks a certificate.
 
     Args:
-        file: the certificate.
         signer: the key (hex) that must have signed it.
         run: the run's folder, to hold model, job and ledger against it.
         ledger: the place of its ledger, where its job names a URL.

@@ -146,10 +146,6 @@ def write_page(
 ) -> Path:
     """Fills a template and writes the page, whole or not at all; its path.
 
-    Args:
-        template: its file, in the folder `templates` of `package`.
-        names: all that it uses.
-
     Raises:
         OSError: it can't be written.
     """

@@ -44,7 +44,6 @@ class RunFolder:
     """One run's folder.
 
     Attributes:
-        path: the folder.
         run_id: its name in the ledger: the folder's name and a random suffix kept in `run-id`.
     """
 
@@ -54,11 +53,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, job: Job, out: Path | None = None) -> RunFolder:
-        """Makes the folder: `out` itself where given, else a new one under `run.out`.
-
-        Raises:
-            RunFolderError: it exists and is not empty, or cannot be written.
-        """
+        """Makes the folder: `out` itself where given, else a new one under `run.out`."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         kind = re.sub(r"[^a-z0-9]+", "-", public_name(job.algorithm.kind).lower())
         name = f"{stamp}-{kind}-{secrets.token_hex(2)}"
@@ -102,11 +97,7 @@ class RunFolder:
 
     @property
     def coins(self) -> dict[str, int]:
-        """What `keep_coins` noted; empty where the run has no canaries.
-
-        Raises:
-            RunFolderError: the file is something else.
-        """
+        """What `keep_coins` noted; empty where the run has no canaries."""
         path = self.path / "canaries.json"
         if not path.exists():
             return {}
@@ -139,11 +130,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for this process; the lock ends with it, however it ends.
-
-        Raises:
-            RunFolderError: another process runs in it.
-        """
+        """Holds the folder for this process; the lock ends with it, however it ends."""
         with (self.path / "job.toml").open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,12 +165,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Job]:
-        """Opens a folder to continue or report on.
-
-        Raises:
-            RunFolderError: it is not a run folder.
-            JobError: its job file cannot be read.
-        """
+        """Opens a folder to continue or report on."""
         try:
             run_id = text_of(path / "run-id").strip()
         except OSError as error:
@@ -275,11 +257,6 @@ class RunFolder:
 
 def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:
     """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
-
-    Args:
-        folder: of the run; it may be a stranger's.
-        job: of the run.
-        named: the ledger's place, by whoever reads.
 
     Raises:
         RunFolderError: the job names a URL: whom this machine connects to, and gives its password,

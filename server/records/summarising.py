@@ -49,11 +49,7 @@ def run_summary(
     Figures that would be releases are absent.
 
     Args:
-        model: what was learned.
         components: parties and traffic of the private components' release, if there was one.
-        deployment: id of the parties' roster, if they are real.
-        data_accounts: what the ledger says of the data.
-        evaluation: the release after the rounds, if there was one.
         beside: the guarantees of the releases ahead of the rounds and after them that were made.
     """
     progress = outcome.progress
