@@ -42,11 +42,7 @@ class Verdict:
 
 
 def verified(
-    file: Path,
-    *,
-    signer: str | None = None,
-    run: Path | None = None,
-    ledger: str | None = None,
+    file: Path, *, signer: str | None = None, run: Path | None = None, ledger: str | None = None
 ) -> Verdict:
     """Checks a certificate.
 

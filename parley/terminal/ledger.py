@@ -167,13 +167,7 @@ def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], i
 
 
 def raise_budget(
-    where: str,
-    dataset: str,
-    *,
-    unit: Unit,
-    reason: str,
-    epsilon: float | None,
-    delta: float | None,
+    where: str, dataset: str, *, unit: Unit, reason: str, epsilon: float | None, delta: float | None
 ) -> tuple[DatasetBudget, DatasetBudget]:
     """Raises a data set's budget on purpose: what it was, and what it is.
 

@@ -233,9 +233,7 @@ for arguments in (["--help"], ["plan"], ["run", "-q", "--json", "--out", "r"]):
 """
 
 
-def test_a_terminal_without_greek_gets_the_run_and_no_start_loads_torch(
-    tmp_path,
-):
+def test_a_terminal_without_greek_gets_the_run_and_no_start_loads_torch(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         cwd=tmp_path,

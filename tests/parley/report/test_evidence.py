@@ -7,12 +7,7 @@ import polars as pl
 import pytest
 
 import parley
-from parley.report.evidence import (
-    coefficients,
-    parties_named,
-    public_ranges,
-    who_learns_what,
-)
+from parley.report.evidence import coefficients, parties_named, public_ranges, who_learns_what
 from parley.report.page import write_report
 
 SCHEMA = """
