@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from parley.client.algorithms.queries import QueryRelease
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.response import Response
@@ -40,8 +42,7 @@ from parley.simulations.audit.results import (
 )
 from parley.simulations.audit.worlds import Source
 from parley.simulations.data.keeping import peak_mib
-from parley.simulations.engine.faults import parse_faults
-from parley.simulations.engine.query_cohort import BlockQueries
+from parley.simulations.engine.summing import Asked, summed
 
 EPSILON = 1.0
 
@@ -190,14 +191,17 @@ def _released(
     planned = plan_batch([query], terms, epsilon=EPSILON, run_id="audit", number=1, law=law)
     yield Composition.empty().add(planned.event)
     randomness = source.chunk(0)
-    cohort = BlockQueries(
-        block=block,
-        corrupt=0,
-        masked=False,
-        faults=parse_faults("", seed=0),
+    columns: Any = block
+    session = PartySession(
+        block=columns,
+        algorithm=QueryRelease(
+            batch=planned.batch, neighbouring=Neighbouring.REPLACE_ONE, schema=SCHEMA
+        ),
+        policy=PartyPolicy(budgets={}),
         randomness=randomness,
     )
-    total = planned.plan.encoding.decode(cohort.ask(planned, {}, attempt=0).total)
+    given = summed(session, Asked(plan=planned.plan, state={}, kept=np.empty(0, dtype=np.int64)))
+    total = planned.plan.encoding.decode(given.total)
     stream = randomness.server(1)
     while True:
         yield planned.released(total, facts, stream)

@@ -100,7 +100,7 @@ class Attendance:
         if not (self.number or randomness.seeded):  # a coin is nobody's but the party's
             stream = randomness.attendance(plan.round_number, step)
             return _coins(block.parties if own is None else 1, self.rate, stream)
-        places = block.rows if own is None else np.asarray([own])
+        places = block.placed() if own is None else np.asarray([own])
         if self.number:
             if self.parties != plan.parties:
                 raise ValueError(f"Expected {self.parties} parties, got {plan.parties}.")

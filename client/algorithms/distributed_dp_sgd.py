@@ -153,7 +153,7 @@ class DistributedDPSGD:
         present = self.attendance.present(block, plan, randomness)
         if randomness.seeded or randomness.party is not None:
             rows = []
-            for at, place in enumerate(block.rows):
+            for at, place in enumerate(block.placed()):
                 if randomness.party is None and not present[at]:
                     rows.append(np.zeros(self.dimension))
                     continue  # a party by itself computes whatever its coin says

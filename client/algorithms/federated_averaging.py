@@ -240,7 +240,7 @@ class FederatedAveraging:
         """Every party's two streams: with a seed its own, else those that it trains with share."""
         number = plan.round_number
         if randomness.seeded:
-            places = block.rows.tolist()
+            places = block.placed().tolist()
             own = [randomness.batches(number, place) for place in places]
             return own, [randomness.party_noise(number, place) for place in places]
         batches, noise = list[NoiseStream](), list[NoiseStream]()

@@ -110,9 +110,9 @@ class QueryRelease(AsReleased):
         """Every party's integers, as doubles that hold them exactly."""
         most = int(plan.encoding.bound)
         # By party: in the cells of the one that draws for itself, or of each of a block.
-        places = range(block.parties) if randomness.party is None else [randomness.party]
+        places = block.placed().tolist() if randomness.party is None else [randomness.party]
         if (reports := reports_of(self.batch)) is not None:
-            block = reports.said(block, lambda at: randomness.share(plan.round_number, at))
+            block = reports.said(block, lambda at: randomness.share(plan.round_number, places[at]))
         vectors = self.counting.vectors(self.batch, block, places)
         rows = [np.clip(vector, -most, most) for vector in vectors]
         return Contribution(values=np.array(rows, dtype=np.float64), failed=())

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,10 +58,14 @@ class PartyBlock:
                 f"Expected every party to hold a record, party {sizes.argmin()} has 0."
             )
 
-    @property
-    def rows(self) -> NDArray[np.int64]:
+    def placed(self) -> NDArray[np.int64]:
         """`[B]` the parties' places among all parties."""
         return np.arange(self.parties) if self.places is None else self.places
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a record's features."""
+        return int(self.features.itemsize * self.features.shape[1])
 
     @property
     def parties(self) -> int:
@@ -100,24 +103,10 @@ class PartyBlock:
         begins = self.offsets[chosen]
         sizes = self.offsets[chosen + 1] - begins
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        size = int(sizes.max(initial=1))
-        if (sizes == size).all() and not (begins % size).any():
-            # A party at a time: its records lie side by side, and the next party's far away.
-            features, labels = _in_groups(self.features, size), _in_groups(self.labels, size)
-            features = np.take(features, begins // size, axis=0)
-            labels = np.take(labels, begins // size, axis=0)
-        else:
-            index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
-            features, labels = self.features[index], self.labels[index]
+        index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
         return PartyBlock(
-            features=features.reshape(-1, self.features.shape[1]),
-            labels=labels.ravel(),
+            features=self.features[index],
+            labels=self.labels[index],
             offsets=offsets,
             places=chosen if self.places is None else self.places[chosen],
         )
-
-
-def _in_groups(rows: NDArray[Any], size: int) -> NDArray[Any]:
-    """`[⌊N/size⌋, size, …]` of rows `[N, …]`, without a copy."""
-    groups = len(rows) // size
-    return rows[: groups * size].reshape(groups, size, *rows.shape[1:])

@@ -67,9 +67,8 @@ def chunk_ranges(
 
 def block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
     """Parties of a block whose records and `dimension` numbers each take about `PIECE_BYTES`."""
-    record = block.features.itemsize * block.features.shape[1]
     contribution = 16 * dimension  # as doubles, and encoded
-    ends = block.offsets * record + np.arange(block.parties + 1) * contribution
+    ends = block.offsets * block.record_bytes + np.arange(block.parties + 1) * contribution
     return chunk_ranges(ends, PIECE_BYTES)
 
 

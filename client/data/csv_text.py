@@ -12,14 +12,14 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from parley.client.data.schema import FileFormat
-from parley.client.data.table import DataError
+from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -205,31 +205,46 @@ def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
     return DataError("CSV", text, path=path, row=line)
 
 
-def csv_tables(
-    path: str | Path, file: FileFormat, choose: Callable[[list[str] | None, int], list[str]]
-) -> Iterator[tuple[CsvBatch, pl.DataFrame]]:
-    """Every batch of a CSV, and its cells as text.
-
-    Args:
-        path: of the file.
-        file: separator, encoding, and whether the first line names the columns.
-        choose: gives the columns' names from those of the header (None without one) and the
-            number of fields of the first record.
+def csv_names(path: str | Path, file: FileFormat) -> list[str]:
+    """The columns' names; without a header column_1, column_2, …, as many as the first record has.
 
     Raises:
-        DataError: as `csv_batches`; an empty file; a record of another number of fields.
+        DataError: as `csv_batches`; an empty file.
     """
-    names: list[str] = []
-    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
-        content = batch
-        if not names:
-            first = next(batch.records())[1]
-            names = choose([name.strip() for name in first] if file.header else None, len(first))
-            content = _without_header(batch) if file.header else batch
-        if content.text:
-            yield content, _cells(content, names)
-    if not names:
+    batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
+    if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
+    first = next(batch.records())[1]
+    if file.header:
+        return [name.strip() for name in first]
+    return [f"column_{at}" for at in range(1, len(first) + 1)]
+
+
+def csv_tables(
+    path: str | Path, file: FileFormat, names: list[str], wanted: list[str]
+) -> Iterator[Table]:
+    """The cells of a CSV as text, in batches: of its columns `names` those that are wanted.
+
+    Raises:
+        DataError: as `csv_batches`; a record of another number of fields.
+    """
+    header = file.header
+    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
+        content, header = (_without_header(batch) if header else batch), False
+        if not content.text:
+            continue
+        # Without quotation marks every line is a record, and its text isn't needed to count.
+        lines = content if '"' in content.text else replace(content, text="")
+        yield Table(
+            path=str(path),
+            frame=_cells(content, names)[wanted],  # by exact names: `select` takes patterns
+            arrays={},
+            typed=False,
+            null_values=file.null_values,
+            decimal=file.decimal,
+            row_unit="line",
+            row_number=lines.line_of,
+        )
 
 
 def _without_header(batch: CsvBatch) -> CsvBatch:

@@ -32,11 +32,9 @@ from numpy.typing import NDArray
 
 from parley.client.data.cells import (
     LABEL_READERS,
-    category_codes,
-    count_outside,
+    feature_cells,
     group_texts,
     labelled,
-    numbers,
 )
 from parley.client.data.columns import READINGS, CategoricalColumn
 from parley.client.data.contents import Contents, of_table, sum_of
@@ -248,20 +246,12 @@ def _join(parts: list[Records]) -> Records:
     )
 
 
-def _cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
-    """A column's numbers or codes, and how many lay outside its range."""
-    if isinstance(column, CategoricalColumn):
-        return category_codes(table, name, column), 0
-    cells = numbers(table, name, column.missing)
-    return cells, count_outside(table, name, cells, column.range, column.outside)
-
-
 def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[DataError]:
     """The first fault of each of these columns that has one."""
     faults = []
     for name in names:
         try:
-            _cells(table, name, schema.features[name])
+            feature_cells(table, name, schema.features[name])
         except DataError as fault:
             faults.append(fault)
     return faults
@@ -281,7 +271,7 @@ def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str
     begin = 0
     for name, column in schema.features.items():
         try:
-            cells, outside = _cells(table, name, column)
+            cells, outside = feature_cells(table, name, column)
         except DataError as fault:
             faults.append(fault)
             continue

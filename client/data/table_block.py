@@ -34,14 +34,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.cells import category_places, count_outside, numbers
+from parley.client.data.cells import category_texts, label_texts, look_up, ranged_numbers
 from parley.client.data.columns import (
-    MISSING_TEXTS,
     OTHER,
     CategoricalColumn,
     LabelColumn,
     NumericColumn,
-    canonical_text,
 )
 from parley.client.data.contents import Contents, of_table, sum_of
 from parley.client.data.frames import Frame
@@ -124,6 +122,7 @@ class TableBlock:
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
         owners: `[N]` whose each record is, where persons count.
+        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
 
     Raises:
         ValueError: shapes disagree, or a party is empty.
@@ -134,6 +133,7 @@ class TableBlock:
     offsets: NDArray[np.int64]
     contents: Contents | None = None
     owners: NDArray[np.bytes_] | None = None
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
@@ -170,15 +170,33 @@ class TableBlock:
         """Where a party's records lie."""
         return slice(int(self.offsets[party]), int(self.offsets[party + 1]))
 
-    def part(self, first: int, last: int) -> TableBlock:
+    @property
+    def record_bytes(self) -> int:
+        """About what a record takes."""
+        return 8 * len(self.columns)
+
+    def placed(self) -> NDArray[np.int64]:
+        """`[B]` the parties' places among all parties."""
+        return np.arange(self.parties) if self.places is None else self.places
+
+    def span(self, first: int, last: int) -> TableBlock:
         """Parties `first` to `last` − 1."""
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        return self._of(rows, self.offsets[first : last + 1] - rows.start, slice(first, last))
+
+    def take(self, parties: NDArray[np.int64]) -> TableBlock:
+        """The chosen parties, in the order given."""
+        rows = np.concatenate([np.arange(self.records)[self.rows(party)] for party in parties])
+        return self._of(rows, np.cumsum([0, *self.sizes[parties]]), parties)
+
+    def _of(self, rows: Any, offsets: NDArray[np.int64], parties: Any) -> TableBlock:
         return replace(
             self,
             columns={name: values[rows] for name, values in self.columns.items()},
-            offsets=self.offsets[first : last + 1] - rows.start,
+            offsets=offsets,
             owners=None if self.owners is None else self.owners[rows],
             contents=None,
+            places=self.placed()[parties],
         )
 
 
@@ -251,16 +269,14 @@ def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[An
     column: Any = schema.columns[name]
     if isinstance(field, Range):
         missing = column.missing if isinstance(column, NumericColumn) else None
-        values = numbers(table, name, missing).astype(np.float64)
-        count_outside(table, name, values, (field.low, field.high), column.outside)
-        return np.clip(values, field.low, field.high)
+        ends = (field.low, field.high)
+        values, _ = ranged_numbers(table, name, ends, outside=column.outside, missing=missing)
+        return np.clip(values.astype(np.float64), *ends)
     label = isinstance(column, LabelColumn)
-    fill = None if label or column.missing is None else canonical_text(column.missing)
-    codes, empty = category_places(
-        table, name, column.texts, fill=fill, empty=MISSING_TEXTS if label else ()
-    )
+    texts = label_texts(table, schema) if label else category_texts(table, name, column)
+    codes = look_up(texts, column.texts)
     if MISSING in field.texts:
-        codes[empty] = field.texts.index(MISSING)
+        codes[texts.is_null().to_numpy()] = field.texts.index(MISSING)
     if OTHER in field.texts:
         codes[codes < 0] = field.texts.index(OTHER)
     if (unknown := codes < 0).any():

@@ -9,7 +9,7 @@ column add up to 1, so that no intercept is needed.
     ... age = { kind = "numeric", range = [0, 100] }
     ... sick = { kind = "label", positive = 1, negative = 0 }''')
     >>> cell = age.features["age"].encode(np.array([[30.0]]))
-    >>> Hats(intervals=4).on(age).of(cell).round(2).tolist()
+    >>> Hats(intervals=4).on(age).of(cell).astype(float).round(2).tolist()
     [[0.0, 0.8, 0.2, 0.0, 0.0]]
 """
 

@@ -211,7 +211,7 @@ class PartySession:
             return plan.encoding.encode(values)
         number, step = plan.round_number, plan.step
         if self.randomness.seeded:  # by party: as each of them would draw by itself
-            places = self.block.rows[parties].tolist()
+            places = self.block.placed()[parties].tolist()
             streams = [self.randomness.share(number, place, step) for place in places]
         else:
             streams = [self.randomness.share(number)] * len(parties)

@@ -14,7 +14,7 @@ from parley.privacy.accounting.noise_points import INSIDE
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.queries import INSTEAD
 from parley.server.planning.query_terms import Terms
-from parley.server.queries.session import Released
+from parley.server.rounds.session import Released
 
 
 def answers_of(

@@ -18,7 +18,7 @@ from parley.client.queries.base import Query, texts_of
 from parley.client.where import Expression
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.query_terms import Terms
-from parley.server.queries.session import QuerySession
+from parley.server.rounds.session import QuerySession
 
 
 class Composed(Asking):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from parley.analytics.parties import real_parties, simulated_parties
 from parley.analytics.settings import Settings, counting_of, settings_from
@@ -18,16 +15,15 @@ from parley.client.data.frames import Frame, frame_of
 from parley.client.data.persons import Persons
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
-from parley.client.data.table_block import TableBlock, of_persons, read_table_block
+from parley.client.data.table_block import TableBlock, read_table_block
 from parley.client.queries.base import QueryError
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
-from parley.server.planning.query_terms import Terms
-from parley.server.queries.folder import SessionFolder
-from parley.server.queries.session import QuerySession
+from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.session import QuerySession
 from parley.server.rounds.transport import Transport
-from parley.simulations.engine.query_dealing import table_shards
+from parley.simulations.engine.dealing import split, table_shards
 
 _SIMULATED = b"a simulation's"
 """Key by which a person's records are chosen, where nobody places any."""
@@ -42,7 +38,7 @@ def open_session(
     out: str | Path | None = None,
     transport: Transport | None = None,
     **given: Any,
-) -> tuple[QuerySession, Terms, Settings]:
+) -> tuple[QuerySession, Settings]:
     """A session with its parties; what it opens is closed by `stack`.
 
     Raises:
@@ -66,7 +62,7 @@ def open_session(
     if not settings.deployment:
         persons = persons_of(settings)
         block = read_parties(data, known, parties=settings.parties, persons=persons)
-        dealt = partial(table_shards, _sources(data, known), block, persons)
+        dealt = partial(table_shards, _sources(data, known), block, persons, settings.seed)
         simulated = simulated_parties(stack, settings, block, dealt)
     if folder is None:
         plain = settings.model_dump(mode="json", exclude_defaults=True)
@@ -74,10 +70,8 @@ def open_session(
             None if out is None else Path(out), plain, schema=known.to_toml()
         )
     stack.enter_context(folder.locked())
-    asked = simulated or real_parties(
-        stack, settings, known, folder, home=Path(settings.deployment), transport=transport
-    )
-    ledger = stack.enter_context(Ledger.open(settings.ledger or folder.ledger))
+    asked = simulated or real_parties(stack, settings, known, folder, transport=transport)
+    ledger = stack.enter_context(Ledger.open(settings.ledger or folder.ledger_path))
     budget = DatasetBudget(
         name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
         fingerprint=asked.data,
@@ -93,12 +87,12 @@ def open_session(
         folder=folder,
         ledger=ledger,
         budget=registered,
-        cohort=asked.cohort,
-        facts=asked.terms.facts,
+        cohort_of=asked.cohort_of,
+        terms=asked.terms,
+        trusting=asked.trusting,
         randomness=Randomness(seed=settings.seed, party=None),
     )
-    stack.callback(session.close)
-    return session, asked.terms, settings
+    return session, settings
 
 
 def persons_of(settings: Settings) -> Persons | None:
@@ -125,21 +119,15 @@ def read_parties(
         QueryError, DataError: no data, or not what the schema says.
     """
     several = _sources(data, schema)
-    if parties is None or len(several) > 1:
-        if parties is not None and len(several) != parties:
-            raise QueryError(f"Expected {parties} files or frames, got {len(several)}.")
-        return _bounded(read_table_block(several, schema, persons=persons), persons)
-    whole = read_table_block(several, schema, persons=persons)
-    if not 1 <= parties <= whole.records:
+    if len(several) > 1 and parties not in (None, len(several)):
+        raise QueryError(f"Expected {parties} files or frames, got {len(several)}.")
+    block = read_table_block(several, schema, persons=persons)
+    divided = 0 if parties is None or len(several) > 1 else parties
+    if divided > block.records:
         raise QueryError(
-            f"Expected 1 to {whole.records} parties of {whole.records} records, got {parties}."
+            f"Expected 1 to {block.records} parties of {block.records} records, got {parties}."
         )
-    ends = np.linspace(0, whole.records, parties + 1).astype(np.int64)
-    return _bounded(replace(whole, offsets=ends), persons)
-
-
-def _bounded(block: TableBlock, persons: Persons | None) -> TableBlock:
-    return block if persons is None else of_persons(block, persons)
+    return split(block, divided, persons)
 
 
 def _sources(data: Any, schema: Schema) -> Sequence[str | Path | Frame]:

@@ -2,57 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from parley.analytics.settings import counting_of
+from parley.analytics.settings import Settings, counting_of
+from parley.client.algorithms.queries import QueryRelease
+from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.base import Facts, QueryError
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.sampling.randomness import Randomness
+from parley.secure_agg.ideal import IdealSum, simulated_parameters
+from parley.secure_agg.interface import SecureSum
+from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.planning.query_terms import Terms
-from parley.server.queries.cohort import QueryCohort
-from parley.server.queries.folder import SessionFolder
-from parley.server.queries.party_queries import PartyQueries
-from parley.server.rounds.inspection import PartyFacts, fewest_present
+from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.inspection import fewest_present
+from parley.server.rounds.parties import RAW_COLUMNS, AskedParties, Parties
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
+from parley.simulations.engine.block_cohort import BlockCohort
+from parley.simulations.engine.dealing import Dealt, TableShard
 from parley.simulations.engine.faults import parse_faults
-from parley.simulations.engine.query_cohort import BlockQueries
-from parley.simulations.engine.query_dealing import DealtQueries, TableShard
-from parley.simulations.engine.query_sums import QueryAdding, queries_summed
-
-if TYPE_CHECKING:
-    from parley.analytics.settings import Settings
+from parley.simulations.engine.summing import Adding, summed
 
 _COME_S = 120.0
 """So long a session waits for parties before it goes on with enough of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Whom:
     """The parties of a session.
 
     Attributes:
-        cohort: the way to ask them.
+        cohort_of: a plan and its queries → the way to ask them.
         terms: what is public of them, and settled.
         data: names the records in a ledger.
         contents: digest of the records, where they are here.
+        trusting: the server may see a bare sum: in a simulation alone.
     """
 
-    cohort: QueryCohort
+    cohort_of: Callable[[ReleasePlan, QueryRelease], Cohort]
     terms: Terms
     data: str
     contents: str = ""
+    trusting: bool = False
 
 
 def simulated_parties(
@@ -60,13 +67,11 @@ def simulated_parties(
     settings: Settings,
     block: TableBlock,
     dealt: Callable[[int], list[TableShard]],
-) -> Asked:
+) -> Whom:
     """All parties in this process, or dealt to workers.
 
     Args:
         stack: ends the workers.
-        settings: of the session.
-        block: the parties' records.
         dealt: how many workers there are → their shards.
 
     Raises:
@@ -76,38 +81,53 @@ def simulated_parties(
     terms = _terms(
         settings,
         schema=block.schema,
-        parties=block.parties,
         sizes=block.sizes.tolist(),
         names=[str(party) for party in range(block.parties)],
         noise_point=settings.noise_point or "server",
     )
-    cohort = BlockQueries(
-        block=block,
-        corrupt=terms.corrupt,
-        masked=settings.masked,
-        faults=parse_faults(settings.faults, seed=settings.seed or 0),
-        randomness=Randomness(seed=settings.seed, party=None),
-        adding=ADDING[settings.engine](stack, settings, dealt),
+    faults = parse_faults(settings.faults, seed=settings.seed or 0)
+    policy = PartyPolicy(
+        budgets={terms.counting.unit: (math.inf, 0.0)}, neighbouring=frozenset(Neighbouring)
     )
+    adding = ADDING[settings.engine](stack, settings, dealt)
+
+    @cache  # keys of the masked protocol are made once
+    def secure_sum(ring_bits: int) -> SecureSum:
+        parameters = simulated_parameters(
+            parties=terms.parties,
+            min_survivors=terms.min_survivors,
+            ring_bits=ring_bits,
+            corrupt=terms.corrupt,
+        )
+        return MaskedSum(parameters) if settings.masked else IdealSum(parameters)
+
+    def cohort(plan: ReleasePlan, queries: QueryRelease) -> Cohort:
+        columns: Any = block
+        session = PartySession(
+            block=columns,
+            algorithm=queries,
+            policy=policy,
+            randomness=Randomness(seed=settings.seed, party=None),
+        )
+        secure = secure_sum(plan.encoding.ring_bits)
+        return BlockCohort(session=session, secure_sum=secure, faults=faults, adding=adding)
+
     contents = str(block.contents)
-    return Asked(cohort=cohort, terms=terms, data=contents, contents=contents)
+    return Whom(cohort_of=cohort, terms=terms, data=contents, contents=contents, trusting=True)
 
 
 def _over_ray(
     stack: ExitStack, settings: Settings, dealt: Callable[[int], list[TableShard]]
-) -> QueryAdding:
+) -> Adding:
     from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
 
     if settings.masked:
         raise QueryError("Expected masked = false with engine = 'ray', which adds in the open.")
     workers = ray_workers(settings.ray_address, lambda cores: dealt(settings.workers or cores))
-    return DealtQueries(workers=stack.enter_context(workers))
+    return Dealt(workers=stack.enter_context(workers))
 
 
-ADDING: dict[str, Callable[..., QueryAdding]] = {
-    "fast": lambda *_: queries_summed,
-    "ray": _over_ray,
-}
+ADDING: dict[str, Callable[..., Adding]] = {"fast": lambda *_: summed, "ray": _over_ray}
 """How a simulation's parties are added up, by the name that `engine` takes."""
 
 
@@ -117,17 +137,13 @@ def real_parties(
     schema: Schema,
     folder: SessionFolder,
     *,
-    home: Path,
     transport: Transport | None = None,
-) -> Asked:
+) -> Whom:
     """The parties of a deployment, over its port, which this process opens.
 
     Args:
         stack: closes the port.
-        settings: of the session.
         schema: the server's copy of the parties'.
-        folder: of the session.
-        home: the server's folder.
         transport: another way to them.
 
     Raises:
@@ -144,52 +160,50 @@ def real_parties(
         )
     if not settings.dataset:
         raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
+    home = Path(settings.deployment)
     if transport is None:
         transport, deployment = _opened(stack, home)
     else:
         deployment = load_deployment(home / "deployment.toml")
-    count = len(deployment.parties)
-    corrupt, least = _bounds(settings, count)
-    cohort = PartyQueries(
-        transport=transport,
-        deployment=deployment,
-        board=PartyBoard(folder.path / "parties.json", [each.name for each in deployment.parties]),
-        dataset=settings.dataset,
+    names = [each.name for each in deployment.parties]
+    corrupt, least = _bounds(settings, len(names))
+    there = Parties.found(
+        transport,
+        deployment,
+        PartyBoard(folder.path / "parties.json", names),
         run_id=folder.run_id,
-        corrupt=corrupt,
+        named={
+            "dataset": settings.dataset,
+            "label": RAW_COLUMNS,
+            "intercept": False,
+            "features": {},
+        },
+        sizes=not counting_of(settings).private(Neighbouring(settings.neighbouring)),
+        needed=fewest_present(len(names), survivors=least, corrupt=corrupt),
         timeout_s=_COME_S,
     )
-    private = counting_of(settings).private(Neighbouring(settings.neighbouring))
-    needed = fewest_present(count, survivors=least, corrupt=corrupt)
-    cohort.inspect(sizes=not private, needed=needed)
-    theirs = next(iter(cohort.facts.values())).schema
-    if theirs != schema.digest:
+    if there.first.schema != schema.digest:
         raise QueryError(
-            f"Expected the schema of the parties, of digest {theirs[:12]}, got one of digest "
-            f"{schema.digest[:12]}: give the session a copy of their file."
+            f"Expected the schema of the parties, of digest {there.first.schema[:12]}, got one of "
+            f"digest {schema.digest[:12]}: give the session a copy of their file."
         )
-    known = [facts.records or 1 for facts in cohort.facts.values()]
+    known = {index: own.records or 1 for index, own in there.facts.items()}
     # As if the absent ones were of mean size; N of an answer is that of its survivors.
-    absent = [round(sum(known) / len(known))] * (count - len(known))
+    usual = round(sum(known.values()) / len(known))
     terms = _terms(
         settings,
         schema=schema,
-        parties=count,
-        sizes=_placed(cohort.facts, count, absent[0] if absent else 1),
-        names=[each.name for each in deployment.parties],
+        sizes=[known.get(index, usual) for index in range(len(names))],
+        names=names,
         noise_point=settings.noise_point or "share",
     )
-    return Asked(
-        cohort=cohort,
+    return Whom(
+        cohort_of=lambda _, queries: AskedParties(
+            parties=there, algorithm=queries, corrupt=corrupt
+        ),
         terms=terms,
         data=f"deployment:{deployment.consortium}:{settings.dataset}",
     )
-
-
-def _placed(facts: Mapping[int, PartyFacts], parties: int, usual: int) -> list[int]:
-    """Sizes in the order of the roster."""
-    sizes = {index: own.records or 1 for index, own in facts.items()}
-    return [sizes.get(index, usual) for index in range(parties)]
 
 
 def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
@@ -218,11 +232,11 @@ def _terms(
     settings: Settings,
     *,
     schema: Schema,
-    parties: int,
     sizes: Sequence[int],
     names: Sequence[str],
     noise_point: str,
 ) -> Terms:
+    parties = len(sizes)
     neighbouring, counting = Neighbouring(settings.neighbouring), counting_of(settings)
     inside = counting.relation(neighbouring)
     private = counting.private(neighbouring)

@@ -79,12 +79,13 @@ class Session(Composed):
 
         self._stack = ExitStack()
         try:
-            self._session, self._terms, own = open_session(
+            self._session, own = open_session(
                 self._stack, data, resume=None if resume is None else Path(resume), **settings
             )
         except BaseException:
             self._stack.close()
             raise
+        self._terms = self._session.terms
         self._law: str = own.law
         self._batches = list[Batch]()
         self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)

@@ -54,11 +54,8 @@ _Factor: TypeAlias = Callable[..., tuple[Any, Any]]
 class Gamma:
     """One V = −ln(U₁⋯U_i) + B·E, as enclosures ever closer.
 
-    Args:
-        logarithms: U₁ … U_i.
-        rest: what B is a function of, and E's uniform, as they were drawn; nothing: no B·E.
-        factor: of B.
-        place: of E's uniform in `rest`.
+    `rest` is what B is a function of and E's uniform, as they were drawn; nothing: no B·E. `factor`
+    is B's, `place` that of E's uniform in `rest`.
     """
 
     def __init__(

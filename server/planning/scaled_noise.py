@@ -17,7 +17,7 @@ from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
-from parley.privacy.sampling.gaussian import rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_distance
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import JobError
@@ -166,7 +166,7 @@ def sampled_multiplier(
             delta=budget.delta,
             neighbouring=neighbouring,
             # Twice: the components' own samplers have a distance too.
-            slack=2 * rounded_gaussian_distance(dimension * steps * samplers(job)),
+            slack=2 * rounded_distance(dimension * steps * samplers(job)),
             mu=mu,
             probability=probability,
             together=together,

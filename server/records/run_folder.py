@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,36 +40,102 @@ class RunFolderError(Exception):
     """A run folder that cannot be made, read or continued."""
 
 
-class RunFolder:
-    """One run's folder.
+class Folder:
+    """A folder that one process at a time works in: a run's, or a session's of queries.
 
     Attributes:
-        run_id: its name in the ledger: the folder's name and a random suffix kept in `run-id`.
+        path: the folder.
+        run_id: its name in the ledger: the folder's name and a random suffix.
+        begun_with: the file that says what was begun in it.
     """
+
+    begun_with: ClassVar[str]
 
     def __init__(self, path: Path, run_id: str) -> None:
         self.path = path
         self.run_id = run_id
 
+    @property
+    def ledger_path(self) -> Path:
+        """Its own ledger, unless another was named."""
+        return self.path / "ledger.sqlite"
+
+    @property
+    def schema(self) -> str:
+        """The schema's text; empty where the server was given none."""
+        path = self.path / "schema.toml"
+        return text_of(path) if path.exists() else ""
+
+    def keep_schema(self, text: str) -> None:
+        """Notes what the columns of the data are, which is public: predictions need it."""
+        self._write("schema.toml", text)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process; the lock ends with it, however it ends.
+
+        Raises:
+            RunFolderError: another process is in it.
+        """
+        with (self.path / self.begun_with).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"{self.path} is in use: another process works in it. End that one first."
+                ) from None
+            yield
+
+    def _write(self, name: str, text: str) -> None:
+        self._write_bytes(name, text.encode("utf-8"))
+
+    def _write_bytes(self, name: str, content: bytes) -> None:
+        # Whole or not at all: a reader never sees half a file, a full disk keeps the old one.
+        target, draft = self.path / name, self.path / f".{name}.part"
+        try:
+            draft.write_bytes(content)
+            os.replace(draft, target)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> tuple[Path, str]:
+    """Makes a folder, `path` itself where given, and its name in the ledger.
+
+    Args:
+        parent: where a new one is made, under the time and `kind`.
+        instead: what helps where it is in use already.
+
+    Raises:
+        RunFolderError: it exists and is not empty, or cannot be made.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    path = path or parent / f"{stamp}-{kind}-{secrets.token_hex(2)}"
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunFolderError(f"{path} exists and is not empty. {instead.format(str(path))}")
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"Cannot make folder {path}: {error.strerror}.") from error
+    return path, f"{path.resolve().name[:64]}-{secrets.token_hex(8)}"
+
+
+class RunFolder(Folder):
+    """One run's folder; its name in the ledger is kept in `run-id`."""
+
+    begun_with = "job.toml"
+
     @classmethod
     def create(cls, job: Job, out: Path | None = None) -> RunFolder:
         """Makes the folder: `out` itself where given, else a new one under `run.out`."""
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         kind = re.sub(r"[^a-z0-9]+", "-", public_name(job.algorithm.kind).lower())
-        name = f"{stamp}-{kind}-{secrets.token_hex(2)}"
-        path = out if out is not None else Path(job.run.out) / name
+        instead = "Choose another --out, or continue that run with --resume {}."
+        folder = cls(*new_folder(out, Path(job.run.out), kind, instead=instead))
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise RunFolderError(
-                    f"Run folder {path} exists and is not empty. Choose another --out, or "
-                    f"continue that run with --resume {path}."
-                )
-            path.mkdir(parents=True, exist_ok=True)
-            run_id = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
-            folder = cls(path, run_id)
             folder._write("job.toml", render_job(anchored(job)))
         except OSError as error:
-            raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
+            raise RunFolderError(f"Cannot write to {folder.path}: {error.strerror}.") from error
         return folder
 
     def commission(self) -> None:
@@ -79,16 +145,6 @@ class RunFolder:
         run must not start over under the same budget.
         """
         self._write("run-id", self.run_id + "\n")
-
-    def keep_schema(self, text: str) -> None:
-        """Notes what the columns of the data are, which is public: predictions need it."""
-        self._write("schema.toml", text)
-
-    @property
-    def schema(self) -> str:
-        """The schema's text; empty where the server was given none."""
-        path = self.path / "schema.toml"
-        return text_of(path) if path.exists() else ""
 
     def keep_coins(self, coins: Mapping[str, int]) -> None:
         """Notes which canaries a simulation hid among its records, for it to go on with them."""
@@ -129,18 +185,6 @@ class RunFolder:
             )
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the folder for this process; the lock ends with it, however it ends."""
-        with (self.path / "job.toml").open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunFolderError(
-                    f"Run folder {self.path} is in use: another process continues that run."
-                ) from None
-            yield
-
-    @contextmanager
     def unless_refused(self, *, new: bool) -> Iterator[None]:
         """Removes the folder again where the ledger refuses the run before its first release.
 
@@ -171,11 +215,6 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
         return cls(path, run_id), load_job(path / "job.toml")
-
-    @property
-    def ledger_path(self) -> Path:
-        """The run's own ledger."""
-        return self.path / "ledger.sqlite"
 
     def append_round(self, line: RoundLine) -> None:
         """Appends one line to `rounds.jsonl`."""
@@ -240,19 +279,6 @@ class RunFolder:
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Writes `model.safetensors` with the privacy statement as its metadata."""
         self._write_bytes("model.safetensors", model_bytes(arrays, statement))
-
-    def _write(self, name: str, text: str) -> None:
-        self._write_bytes(name, text.encode("utf-8"))
-
-    def _write_bytes(self, name: str, content: bytes) -> None:
-        # Whole or not at all: a reader never sees half a file, a full disk keeps the old one.
-        target, draft = self.path / name, self.path / f".{name}.part"
-        try:
-            draft.write_bytes(content)
-            os.replace(draft, target)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
 
 
 def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:

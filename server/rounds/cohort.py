@@ -1,8 +1,8 @@
 """The parties as the server sees them.
 
 A cohort answers a release plan with one ring sum and public counts; it never hands out a
-contribution. The fast engine's cohort is a block in this process, a deployment's is a set of
-processes reached by messages; `parley.server.rounds.loop` does not know which.
+contribution. There are three: a block of parties in this process, the same with parties dealt to
+workers, and processes reached by messages. Who makes a release does not know which.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class PartyFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSum:
-    """What a round's aggregation gives the server.
+    """What one secure sum gives the server.
 
     Attributes:
         total: `[d]` ring elements: the sum over the survivors.
-        weight: Σ of the survivors' public weights.
+        survivors: the parties in it, ascending.
+        weight: Σ of their public weights.
         asked, answered, declined, dropped: numbers of parties; asked is the sum of the others.
             A dropped party's vector may be in the sum (it was lost after sending it).
-        summed: number of contributions in the sum.
         absent: names of the parties that are not in it, where they are real.
         reasons: reason class → how many parties declined for it.
         bytes_up, bytes_down: all parties' traffic.
@@ -44,12 +44,12 @@ class RoundSum:
     """
 
     total: NDArray[np.unsignedinteger[Any]]
+    survivors: tuple[int, ...]
     weight: float
     asked: int
     answered: int
     declined: int
     dropped: int
-    summed: int
     reasons: dict[str, int]
     bytes_up: int
     bytes_down: int
@@ -61,7 +61,7 @@ class RoundSum:
     def of_release(cls, sums: Sequence[RoundSum]) -> RoundSum:
         """What the secure sums of one release come to: their traffic, and the parties of the one
         that fewest were in."""
-        least = min(sums, key=lambda each: each.summed)
+        least = min(sums, key=lambda each: len(each.survivors))
         return replace(
             least,
             bytes_up=sum(each.bytes_up for each in sums),
@@ -77,15 +77,15 @@ class RoundSum:
             "answered": self.answered,
             "declined": self.declined,
             "dropped": self.dropped,
-            "summed": self.summed,
+            "summed": len(self.survivors),
         }
 
 
 class Cohort(Protocol):
-    """The parties of a run."""
+    """The parties of a release."""
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """One release's sum.
+        """One secure sum.
 
         Raises:
             TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.

@@ -96,7 +96,7 @@ def keep(
     )
     if table is not None:
         summary = with_table(summary, table, more)
-    named = data_head(job, folder.run_id)
+    named = data_head(job)
     described = model_description(
         describe_task(finished.algorithm),
         label=named["label"],

@@ -1,12 +1,8 @@
-"""The rounds: reserve, aggregate, add noise, update, commit; again.
+"""The rounds: one release (`parley.server.rounds.release`) after another.
 
-The order is the promise. A release is reserved in the ledger before any party computes, committed
-in one transaction with the checkpoint that holds its result, and only then, when that is on the
-disk, shown to anyone and followed by the next. Where it has two guarantees, of a record and of a
-party, both budgets are charged in that same transaction: no kill leaves one of them charged and the
-other not. A run killed at any point resumes from its last commit: the reservation it died under is
-taken up again under the same entry, so nothing is released twice under one entry and nothing is
-paid twice.
+The commit of a round keeps its result as the run's checkpoint and reserves the next round. A run
+killed at any point resumes from its last commit: the reservation it died under is taken up again
+under the same entry, so nothing is released twice under one entry and nothing is paid twice.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -24,9 +19,8 @@ from parley.client.contract.state import State, load_state, save_state
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerCorrupt
+from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
 from parley.privacy.ledger.steps import Reservation
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
@@ -37,9 +31,7 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-
-ATTEMPTS = 3
-"""How often a round is asked for again when too few parties survive it."""
+from parley.server.rounds.release import released, reserved
 
 
 def run_stage(
@@ -80,19 +72,20 @@ def run_stage(
     if not numbers:
         return Outcome(status="complete", reason="", progress=progress)
     entries = _entries(stage.plan, dataset)
-    held = ledger.reserve([replace(each, index=numbers[0]) for each in entries])
-    _check_unreleased(held)
+    held = reserved(ledger, [replace(each, index=numbers[0]) for each in entries])
+
+    def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
+        noisy = plan.encoding.decode(total.total)
+        if plan.noises:  # an integer vector, added outside the ring, where it cannot wrap
+            noisy = noisy + plan.draw(randomness.server(plan.round_number, plan.step))
+        divisor = 1.0 if takes_sum(algorithm) else total.weight
+        return algorithm.update(state, plan.encoding.to_float(noisy) / divisor)
+
     for number in numbers:
         began, plan = time.perf_counter(), stage.plan.at_round(number)
         try:
-            state, total = _release(
-                plan,
-                progress.state,
-                algorithm,
-                cohort=cohort,
-                randomness=randomness,
-                folder=folder,
-                void=partial(_void, ledger, held),
+            state, total = released(
+                plan, progress.state, update, cohort=cohort, ledger=ledger, held=held, folder=folder
             )
         except TooFewSurvivors as error:
             if stage.name:
@@ -123,10 +116,6 @@ def run_stage(
     return Outcome(status="complete", reason="", progress=progress)
 
 
-def _void(ledger: Ledger, held: Sequence[Reservation], reason: str) -> None:
-    ledger.void([each.id for each in held], reason)
-
-
 def _committed(
     ledger: Ledger,
     held: Sequence[Reservation],
@@ -150,96 +139,6 @@ def _committed(
     except BudgetExceeded as error:
         return (), error
     return reserved, None
-
-
-def _release(
-    plan: ReleasePlan,
-    state: State,
-    algorithm: FederatedAlgorithm,
-    *,
-    cohort: Cohort,
-    randomness: Randomness,
-    folder: RunFolder | None,
-    void: Callable[[str], None],
-) -> tuple[State, RoundSum]:
-    """The state after one release, of one secure sum or of several.
-
-    Args:
-        folder: where the state between two sums is kept, or None.
-        void: takes its charge back.
-
-    Raises:
-        TooFewSurvivors: its charge is voided, unless earlier sums of it were opened.
-        PartyFailed: see `_aggregate`.
-    """
-    sums = list[RoundSum]()
-    opened, number = 0, plan.round_number
-    if folder is not None and plan.steps > 1:
-        opened, kept = folder.kept_step(number)
-        state = kept or state
-    try:
-        for step in range(opened + 1, plan.steps + 1):
-            state, total = _stepped(cohort, plan.at_step(step), state, algorithm, randomness)
-            sums.append(total)
-            opened = step
-            if folder is not None and step < plan.steps:
-                folder.keep_step(number, step, state)
-    except TooFewSurvivors as error:
-        if not opened:
-            void(str(error))
-        raise
-    return state, RoundSum.of_release(sums) if len(sums) > 1 else sums[0]
-
-
-def _stepped(
-    cohort: Cohort,
-    plan: ReleasePlan,
-    state: State,
-    algorithm: FederatedAlgorithm,
-    randomness: Randomness,
-) -> tuple[State, RoundSum]:
-    """The state after one secure sum, with the server's noise if the plan has any.
-
-    Raises:
-        TooFewSurvivors, PartyFailed: see `_aggregate`.
-    """
-    total = _aggregate(cohort, plan, state)
-    noisy = plan.encoding.decode(total.total)
-    if plan.noises:  # an integer vector, added outside the ring, where it cannot wrap
-        noisy = noisy + plan.draw(randomness.server(plan.round_number, plan.step))
-    divisor = 1.0 if takes_sum(algorithm) else total.weight
-    return algorithm.update(state, plan.encoding.to_float(noisy) / divisor), total
-
-
-def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
-    """A release's sum, asked for again where too few survive.
-
-    Raises:
-        TooFewSurvivors: in every attempt; nothing was opened.
-        PartyFailed: a party has nothing it may release; nothing was opened.
-    """
-    for attempt in range(ATTEMPTS):
-        try:
-            return cohort.aggregate(plan, state, attempt=attempt)
-        except TooFewSurvivors:
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable: the last attempt returns or raises")
-
-
-def _check_unreleased(held: Sequence[Reservation]) -> None:
-    """Refuses to make a release that was made: its charge paid for one, whatever became of it.
-
-    Raises:
-        LedgerCorrupt: it was committed, and the model it led to isn't there.
-    """
-    made = next((each.entry for each in held if each.state is EntryState.COMMITTED), None)
-    if made is not None:
-        raise LedgerCorrupt(
-            f"Expected the checkpoint of release {made.index} of run {made.run_id!r}, which the "
-            "ledger committed, got none: it was removed. The run can't go on without releasing "
-            "the same again."
-        )
 
 
 def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Progress:
@@ -310,8 +209,8 @@ def _spending(progress: Progress, plan: ReleasePlan) -> dict[Unit, Composition]:
 def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:
     """What the ledger keeps of a release: nothing that only a simulation may know."""
     if line is None:
-        return {"survivors": total.summed, **_traffic(total)}
-    return {"survivors": total.summed, "line": {**line.to_json(), "simulation_only": {}}}
+        return {"survivors": len(total.survivors), **_traffic(total)}
+    return {"survivors": len(total.survivors), "line": {**line.to_json(), "simulation_only": {}}}
 
 
 def _traffic(total: RoundSum) -> dict[str, Any]:

@@ -348,12 +348,12 @@ class PartyCohort:
         dropped = set(range(parties)) - answered - set(declined)
         return RoundSum(
             total=total,
+            survivors=summed,
             weight=float(sum(self.weights[i] for i in summed)),
             asked=parties,
             answered=len(answered),
             declined=len(declined),
             dropped=len(dropped),
-            summed=len(summed),
             absent=self.board.names(set(range(parties)) - set(summed)),
             reasons=dict(Counter(str(reason) for reason in declined.values())),
             bytes_up=traffic.up,

@@ -17,13 +17,12 @@ from parley.client.party.block_session import PartySession
 from parley.secure_agg.ideal import IdealSum
 from parley.secure_agg.interface import DropStage, SecureSum, SumResult
 from parley.server.rounds.cohort import PartyFailed, RoundSum
-from parley.server.rounds.loop import ATTEMPTS
+from parley.server.rounds.release import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck
 from parley.simulations.engine.summing import Adding, Asked, pieces_of, summed
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
-
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
@@ -48,7 +47,7 @@ class BlockCohort:
     session: PartySession
     secure_sum: SecureSum
     faults: FaultScript
-    evaluate_model: Evaluate
+    evaluate_model: Evaluate = lambda theta, number: {}
     dealing: bool = False
     unchecked: bool = False
     check: MaskedCheck | None = None
@@ -133,12 +132,12 @@ class BlockCohort:
         parties = self.session.block.parties
         return RoundSum(
             total=total,
+            survivors=result.survivors,
             weight=weight,
             asked=parties,
             answered=parties - len(refused) - dropped,
             declined=len(refused),
             dropped=dropped,
-            summed=len(result.survivors),
             reasons=dict(Counter(refused.values())),
             bytes_up=result.bytes_up,
             bytes_down=result.bytes_down,

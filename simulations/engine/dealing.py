@@ -8,8 +8,9 @@ has the bits of one process's. Who carries questions and answers is no matter of
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,10 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
+from parley.client.data.frames import Frame
+from parley.client.data.persons import Persons
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.job import Job
@@ -42,7 +47,9 @@ class Shard(Protocol):
     def last(self) -> int: ...  # noqa: D102 - above
 
     def opened(self) -> Callable[..., Any]:
-        """Loads the records; gives what answers questions about them.
+        """Loads the records; gives what answers questions (algorithm, common, own) about them.
+
+        `common` is what all shards are asked for, `own` names its parties by their place in it.
 
         Raises:
             OSError, ValueError: a file that is not there, or is not what it was.
@@ -104,19 +111,30 @@ class RowShard:
     digest: str
 
     def opened(self) -> Callable[..., Summed]:
-        """Maps the rows; its answers are those of `_Rows`."""
+        """Maps the rows; answers with the sum of its parties."""
         whole = PreparedData.load(self.place)
         check_digest(whole.digest(self.first, self.last), self.digest)
         starts = np.concatenate([[0], np.cumsum(whole.sizes)])
         rows = slice(starts[self.first], starts[self.last])
-        own = replace(
+        held = replace(
             whole,
             rows=whole.rows[rows],
             labels=whole.labels[rows],
             sizes=whole.sizes[self.first : self.last],
             party_names=(),
         )
-        return _Rows(shard=self, data=own)
+        places = np.arange(self.first, self.last)
+
+        kept: PartySession | None = None
+
+        def answer(algorithm: FederatedAlgorithm, common: Asked, own: dict[str, Any]) -> Summed:
+            nonlocal kept
+            if kept is None or kept.algorithm.kind != algorithm.kind:  # of another stage
+                block = experiment_of(self.job, held).under(algorithm).block
+                kept = _session(replace(block, places=places), algorithm, self.job.seed)
+            return summed(kept, replace(common, **own))
+
+        return answer
 
 
 def row_shards(job: Job, place: Path, data: PreparedData, workers: int) -> list[RowShard]:
@@ -130,32 +148,96 @@ def row_shards(job: Job, place: Path, data: PreparedData, workers: int) -> list[
     return [shard(*each) for each in ends]
 
 
-@dataclass(kw_only=True)
-class _Rows:
-    """The rows of a shard, and the session of the stage that is asked for."""
+@dataclass(frozen=True, kw_only=True)
+class TableShard:
+    """Parties `first` to `last` − 1 of a session of queries.
 
-    shard: RowShard
-    data: PreparedData
-    _session: PartySession | None = field(default=None, init=False)
+    Attributes:
+        sources: their files or columns in memory, one a party; or the one that is split.
+        schema: its text.
+        parties: m, among whom the one is split, in its order; 0: one source a party.
+        persons: whose records are bounded, if any are.
+        seed: of their shares and coins.
+        digest: of their records, as the process that asks read them.
+    """
 
-    def __call__(self, algorithm: FederatedAlgorithm, common: Asked, own: dict[str, Any]) -> Summed:
-        """The sum of its parties.
+    sources: tuple[str | Path | Frame, ...]
+    schema: str
+    first: int
+    last: int
+    parties: int
+    persons: Persons | None
+    seed: int | None
+    digest: str
 
-        Args:
-            algorithm: of the stage.
-            common: what all shards are asked for.
-            own: fields of it that name this shard's parties, by place in it.
-        """
-        if self._session is None or self._session.algorithm.kind != algorithm.kind:
-            shard = self.shard
-            world = experiment_of(shard.job, self.data).under(algorithm)
-            self._session = PartySession(
-                block=replace(world.block, places=np.arange(shard.first, shard.last)),
-                algorithm=algorithm,
-                policy=PartyPolicy(budgets={}),  # the driver's parties have agreed
-                randomness=Randomness(seed=shard.job.seed, party=None),
-            )
-        return summed(self._session, replace(common, **own))
+    def opened(self) -> Callable[..., Summed]:
+        """Reads the columns; answers with the sum of its parties."""
+        schema = Schema.from_toml(self.schema)
+        block = split(
+            read_table_block(self.sources, schema, persons=self.persons), self.parties, self.persons
+        )
+        if self.parties:
+            block = block.span(self.first, self.last)
+        check_digest(_digest(block), self.digest)
+        block = replace(block, places=np.arange(self.first, self.last))
+
+        def answer(algorithm: FederatedAlgorithm, common: Asked, own: dict[str, Any]) -> Summed:
+            return summed(_session(block, algorithm, self.seed), replace(common, **own))
+
+        return answer
+
+
+def split(block: TableBlock, parties: int, persons: Persons | None) -> TableBlock:
+    """The records of one source dealt to so many parties (0: left as they are), in its order, with
+    at most so many records of `persons` in each."""
+    if parties:
+        ends = np.linspace(0, block.records, parties + 1).astype(np.int64)
+        block = replace(block, offsets=ends)
+    return block if persons is None else of_persons(block, persons)
+
+
+def table_shards(
+    sources: Sequence[str | Path | Frame],
+    block: TableBlock,
+    persons: Persons | None,
+    seed: int | None,
+    workers: int,
+) -> list[TableShard]:
+    """A session's parties, dealt evenly; `block` is what was read from `sources`."""
+    parties = block.parties
+    divided = len(sources) != parties
+    own = [Path(each).resolve() if isinstance(each, str | Path) else each for each in sources]
+    return [
+        TableShard(
+            sources=tuple(own if divided else own[first:last]),
+            schema=block.schema.to_toml(),
+            first=first,
+            last=last,
+            parties=parties if divided else 0,
+            persons=persons,
+            seed=seed,
+            digest=_digest(block.span(first, last)),
+        )
+        for first, last in spans(parties, workers)
+    ]
+
+
+def _digest(block: TableBlock) -> str:
+    digest = hashlib.sha256()
+    for name, values in (("", block.offsets), *sorted(block.columns.items())):
+        digest.update(f"{name!r} {values.dtype} {values.shape} ".encode())
+        digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()
+
+
+def _session(block: Any, algorithm: FederatedAlgorithm, seed: int | None) -> PartySession:
+    """The parties of a shard, who have agreed at the driver."""
+    return PartySession(
+        block=block,
+        algorithm=algorithm,
+        policy=PartyPolicy(budgets={}),
+        randomness=Randomness(seed=seed, party=None),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,7 @@ from parley.server.records import words
 from parley.simulations.engine.fast import simulate
 
 QUICK = [
-    "run.seed=3",
-    "parties.count=2",
-    "algorithm.rounds=4",
-    "privacy.epsilon=1",
+    *("run.seed=3", "parties.count=2", "algorithm.rounds=4", "privacy.epsilon=1"),
     "secure-aggregation.masked-check=false",
 ]
 

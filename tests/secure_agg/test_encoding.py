@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -146,6 +145,9 @@ def test_fit_takes_the_finest_scale_that_fits(bound, parties, sigma, ring_bits):
 
 def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
     common = {"parties": 1000, "noise_tail": lambda s: math.ldexp(1e-3, s)}
+    # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
+    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
+    assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
     small = FixedPoint.fit(bound=1.0, dimension=104, sensitivity=0.04, **common)
     assert small.ring_bits == 32
     assert small.inflation(0.04, 104) <= 1e-3
@@ -156,23 +158,6 @@ def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
         FixedPoint.fit(
             bound=1.0, dimension=10**6, sensitivity=1e-15, parties=10**6, noise_tail=lambda s: 0.0
         )
-
-
-def test_the_specification_s_inflation_is_reproduced():
-    # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
-    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
-    assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
-
-
-def test_a_thousand_vectors_of_120_are_encoded_in_well_under_a_millisecond():
-    values = np.random.default_rng(2).uniform(-1, 1, (1000, 120))
-    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
-    times = []
-    for _ in range(30):
-        start = time.perf_counter()
-        grid.encode(values)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 2e-3  # 0.2 ms on a quiet core; the bound bears a loaded machine
 
 
 @pytest.mark.parametrize("ring_bits", [16, 32, 64])

@@ -42,13 +42,7 @@ MESSAGES = [
     Ciphertexts(sender=SERVER, round_number=0, sent=NEAR, items=b"i" * 1104 * 9),
     Complaint(sender=3, round_number=0, accused=NEAR),
     Evidence(sender=3, round_number=0, seed=b"z" * 64),
-    Shares(
-        commitments=b"c" * 64,
-        table=b"t" * (16 + 288),
-        digests=b"d" * 288,
-        envelopes=b"e" * 720,
-        **UP,
-    ),
+    Shares(commitments=b"c" * 64, table=b"t" * 304, digests=b"d" * 288, envelopes=b"e" * 720, **UP),
     RoundStart(dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN),
     Vector(payload=b"v" * 16, **UP),
     Survivors(survivors=MASK, **DOWN),
@@ -114,13 +108,6 @@ def test_what_is_not_bytes_is_refused(wrong):
         decode(RUN, wrong, Survivors)
 
 
-@settings(max_examples=300, deadline=None)
-@given(kind=st.sampled_from(KINDS), data=st.binary(max_size=300))
-def test_random_bytes_are_refused(kind, data):
-    with pytest.raises(RemoteProtocolError):
-        decode(RUN, data, kind)
-
-
 @settings(max_examples=400, deadline=None)
 @given(
     message=st.sampled_from(MESSAGES),
@@ -175,7 +162,4 @@ def test_masks_of_parties_survive_and_spare_bits_are_refused(flags):
 def test_secrets_are_not_in_a_message_s_repr():
     secret = [m for m in MESSAGES if isinstance(m, Reveal | Vector | Evidence)]
     text = "".join(map(repr, secret))
-    assert "zzz" not in text
-    assert "sss" not in text
-    assert "xxx" not in text
-    assert "vvv" not in text
+    assert not any(word in text for word in ("zzz", "sss", "xxx", "vvv"))

@@ -22,6 +22,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
+from parley.server.rounds.parties import AskedParties
 from parley.simulations.engine.local_parties import party_folders
 
 
@@ -77,18 +78,16 @@ def test_a_party_without_budget_declines_and_nothing_is_opened(made, tmp_path):
 def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_anew(
     made, tmp_path, monkeypatch
 ):
-    from parley.server.queries import party_queries
-
     parties = made()
     with open_session(parties, tmp_path / "s") as s:
-        ask = party_queries.PartyQueries.ask
+        ask = AskedParties.aggregate
 
-        def lost(self, planned, state, *, attempt):
-            ask(self, planned, state, attempt=attempt)
+        def lost(self, *given, **named):
+            ask(self, *given, **named)
             raise TooFewSurvivors("the answers did not arrive")
 
         with monkeypatch.context() as patch:
-            patch.setattr(party_queries.PartyQueries, "ask", lost)
+            patch.setattr(AskedParties, "aggregate", lost)
             with pytest.raises(TooFewSurvivors):  # three attempts of one release
                 s.where("age > 50").count(epsilon=0.25)
         assert [spent(home) for home in party_folders(parties[1], 3)] == [0.25] * 3
@@ -180,18 +179,14 @@ def weaker(plan, change):
 def test_a_plan_that_claims_less_than_the_query_moves_is_declined_by_every_party(
     made, tmp_path, monkeypatch, change
 ):
-    from parley.server.queries import party_queries
-
     parties = made()
     with open_session(parties, tmp_path / "s") as s:
-        ask = party_queries.PartyQueries.ask
+        ask = AskedParties.aggregate
 
-        def lying(self, planned, state, *, attempt):
-            return ask(
-                self, replace(planned, plan=weaker(planned.plan, change)), state, attempt=attempt
-            )
+        def lying(self, plan, *given, **named):
+            return ask(self, weaker(plan, change), *given, **named)
 
-        monkeypatch.setattr(party_queries.PartyQueries, "ask", lying)
+        monkeypatch.setattr(AskedParties, "aggregate", lying)
         with pytest.raises(TooFewSurvivors):
             s.histogram("age", bins=10, epsilon=0.25)
     assert not any((home / "ledger.sqlite").exists() for home in party_folders(parties[1], 3))

@@ -18,7 +18,7 @@ from parley.client.queries.response import Response
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.queries import party_queries
+from parley.server.rounds.parties import AskedParties
 
 ALL = {"epsilon": 40.0}
 
@@ -72,20 +72,21 @@ def test_no_task_asks_for_coins_that_were_drawn_before(memo):
 
 def test_a_server_cannot_have_reports_with_less_noise_than_is_charged(tmp_path, monkeypatch):
     made = make_parties(tmp_path / "d")
-    ask = party_queries.PartyQueries.ask
+    ask = AskedParties.aggregate
 
-    def truer(planned, *, local):
-        query = replace(planned.batch.queries[0], local=local)
-        return replace(planned, batch=Batch(queries=(query,), weights=(1,)))
+    def truer(asked, *, local):
+        query = replace(asked.algorithm.batch.queries[0], local=local)
+        batch = Batch(queries=(query,), weights=(1,))
+        return replace(asked, algorithm=replace(asked.algorithm, batch=batch))
 
     with open_session(made, tmp_path / "s") as s:
         for local in (5.0, 0.0):  # nearly the truth, or the very truth
 
-            def lying(self, planned, state, *, attempt, local=local):
-                return ask(self, truer(planned, local=local), state, attempt=attempt)
+            def lying(self, *given, local=local, **named):
+                return ask(truer(self, local=local), *given, **named)
 
             with monkeypatch.context() as patch:
-                patch.setattr(party_queries.PartyQueries, "ask", lying)
+                patch.setattr(AskedParties, "aggregate", lying)
                 with pytest.raises(TooFewSurvivors):
                     s.response("sick", epsilon=0.25)
         assert s.remaining == 1.0

@@ -84,16 +84,15 @@ def test_a_charge_is_on_the_disk_before_anyone_is_asked_and_an_answer_before_it_
     session = begin()
     own, fsync = session._session, os.fsync
 
-    def noted(*given, ask=own.cohort.ask, **named):
+    def noted(plan, queries, cohort_of=own.cohort_of):
         events.append("ask")
-        return ask(*given, **named)
+        return cohort_of(plan, queries)
 
     def synced(file):
         events.append(os.readlink(f"/proc/self/fd/{file}").rsplit("/", 1)[1])
         fsync(file)
 
-    monkeypatch.setattr(own.cohort, "trusting", trusting)
-    monkeypatch.setattr(own.cohort, "ask", noted)
+    own.trusting, own.cohort_of = trusting, noted
     monkeypatch.setattr(os, "fsync", synced)
     del events[:]
     for _ in range(3):
@@ -113,7 +112,7 @@ def test_the_charge_of_a_release_that_failed_is_on_the_disk_before_anyone_sees_i
         events.append("fail")
         raise PartyFailed("nothing it may release")
 
-    monkeypatch.setattr(session._session.cohort, "ask", fail)
+    session._session.cohort_of = fail
     del events[:]
     with pytest.raises(PartyFailed):
         asked(session, 1)

@@ -21,7 +21,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.tradeoff import gaussian_power, power
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
-from parley.server.queries import party_queries
+from parley.server.rounds.parties import AskedParties
 from parley.simulations.engine.local_parties import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'
@@ -132,13 +132,14 @@ def test_a_server_that_asks_for_more_of_one_than_it_plans_noise_for_is_declined(
     tmp_path, monkeypatch, data, settings, claimed
 ):
     made = make_parties(tmp_path / "d", data=data)
-    ask = party_queries.PartyQueries.ask
+    ask = AskedParties.aggregate
 
-    def lying(self, planned, state, *, attempt):
-        return ask(self, replace(planned, counting=claimed), state, attempt=attempt)
+    def lying(self, *given, **named):
+        algorithm = replace(self.algorithm, counting=claimed)
+        return ask(replace(self, algorithm=algorithm), *given, **named)
 
     with open_session(made, tmp_path / "s", **settings) as s:
-        monkeypatch.setattr(party_queries.PartyQueries, "ask", lying)
+        monkeypatch.setattr(AskedParties, "aggregate", lying)
         with pytest.raises(TooFewSurvivors):
             s.histogram("sex", epsilon=0.25, law="laplace")
     assert charged(made, Unit.RECORD) == [None] * 3

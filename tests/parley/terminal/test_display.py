@@ -18,14 +18,9 @@ from parley.terminal.outlook import print_outlook
 from parley.terminal.result import print_result
 
 GAUSSIAN = {
-    "mechanism": "gradient-perturbation",
-    "neighbouring": "replace-one",
-    "norm": "L2",
-    "sensitivity": 1.0,
-    "accountant": "a",
-    "accountant_version": "1",
-    "noise_law": "gaussian",
-    "noise_parameter": 1.0,
+    **{"mechanism": "gradient-perturbation", "neighbouring": "replace-one", "norm": "L2"},
+    **{"sensitivity": 1.0, "accountant": "a", "accountant_version": "1"},
+    **{"noise_law": "gaussian", "noise_parameter": 1.0},
 }
 
 

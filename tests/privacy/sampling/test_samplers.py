@@ -12,10 +12,9 @@ from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
 from parley.privacy.sampling.gaussian import (
     add_rounded_gaussian,
     add_rounded_gaussian_rows,
+    rounded_distance,
     rounded_gaussian,
-    rounded_gaussian_distance,
     rounded_l2_laplace,
-    rounded_l2_laplace_distance,
 )
 from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
@@ -96,9 +95,9 @@ def _check_rows(rows: int, dimension: int, sigma: float) -> None:
 @pytest.mark.parametrize("dimension", [1, 2, 3, 10, 41])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5, 2.0**36])
 def test_the_slow_path_agrees_for_l2_laplace(dimension, scale, settle_everything) -> None:
-    fast = rounded_l2_laplace(scale, dimension, NoiseStream.from_seed(12, dimension))
+    fast = rounded_l2_laplace(scale, dimension, 1, NoiseStream.from_seed(12, dimension))
     settle_everything()
-    slow = rounded_l2_laplace(scale, dimension, NoiseStream.from_seed(12, dimension))
+    slow = rounded_l2_laplace(scale, dimension, 1, NoiseStream.from_seed(12, dimension))
     np.testing.assert_array_equal(slow, fast)
 
 
@@ -215,7 +214,7 @@ def test_l2_laplace_is_computed_right_from_its_words(words: tuple[int, ...]) -> 
     # One word gives V for d = 1; three, of which the last is the angle, for d = 2.
     dimension = (len(words) + 1) // 2
     lanes = NoiseStream.from_seed(5).words(dimension).tolist()
-    drawn = rounded_l2_laplace(2.0**30, dimension, Scripted(*words, *lanes)).tolist()
+    drawn = rounded_l2_laplace(2.0**30, dimension, 1, Scripted(*words, *lanes))[0].tolist()
     rest = iter(NoiseStream.from_seed(99).words(9).tolist())
     with mp.workprec(300):
         halves = []
@@ -251,7 +250,7 @@ def test_sizes_and_types(size: int) -> None:
         noise = sampler(3.0, size, NoiseStream.from_seed(1))
         assert noise.shape == (size,)
         assert noise.dtype == np.int64
-    assert rounded_l2_laplace(3.0, 6, NoiseStream.from_seed(1)).shape == (6,)
+    assert rounded_l2_laplace(3.0, 6, 1, NoiseStream.from_seed(1)).shape == (1, 6)
 
 
 def test_the_values_do_not_depend_on_the_platform() -> None:
@@ -262,7 +261,14 @@ def test_the_values_do_not_depend_on_the_platform() -> None:
     assert draw(rounded_gaussian, 1e6) == [71856, 1324460, -21968, -454349, -232709]
     assert draw(discrete_laplace, 1e6) == [179257, -199328, -2244606, 1084279, -101411]
     assert draw(discrete_gaussian, 1e6) == [280017, -375762, -705474, -1548734, 584193]
-    assert draw(rounded_l2_laplace, 1e6) == [-921266, 1217754, -1499420, 1938728, -1539910]
+    stream = NoiseStream.from_seed(2025, "rounded_l2_laplace")
+    assert rounded_l2_laplace(1e6, 5, 1, stream).tolist()[0] == [
+        -921266,
+        1217754,
+        -1499420,
+        1938728,
+        -1539910,
+    ]
 
 
 def test_large_draws_are_the_draws_of_their_chunks() -> None:
@@ -277,7 +283,7 @@ def test_a_scale_out_of_range_is_refused_with_the_number(scale: float) -> None:
         with pytest.raises(ValueError, match=r"Expected (sigma|scale) within .* got "):
             sampler(scale, 3, NoiseStream.from_seed(1))
     with pytest.raises(ValueError, match="Expected scale within"):
-        rounded_l2_laplace(scale, 3, NoiseStream.from_seed(1))
+        rounded_l2_laplace(scale, 3, 1, NoiseStream.from_seed(1))
     with pytest.raises(ValueError, match="Expected scale within"):
         negative_binomial(scale, 2, 3, NoiseStream.from_seed(1))
 
@@ -288,20 +294,20 @@ def test_a_size_out_of_range_is_refused_with_the_number() -> None:
         with pytest.raises(ValueError, match="Expected size ≥ 0, got -1"):
             sampler(1.0, -1, stream)
     with pytest.raises(ValueError, match="Expected dimension ≥ 1, got 0"):
-        rounded_l2_laplace(1.0, 0, stream)
+        rounded_l2_laplace(1.0, 0, 1, stream)
     with pytest.raises(ValueError, match="Use a coarser grid"):
-        rounded_l2_laplace(2.0**36, 10_000, stream)
+        rounded_l2_laplace(2.0**36, 10_000, 1, stream)
     with pytest.raises(ValueError, match="Expected divisor ≥ 1, got 0"):
         negative_binomial(1.0, 0, 3, stream)
     assert "words_drawn=0)" in repr(stream)
 
 
 def test_the_distance_of_a_whole_run_is_below_two_to_the_minus_forty() -> None:
-    assert rounded_gaussian_distance(0) == 0
-    assert rounded_gaussian_distance(2**47) <= 2.0**-40
-    assert rounded_l2_laplace_distance(104 * 500) < 2.0**-70
+    assert rounded_distance(0) == 0
+    assert rounded_distance(2**47) <= 2.0**-40
+    assert rounded_distance(104 * 500) < 2.0**-70
     with pytest.raises(ValueError, match="Expected coordinates ≥ 0"):
-        rounded_gaussian_distance(-1)
+        rounded_distance(-1)
 
 
 def test_the_global_precision_of_mpmath_is_neither_used_nor_changed(settle_everything) -> None:

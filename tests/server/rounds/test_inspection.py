@@ -7,8 +7,8 @@ from parley.client.contract.roster import Deployment, RosterParty
 from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.rounds.asking import Traffic
-from parley.server.rounds.inspection import PartyFacts, federation_of, inspect
+from parley.server.rounds.inspection import PartyFacts, data_head, federation_of
+from parley.server.rounds.parties import Parties
 from parley.server.rounds.party_status import PartyBoard
 
 NAMES = ("north", "south", "west", "east", "centre")
@@ -36,7 +36,17 @@ def asked(tmp_path, facts):
     )
     deployment = Deployment(server_address="", parties=parties)
     board = PartyBoard(tmp_path / "parties.json", list(NAMES))
-    return inspect(job, Fake(facts), deployment, board, "r-1", Traffic())
+    there = Parties.found(
+        Fake(facts),
+        deployment,
+        board,
+        run_id="r-1",
+        named=data_head(job),
+        sizes=True,
+        needed=4,
+        timeout_s=job.run.stage_timeout,
+    )
+    return there.facts, there.declined
 
 
 def facts(**changes):

@@ -11,6 +11,7 @@ from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.queries import QueryRelease
+from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.batch import Batch
 from parley.client.queries.count import Count
 from parley.client.queries.mean import Mean
@@ -21,15 +22,13 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
-from parley.server.planning.queries import PlannedBatch
 from parley.simulations.audit.audited import asked, audited
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbours import neighbours
 from parley.simulations.audit.observed import hypotheses, reach
 from parley.simulations.audit.pools import columns_pool
 from parley.simulations.audit.worlds import Source, releases
-from parley.simulations.engine.faults import parse_faults
-from parley.simulations.engine.query_cohort import BlockQueries
+from parley.simulations.engine.summing import Asked, summed
 
 REPLACE, REMOVE = Neighbouring
 COUNTED = ("evaluation.kind=federated", "evaluation.epsilon=4", "algorithm.rounds=1")
@@ -83,15 +82,14 @@ def test_worlds_of_queries_differ_by_one_record_and_add_up_to_what_a_session_s_p
     source = Source(seed=3)
     (block,) = releases(each, worlds, inside=True, count=1, source=source)
     randomness = source.chunk(0)
-    cohort = BlockQueries(
+    session = PartySession(
         block=worlds.inside,
-        corrupt=0,
-        masked=False,
-        faults=parse_faults("", seed=0),
+        algorithm=each.algorithm,
+        policy=PartyPolicy(budgets={}),
         randomness=randomness,
     )
-    planned = PlannedBatch(batch=each.algorithm.batch, plan=each.plan)
-    plain = each.plan.encoding.decode(cohort.ask(planned, {}, attempt=0).total)
+    given = summed(session, Asked(plan=each.plan, state={}, kept=np.empty(0, dtype=np.int64)))
+    plain = each.plan.encoding.decode(given.total)
     noise = each.plan.draw(randomness.server(each.plan.round_number))
     assert np.array_equal(block[0, 0], plain + noise)
 

@@ -1,25 +1,24 @@
-"""A session: batches of queries, one after another, each charged before anybody is asked.
+"""A session: batches of queries, one after another, each a release like any other.
 
-Reserve, sum, add the server's noise if the plan has any, commit, and only then show: the order of
-every other release (`parley.server.rounds.loop`). A release's line, the noisy integers in it, is
-in the ledger's checkpoint of it: a session that is killed at any point goes on without paying for
-anything twice. A session that goes on is asked its first questions again and gives the answers that
-it gave; a question that differs is a new release.
+A batch's line, the noisy integers in it, is in the ledger's checkpoint of it: a session that is
+killed at any point goes on without paying for anything twice. A session that goes on is asked its
+first questions again and gives the answers that it gave; a question that differs is a new release.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parley.client.contract.plan import ACCOUNTANT_VERSION
+from parley.client.algorithms.queries import QueryRelease
+from parley.client.contract.plan import ACCOUNTANT_VERSION, ReleasePlan
 from parley.client.contract.protocol import strict_json
-from parley.client.queries.base import Facts, Integers, QueryError
+from parley.client.contract.state import State
+from parley.client.queries.base import Integers, QueryError
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.budget import DatasetBudget
@@ -28,14 +27,12 @@ from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.planning.queries import PlannedBatch
-from parley.server.queries.cohort import QueryCohort, QuerySum
-from parley.server.queries.folder import SessionFolder
+from parley.server.planning.query_terms import Terms
 from parley.server.records.plain_json import json_text
-
-ATTEMPTS = 3
-"""How often a batch is asked for again when too few parties survive it."""
+from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.cohort import Cohort, RoundSum
+from parley.server.rounds.release import released, reserved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +42,7 @@ class Released:
     Attributes:
         number: of the release in the session, from 1.
         batch: its queries with their weights, plain values.
-        noisy: `[d]` integers of every round; of a choice the place of the winner.
+        noisy: one list of `[d]` integers; of a choice the place of the winner.
         survivors, parties: how many are in the sum, and how many there are.
         records: N of the survivors, where sizes are public.
         epsilon: that was charged.
@@ -69,22 +66,13 @@ class Released:
     by_party: bool = False
     present: list[int] = field(default_factory=list)
 
-    def vector(self, round_number: int = -1) -> Integers:
-        """`[d]` the noisy integers of a round, the last by default."""
-        return np.array(self.noisy[round_number], dtype=np.int64)
+    def vector(self) -> Integers:
+        """`[d]` the noisy integers."""
+        return np.array(self.noisy[-1], dtype=np.int64)
 
     def to_line(self) -> str:
         """JSON, one line."""
-        return json_text(vars(self) | {}, compact=True)
-
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Released:
-        """The inverse, of a parsed line.
-
-        Raises:
-            TypeError: other keys.
-        """
-        return cls(**value)
+        return json_text(vars(self), compact=True)
 
 
 @dataclass
@@ -93,10 +81,10 @@ class QuerySession:
 
     Attributes:
         folder: of the session, locked.
-        ledger: open.
         budget: of the data, as the ledger knows it.
-        cohort: the parties.
-        facts: what is public of their records.
+        cohort_of: a plan and its queries → the parties, for that release.
+        terms: what is public of their records, and settled.
+        trusting: the server may see a bare sum: in a simulation alone.
         randomness: of the server's noise.
         released: every release so far, in order.
         again: those of before that have not been asked for again.
@@ -105,8 +93,9 @@ class QuerySession:
     folder: SessionFolder
     ledger: Ledger
     budget: DatasetBudget
-    cohort: QueryCohort
-    facts: Facts
+    cohort_of: Callable[[ReleasePlan, QueryRelease], Cohort]
+    terms: Terms
+    trusting: bool
     randomness: Randomness
     released: list[Released] = field(init=False)
     again: list[Released] = field(init=False)
@@ -140,7 +129,7 @@ class QuerySession:
                 f"{len(lines)} lines: answers.jsonl was changed."
             )
         try:
-            return [Released.of(line) for line in lines]
+            return [Released(**line) for line in lines]
         except TypeError as error:
             raise LedgerCorrupt(
                 f"Expected the answers of this version of Parley in {self.folder.path}, got lines "
@@ -228,7 +217,6 @@ class QuerySession:
         """One batch: charged, summed, noised, committed, written.
 
         Args:
-            planned: the batch.
             epsilon: that was asked for it.
             budget: that is charged; default the data's.
 
@@ -239,72 +227,59 @@ class QuerySession:
         """
         plan, budget = planned.plan, budget or self.budget
         self.randomness.check(seeded=plan.seeded)
-        if planned.batch.rounds > self.cohort.most_rounds:
-            raise QueryError(
-                f"Expected a query of {self.cohort.most_rounds} sum with real parties, got one of "
-                f"{planned.batch.rounds}: k-means on a grid takes one."
-            )
         instead = planned.instead
-        if instead is not None and instead.trusted and not self.cohort.trusting:
+        if instead is not None and instead.trusted and not self.trusting:
             raise QueryError(
                 f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
                 f"{instead.refusal}."
             )
-        held = self.ledger.reserve(planned.entries(budget.name))
-        noisy, total = list[list[int]](), None
-        try:
-            for step in range(planned.batch.rounds):
-                total = self._summed(planned, {}, step)
-                stream = self.randomness.server(plan.round_number, step + 1)
-                facts = replace(self.facts, records=total.records)
-                noisy.append(planned.released(plan.encoding.decode(total.total), facts, stream))
-        except TooFewSurvivors as error:
-            if not noisy:
-                self.ledger.void([each.id for each in held], str(error))
-            raise
-        if total is None:
-            raise AssertionError("unreachable: a batch has a round")
+        task = QueryRelease(
+            batch=planned.batch,
+            neighbouring=plan.primary.neighbouring,
+            counting=planned.counting,
+            schema=self.terms.facts.schema,
+        )
+
+        def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
+            facts = replace(self.terms.facts, records=self._records(planned, total))
+            stream = self.randomness.server(plan.round_number, plan.step)
+            shown = planned.released(plan.encoding.decode(total.total), facts, stream)
+            return task.update(state, np.array(shown))
+
+        held = reserved(self.ledger, planned.entries(budget.name))
+        cohort = self.cohort_of(plan, task)
+        state, total = released(
+            plan, task.init(), update, cohort=cohort, ledger=self.ledger, held=held
+        )
         (account,) = [each.account for each in held]
-        spent = account.spent.epsilon(budget.delta)[1]
-        released = Released(
+        spent, survivors = account.spent.epsilon(budget.delta)[1], len(total.survivors)
+        made = Released(
             number=plan.round_number,
             batch=planned.batch.to_json(),
-            noisy=noisy,
-            survivors=total.survivors,
+            noisy=[state["theta"].tolist()],
+            survivors=survivors,
             parties=plan.parties,
-            records=total.records,
+            records=self._records(planned, total),
             epsilon=epsilon,
             law=planned.law,
-            scale=planned.scale(total.survivors),
+            scale=planned.scale(survivors),
             spent=spent,
             left=budget.left(account.taken).epsilon,
             by_party=planned.by_party,
-            present=list(total.present) if planned.by_party else [],
+            present=list(total.survivors) if planned.by_party else [],
         )
-        line = released.to_line()
+        line = made.to_line()
         self.ledger.commit(
             [each.id for each in held],
-            outcome={"survivors": total.survivors, "epsilon": shown_up(spent)},
+            outcome={"survivors": survivors, "epsilon": shown_up(spent)},
             checkpoint=line.encode(),
         )
         self.folder.append(line)
-        self.released.append(released)
-        return released
+        self.released.append(made)
+        return made
 
-    def _summed(
-        self, planned: PlannedBatch, state: dict[str, NDArray[np.float64]], step: int
-    ) -> QuerySum:
-        for attempt in range(ATTEMPTS):
-            try:
-                return self.cohort.ask(planned, state, attempt=step * ATTEMPTS + attempt)
-            except TooFewSurvivors:
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def close(self) -> None:
-        """Lets go of parties and ledger."""
-        try:
-            self.cohort.close()
-        finally:
-            self.ledger.close()
+    def _records(self, planned: PlannedBatch, total: RoundSum) -> int | None:
+        """N of the survivors, where sizes are public."""
+        if planned.private:
+            return None
+        return sum(self.terms.sizes[party] for party in total.survivors)

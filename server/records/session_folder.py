@@ -1,0 +1,102 @@
+"""A session's folder: what was agreed on at its start, every answer, and the ledger.
+
+`session.json` holds the settings that a session goes on with, `schema.toml` the columns,
+`answers.jsonl` one line a release. An answer is committed to the ledger, with its line as the
+checkpoint, before that is written here: a session that is killed between the two finds it there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from parley.client.contract.file_reading import LARGEST_LOG, bytes_of, text_of
+from parley.client.contract.protocol import strict_json
+from parley.server.records.plain_json import json_text
+from parley.server.records.run_folder import Folder, RunFolderError, new_folder
+
+_ANSWERS = "answers.jsonl"
+
+
+class SessionFolder(Folder):
+    """One session's folder.
+
+    Attributes:
+        settings: what it was begun with, plain JSON values.
+    """
+
+    begun_with = "session.json"
+
+    def __init__(self, path: Path, run_id: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(path, run_id)
+        self.settings = settings
+
+    @classmethod
+    def create(cls, out: Path | None, settings: Mapping[str, Any], *, schema: str) -> SessionFolder:
+        """Makes the folder: `out` itself where given, else a new one under `runs`.
+
+        Raises:
+            RunFolderError: it exists and is not empty, or cannot be written.
+        """
+        instead = (
+            "Choose another, or go on with that session: Session(resume={0!r}), "
+            "parley query --resume {0}."
+        )
+        path, run_id = new_folder(out, Path("runs"), "queries", instead=instead)
+        folder = cls(path, run_id, settings)
+        try:
+            folder.keep_schema(schema)
+            folder._write(cls.begun_with, json_text({"run": run_id, **settings}, indent=2) + "\n")
+        except OSError as error:
+            raise RunFolderError(f"Cannot write to {path}: {error.strerror}.") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> SessionFolder:
+        """A session that was begun.
+
+        Raises:
+            RunFolderError: it is none.
+        """
+        try:
+            settings = strict_json(text_of(path / cls.begun_with))
+            run_id = str(settings.pop("run"))
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise RunFolderError(
+                f"Expected the folder of a session at {path}, got none."
+            ) from error
+        return cls(path, run_id, settings)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every answer that was written, in order; a line that a kill cut off is left out."""
+        path = self.path / _ANSWERS
+        found: list[dict[str, Any]] = []
+        if not path.exists():
+            return found
+        text = bytes_of(path, largest=LARGEST_LOG).decode("utf-8", "replace")
+        for line in text.split("\n")[:-1]:
+            try:
+                found.append(strict_json(line))
+            except ValueError:
+                break
+        return found
+
+    def append(self, line: str) -> None:
+        """Writes one more answer, to the disk."""
+        _add(self.path / _ANSWERS, [line])
+
+    def rewrite(self, lines: Iterable[str]) -> None:
+        """Writes all answers anew, whole or not at all."""
+        draft = self.path / f".{_ANSWERS}.part"
+        draft.unlink(missing_ok=True)
+        _add(draft, lines)
+        draft.replace(self.path / _ANSWERS)
+
+
+def _add(path: Path, lines: Iterable[str]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
