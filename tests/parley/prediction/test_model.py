@@ -84,7 +84,7 @@ def test_every_loss_predicts_in_the_labels_own_terms(kind, tmp_path):
     job = _job("data.source=synthetic", "data.records=3000", f"model.kind={kind}")
     result = parley.run(job, out=tmp_path / "run")
     model = load_model(result.folder)
-    columns = BUNDLED["synthetic"](kind, 3000, 20, 0)
+    columns = BUNDLED["synthetic"].columns(kind, 3000, 20, 0)
     predicted = model.predict({"x": columns["x"]})
     truth = np.asarray(columns["y"], np.float64)
     if kind == "ridge":
@@ -108,7 +108,7 @@ def test_networks_predict_on_their_components(kind, tmp_path):
     )
     result = parley.run(job, out=tmp_path / "run")
     model = load_model(result.folder)
-    images = BUNDLED["digits"]("softmax", 0, 0, 0)["image"][:50]
+    images = BUNDLED["digits"].columns("softmax", 0, 0, 0)["image"][:50]
     assert model.predict_proba({"image": images}).shape == (50, 10)
     assert set(model.predict({"image": images})) <= set("0123456789")
 
@@ -333,6 +333,6 @@ def test_show_names_a_loss_of_ones_own(tmp_path):
     (tmp_path / "own.py").unlink()  # nobody needs the code to predict
     shown = CliRunner().invoke(app, ["show", str(result.folder)])
     assert shown.output.splitlines()[0].split() == ["model", "own-residual-loss"]
-    rows = {"x": BUNDLED["synthetic"]("ridge", 300, 20, 0)["x"]}
+    rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 20, 0)["x"]}
     with pytest.raises(ModelFileError, match="ranks alone"):
         load_model(result.folder).predict_proba(rows)
