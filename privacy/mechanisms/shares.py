@@ -44,11 +44,7 @@ class Shares(Split):
 
     @classmethod
     def of(cls, mechanism: Mechanism, **split: int) -> Shares:
-        """The shares of a mechanism's noise, as of `split`, checked.
-
-        Raises:
-            ValueError: c ≥ t, a law without shares, or shares below the floor.
-        """
+        """The shares of a mechanism's noise, as of `split`, checked."""
         shares = cls.split(mechanism, **split)
         shares.check(mechanism)
         return shares
