@@ -160,7 +160,7 @@ class GradientPerturbation:
                 min_records=facts.min_records,
                 total_records=facts.total_records,
                 weights=self.weights,
-            ).total,
+            ),
             rounding=largest * (largest + self.dimension + 8) * 2.0**-52,
             unit=Unit.RECORD,
             neighbouring=Neighbouring.REPLACE_ONE,
