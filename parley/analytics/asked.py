@@ -135,10 +135,10 @@ def _listed(given: Any, most: int, name: str) -> Sequence[Any]:
 
 
 def _query(given: Any) -> AskedQuery:
-    if not isinstance(given, dict) or "query" not in given:
-        raise QueryError("Expected a query in each part of a batch, got none.")
-    asked = query_from(given["query"])
-    rest = {key: value for key, value in given.items() if key != "query"}
+    if not isinstance(given, dict):
+        raise QueryError(f"Expected a query as an object, got {as_came(given)}.")
+    rest = dict(given)
+    asked = query_from(rest.pop("query", None))
     return facts_from(AskedQuery, rest, query=asked, batch="")
 
 
