@@ -15,9 +15,9 @@ import numpy as np
 
 from parley.client.contract.roster import Deployment
 from parley.secure_agg.parameters import derive
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

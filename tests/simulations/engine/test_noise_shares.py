@@ -16,9 +16,9 @@ from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import RingTooSmall
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.simulations.engine.fast import simulate
 
