@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
+from parley.client.dp_sgd.layout import padded_width
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import padded_width
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.algorithm import DistributedDPSGD as DistributedSection
