@@ -41,6 +41,15 @@ from parley.secure_agg.primitives import KEY_BYTES, digest
 _RECORD = 2 * KEY_BYTES
 
 
+def sync_folder(folder: Path) -> None:
+    """Fsyncs which files are in a folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class OpenedOtherwise(Exception):
     """The contribution was opened in a sum over other parties."""
 
@@ -79,11 +88,7 @@ class Openings:
             file.write(release + listed)
             file.flush()
             os.fsync(file.fileno())
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)
 
     def _list(self, release: bytes) -> bytes | None:
         """The list that is remembered."""

@@ -40,7 +40,7 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.client.party.openings import Openings
+from parley.client.party.openings import Openings, sync_folder
 
 _POLL_S = 0.02
 _IDLE_S = 7 * 24 * 3600.0
@@ -225,7 +225,7 @@ class Keeper:
         with suppress(FileNotFoundError):
             before = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         os.replace(draft, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         if before is not None:  # the file that has no name any more
             _overwrite(before)
 
@@ -237,14 +237,6 @@ def end_sessions(folder: Path, *, idle_s: float = 0.0) -> None:
         with suppress(FileNotFoundError):
             if now - path.stat().st_mtime >= idle_s:
                 _erase(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _overwrite(handle: int) -> None:
@@ -267,7 +259,7 @@ def _erase(path: Path) -> None:
         return
     _overwrite(handle)
     path.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _private(path: Path) -> None:
