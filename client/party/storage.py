@@ -5,17 +5,12 @@
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
     openings                     which sum each release was opened in
-    (`parley.client.party.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies
-on is on disk, whole and fsynced, before the answer is returned (`parley.secure_agg.state` says
-why). Files
-are replaced atomically, readable by their owner alone, and erased when they end: a session when its
-run says so, when the run is joined anew, or after a week without a message.
-
-A contribution stays until the next round's replaces it. A round that is asked for again, by another
-attempt or by a server that was resumed, is answered with the same integers: nothing is drawn or
-charged twice. It says no more about the records than the data file beside it.
+on is on disk, whole and fsynced, before the answer is returned. Files are replaced atomically,
+readable by their owner alone, and erased when they end: a session when its run says so, when the
+run is joined anew, or after a week without a message; a contribution when the next round's replaces
+it. It says no more about the records than the data file beside it.
 """
 
 from __future__ import annotations
