@@ -35,7 +35,6 @@ class CertifiedGuarantee(Facts):
 
     Attributes:
         epsilon, delta: charged, by the conversion named, against `adversary`.
-        spent: the composition of all entries of the run for this unit.
         accounts: against the other adversaries, as the run computed them.
     """
 
@@ -53,13 +52,8 @@ class Statement(Facts):
     """What is certified of a run.
 
     Attributes:
-        format: of the statement.
-        issued: when, UTC.
-        run_id: the run's name in its ledger.
         engine: which ran it; "fast" and "flower" are simulations in one place.
         rounds_done: of so many `rounds`; `status` says how it ended.
-        model_sha256, job_sha256: of `model.safetensors` and `job.toml` as they were issued with.
-        ledger_head: of the chain that holds the entries.
     """
 
     format: Literal["parley-certificate-1"] = "parley-certificate-1"

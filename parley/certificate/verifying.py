@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley.certificate.issuing import composed, digest_of
+from parley.certificate.issuing import charged, digest_of
 from parley.certificate.statement import (
     Certificate,
     CertificateError,
@@ -20,8 +20,6 @@ from parley.certificate.statement import (
 from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.chain import Head
-from parley.privacy.ledger.ledger import Ledger
 from parley.server.records import words
 from parley.server.records.run_folder import RunFolder, ledger_of
 
@@ -34,7 +32,6 @@ class Verdict:
     """What came of a check; what does not hold is an error instead.
 
     Attributes:
-        certificate: as it was read.
         held: what was checked and holds.
         open: what was not, or can't be, checked here.
     """
@@ -45,16 +42,11 @@ class Verdict:
 
 
 def verified(
-    file: Path,
-    *,
-    signer: str | None = None,
-    run: Path | None = None,
-    ledger: str | None = None,
+    file: Path, *, signer: str | None = None, run: Path | None = None, ledger: str | None = None
 ) -> Verdict:
     """Checks a certificate.
 
     Args:
-        file: the certificate.
         signer: the key (hex) that must have signed it.
         run: the run's folder, to hold model, job and ledger against it.
         ledger: the place of its ledger, where its job names a URL.
@@ -123,12 +115,7 @@ def _held_against(file: Path, certificate: Certificate, run: Path, named: str | 
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
-    place = ledger_of(run, job, named=named)
-    head = Head(records=facts.ledger_head.records, hash=facts.ledger_head.hash)
-    with Ledger.open(place, create=False, read_only=True) as ledger:
-        if problems := ledger.verify(anchor=head):
-            raise CertificateError(f"{file}: Expected the certified ledger, got: {problems[0]}")
-        spent = composed(ledger, facts.run_id)
+    spent = charged(ledger_of(run, job, named=named), facts.run_id, facts.ledger_head)
     stated = {of.unit: of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")

@@ -36,12 +36,7 @@ def figures(run: RunContent) -> list[Figure]:
             (line.round, line.guarantees[at]) for line in lines if len(line.guarantees) > at
         ]
         drawn.append(_epsilon(of, accounts, several=several))
-    drawn += [
-        _clipped(summary, lines),
-        _sizes(summary),
-        label_figure(summary),
-        _absences(lines),
-    ]
+    drawn += [_clipped(summary, lines), _sizes(summary), label_figure(summary), _absences(lines)]
     return [each for each in drawn if each is not None]
 
 
@@ -183,9 +178,7 @@ def _epsilon(
         finding=finding,
         plot=ranking(shown, title=title, description=finding),
         data=Table(
-            caption=f"ε {scope}",
-            head=["conversion", "ε"],
-            rows=[[row[0], row[2]] for row in shown],
+            caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
         ),
     )
 

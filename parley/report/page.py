@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from parley.server.records.reading import RunContent, read_run
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import DpSgd, RunSummary
 from parley.server.records.words import Fact
+from parley.version import __version__
 
 _SHOWN = 50
 
@@ -147,22 +147,17 @@ def _unusable(folder: Path) -> list[str]:
 def _cards(run: RunContent) -> list[Card]:
     summary = run.summary
     cards = [_privacy_card(of) for of in summary.guarantees]
-    name, commonest = result_words.metric(summary), summary.majority_accuracy
-    shown: list[tuple[str, str, dict[str, float | None]]] = [
-        (
-            f"{name[:1].upper()}{name[1:]}",
-            "accuracy",
-            {"non-private": summary.baseline_accuracy, "commonest class": commonest},
-        ),
-        (
-            "Loss",
-            "loss",
-            {"non-private": summary.baseline_loss, "excess": summary.excess_loss},
-        ),
-    ]
-    cards += [
-        _figure_card(summary, *each) for each in shown if getattr(summary, each[1]) is not None
-    ]
+    name = result_words.metric(summary)
+    accuracies = {
+        "non-private": summary.baseline_accuracy,
+        "commonest class": summary.majority_accuracy,
+    }
+    losses = {"non-private": summary.baseline_loss, "excess": summary.excess_loss}
+    if summary.accuracy is not None:
+        title = f"{name[:1].upper()}{name[1:]}"
+        cards.append(_figure_card(summary, title, "accuracy", accuracies))
+    if summary.loss is not None:
+        cards.append(_figure_card(summary, "Loss", "loss", losses))
     length, batch = summary.primary.noise.expected_norm, words.on_batches(summary.primary)
     if length is not None:
         often = "step" if batch else "round"
@@ -297,20 +292,13 @@ def _footer(run: RunContent) -> str:
     if summary.parley_version:
         facts.append(f"made with Parley {summary.parley_version}")
     now = datetime.now(UTC)
-    facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {_own_version()}")
+    facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {__version__}")
     text = f"{', '.join(facts)}. Beside it in the folder: {', '.join(run.files)}. "
     text = text[:1].upper() + text[1:]
     text += "A figure of privacy spent is rounded up, others to the nearest."
     if summary.run_id and summary.run_id != run.name:
         text += f" In the ledger this run is {summary.run_id}."
     return text
-
-
-def _own_version() -> str:
-    try:
-        return metadata.version("parley")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _date(text: str) -> str:

@@ -11,7 +11,6 @@ class DataAccount(Facts):
 
     Attributes:
         spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
-        releases: how many there were.
         held: releases to come of runs that are not over.
         left: ε at δ that nobody holds, by basic composition.
         jobs: how many more jobs of this kind fit, at most 1000.

@@ -75,9 +75,6 @@ def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAcc
 
     No data are read: that they are known by another name only a run finds out. Nobody is connected
     to: of a ledger at a URL nothing is said but that.
-
-    Raises:
-        LedgerError: the job's ledger can't be read.
     """
     if not job.privacy.ledger:
         return (), ""

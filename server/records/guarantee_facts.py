@@ -15,7 +15,6 @@ class NoiseShares(Facts):
     Attributes:
         honest, colluders: k and c; k shares are charged, of t = k + c survivors at least.
         inflation: √(m/k), the noise of all m shares over what is charged.
-        scale: of one share, in the unit of the sum.
         dealt: one draw stands for all shares after the first round: a simulation.
     """
 
@@ -35,7 +34,6 @@ class Noise(Facts):
             `scale` is that of the k that are charged, `expected_norm` that of all together.
         expected_norm: root of the mean squared length of the noise vector.
         point: who adds it; empty in an interrupted run, as figures are None.
-        seeded: drawn from a seed, so that it protects nobody.
     """
 
     law: str
@@ -97,12 +95,7 @@ class AfterRound(Account):
 
 
 class GuaranteeOutlook(GuaranteeFacts):
-    """One that is planned: ε, δ are its budget, `epsilon_charged` what all rounds come to.
-
-    Attributes:
-        scale, scale_of_sum, expected_norm: as in `Noise`.
-        description: the noise in a sentence.
-    """
+    """One that is planned: ε, δ are its budget, `epsilon_charged` what all rounds come to."""
 
     epsilon: float
     noise_point: str

@@ -38,25 +38,25 @@ LAWS: dict[str, LawWords] = {
     ),
     "l2-laplace": LawWords(
         sentence="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
-        "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
+        "to the grid of integers. Its direction is uniform and its length follows a Gamma law."
     ),
     "laplace": LawWords(
         sentence="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a "
-        "scale b that covers how far one record moves all cells together.",
+        "scale b that covers how far one record moves all cells together."
     ),
     "laplace-l1": LawWords(
         sentence="Laplace noise, calibrated in L1: every coordinate of the sum gets its own "
-        "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy.",
+        "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy."
     ),
     "laplace-as-printed": LawWords(
         sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of "
         "scale b. For a vector of d coordinates that costs √d times the ε that was asked for (same "
-        "unit and relation). The run charged the real cost.",
+        "unit and relation). The run charged the real cost."
     ),
     "objective-perturbation": LawWords(
         sentence="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
         "and L2 Laplace noise of scale b on the optimum that its solver certified: for what that "
-        "misses of the exact one.",
+        "misses of the exact one."
     ),
     "dp-sgd": LawWords(
         symbol="σC",

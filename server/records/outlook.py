@@ -40,23 +40,10 @@ class Outlook(Facts):
     """The outlook of a job.
 
     Attributes:
-        format: of this JSON.
-        algorithm_title: what the algorithm is called.
         min_records_from: where that number comes from, in words.
-        guarantees: one for each unit, the primary one first.
-        class_weights: public, of the labels in their order; absent: every record counts once.
         lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
             solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
-        calibrations, noise_laws: what each would give instead.
-        alternatives: other numbers of parties and records.
-        dp_sgd: training in the parties, where the algorithm trains there.
-        distributed: the steps of distributed DP-SGD.
-        simulation: memory and seconds, where all parties are simulated in one process.
-        synthetic: of a job that makes synthetic records: what they are made from.
-        record_bounds: both bounds of a record's ε, where two are proved.
-        evaluation: of the release after the rounds, where the job has one.
         data_accounts: what the job's ledger says of its data, by their name in it.
-        data_note: what else is to be said of that.
     """
 
     format: Literal[2] = 2

@@ -6,11 +6,7 @@ from parley.server.records.facts import Facts, Figure
 
 
 class Offer(Facts):
-    """What another law or calibration would give; `refused` says why it cannot, and stands alone.
-
-    Attributes:
-        epsilon_charged: for all rounds; None where no finite ε is proved.
-    """
+    """What another law or calibration would give; `refused`, alone, says why it cannot."""
 
     scale: float | None = None
     expected_norm: float | None = None
@@ -67,7 +63,6 @@ class EvaluationOutlook(Facts):
 
     Attributes:
         epsilon, delta: of it alone; the guarantee's own account has it in it.
-        counts: how many.
         within: records that the noise on no count exceeds, at `confidence`.
     """
 
@@ -83,10 +78,7 @@ class DistributedOutlook(Facts):
     """Steps that are secure sums: how many, and what they take among real parties.
 
     Attributes:
-        steps: T, of all rounds.
-        optimiser: the server's.
         vector_bytes: of one party's masked vector, in every step.
-        seconds_a_step: that `hours` are for.
     """
 
     steps: int
@@ -100,12 +92,9 @@ class SyntheticOutlook(Facts):
     """The one release that synthetic records are made from.
 
     Attributes:
-        released: what it is made of, in words.
-        sensitivity: Δ₂ of the sum, the grid's part included.
         noise: standard deviation on a coordinate of the sum, that of all shares.
         average: records that the average cell of the tables holds; None: there are no cells.
         noise_norm: expected length of the noise on the mean over the records.
-        largest: the columns with most values, and how many.
         vector_bytes: of one party's masked vector.
     """
 
@@ -124,7 +113,6 @@ class SimulationOutlook(Facts):
     Attributes:
         data_mib: of the records, if every party holds the least number.
         mapped: whether they are read from a file, being more than `limit_mib`.
-        memory_mib: of the process, without pages of that file.
         seconds_a_round: of the parties' computation, measured on made-up records of a few of them;
             absent where a few parties say nothing of many.
     """

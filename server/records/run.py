@@ -19,8 +19,6 @@ class Run:
     """A run that ended, complete or not.
 
     Attributes:
-        summary: what `summary.json` holds.
-        folder: the run folder.
         theta: `[d]` the model.
     """
 

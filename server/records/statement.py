@@ -38,9 +38,7 @@ def model_description(
     """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
 
     Args:
-        task: what was learned, and how, as plain values.
         label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
-        schema: the schema file's text; empty where the server was given none.
         features: name, settings and digest of the public map of every record; empty: none.
     """
     description = {

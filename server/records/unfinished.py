@@ -29,11 +29,6 @@ _FIGURES = ("loss", "accuracy")
 def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
     """What a run came to by its last round, with status `interrupted`.
 
-    Args:
-        folder: of the run.
-        job: of the run.
-        lines: its rounds, at least one.
-
     Raises:
         LedgerError: the run's ledger can't be read.
     """

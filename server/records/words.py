@@ -174,11 +174,7 @@ def bounds(stats: RecordBounds | None, of: Guaranteed) -> str:
 
 # The noise.
 
-_SOURCES = {
-    True: "a seed: it protects nobody",
-    False: "the operating system's entropy",
-    None: "",
-}
+_SOURCES = {True: "a seed: it protects nobody", False: "the operating system's entropy", None: ""}
 
 
 def noise(of: Guaranteed, *, rounds: int, counted: bool) -> tuple[Fact, ...]:

@@ -7,12 +7,7 @@ import polars as pl
 import pytest
 
 import parley
-from parley.report.evidence import (
-    coefficients,
-    parties_named,
-    public_ranges,
-    who_learns_what,
-)
+from parley.report.evidence import coefficients, parties_named, public_ranges, who_learns_what
 from parley.report.page import write_report
 
 SCHEMA = """
@@ -44,14 +39,9 @@ def run_of(frame, folder, *overrides):
     frame.write_csv(folder / "rows.csv")
     job = parley.load_job(
         overrides=[
-            f"data.source={folder}/rows.csv",
-            f"data.schema={folder}/schema.toml",
-            "data.partition=column",
-            "data.partition-column=hospital",
-            "parties.count=2",
-            "algorithm.rounds=3",
-            "secure-aggregation.masked-check=false",
-            *overrides,
+            *(f"data.source={folder}/rows.csv", f"data.schema={folder}/schema.toml"),
+            *("data.partition=column", "data.partition-column=hospital", "parties.count=2"),
+            *("algorithm.rounds=3", "secure-aggregation.masked-check=false", *overrides),
         ]
     )
     return parley.run(job, out=folder / "run")

@@ -188,12 +188,8 @@ def test_a_report_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
     folder = make_run(tmp_path / "run")
     assert write_report(folder) == folder / "report.html"
     write_report(folder)
-    assert {path.name for path in folder.iterdir()} == {
-        "job.toml",
-        "rounds.jsonl",
-        "summary.json",
-        "report.html",
-    }
+    files = {"job.toml", "rounds.jsonl", "summary.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == files
 
 
 def test_importing_the_report_loads_nothing_heavy():
