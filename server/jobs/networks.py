@@ -16,6 +16,7 @@ from pydantic import Field
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.dp_sgd.layout import padded_width
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -173,7 +174,6 @@ class DistributedDPSGD(_OfNetwork):
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The noise on its sums is the plan's."""
         from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD as Distributed  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
-        from parley.client.dp_sgd.steps import padded_width  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
         parties = known(parties, self.kind)
         units, private = job.privacy.units, job.privacy.private_sizes
