@@ -150,15 +150,7 @@ def run(
         typer.echo(render_job(loaded), nl=False)
         return
     canaries = 0 if audit is None else _canaries(audit)
-    _run(
-        loaded,
-        out=out,
-        resume=None,
-        as_json=as_json,
-        quiet=quiet,
-        canaries=canaries,
-        track=track,
-    )
+    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet, canaries=canaries, track=track)
 
 
 def _canaries(text: str) -> int:
@@ -255,7 +247,7 @@ add_twin_command(app)
 
 
 def _served_queries() -> Any:
-    from parley.analytics.served import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
+    from parley.analytics.asked import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
 
     return ServedQueries()
 
@@ -272,8 +264,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

@@ -41,8 +41,6 @@ class Twin:
     """A model that protects nobody.
 
     Attributes:
-        method: of `TWINS`.
-        path: of its file.
         figures: of the training and held-out records, by name; simulation only.
     """
 
@@ -56,14 +54,10 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
 
     Args:
         job: data, parties and model; algorithm and budget are not looked at.
-        method: of `TWINS`.
         out: the model file to make. It says that it promises nothing.
 
     Raises:
         JobError: another method, real parties, a ledger, or no linear model.
-        ModelFileError: `out` exists.
-        DataError, SchemaError, PartitionError: the data.
-        OSError: the file can't be written.
     """
     from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone

@@ -28,7 +28,7 @@ from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
 from parley.server.jobs.model import MODELS
 from parley.server.planning.queries import INSTEAD
-from parley.server.planning.query_laws import QUERY_LAWS
+from parley.server.planning.query_terms import QUERY_LAWS
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,7 +58,6 @@ EXCEPTIONS = {
     "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "server/planning/responses.py": "its law plans the one query that it is for",
-    "server/records/points.py": "a noise point's words for a reader, which it may go without",
     "server/jobs/running.py": "the one line that says which engine is one process",
 }
 """A file or folder → why its lines may."""

@@ -3,15 +3,13 @@
 Whatever a party says, to a server or in its log, is one of two things:
 
 - `Public`: a function of the request, the policy, the ledger and public facts
-  (`parley.client.party.dataset.Facts`). The code that makes one is never given a record, and an
-  error of code that was given some does not get here: data that cannot be read are one reason and
-  one line, whatever is wrong with them, and a computation never fails
-  (`parley.client.party.contribution`).
+  (`parley.client.party.dataset.Facts`). The code that makes one is never given a record; data that
+  cannot be read are one reason and one line, whatever is wrong, and a computation never fails.
 - `Released`: masked bytes that a contribution is in, and the `Receipt` that its charge is on the
   disk, which nothing but the ledger's commit mints.
 
-Two parties whose records differ say the same, to the byte, but for released vectors. That holds of
-the log, too: its owner may send it on. It does not hold of time and memory (docs/threat-model.md).
+Two parties whose records differ say the same, to the byte, but for released vectors; in the log,
+too. It does not hold of time and memory (docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -36,12 +34,7 @@ from parley.client.party.storage import Keeper
 
 @dataclass(frozen=True, kw_only=True)
 class Public:
-    """An answer that no record had a part in.
-
-    Attributes:
-        frame: what is sent.
-        said: what the log says of it.
-    """
+    """An answer that no record had a part in."""
 
     frame: Frame
     said: str = "ok"
@@ -64,12 +57,7 @@ class Public:
 
 @dataclass(frozen=True, kw_only=True)
 class Released:
-    """An answer with a masked contribution.
-
-    Attributes:
-        receipt: that it was charged.
-        blobs: of the answer.
-    """
+    """An answer with a masked contribution."""
 
     receipt: Receipt
     blobs: tuple[bytes, ...]
@@ -87,13 +75,7 @@ class Released:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Where a party's answers and lines leave.
-
-    Attributes:
-        keeper: of the log.
-        name: the party's.
-        names: all parties', by index.
-    """
+    """Where a party's answers and lines leave."""
 
     keeper: Keeper
     name: str

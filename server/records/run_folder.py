@@ -128,11 +128,7 @@ class RunFolder(Folder):
 
     @classmethod
     def create(cls, job: Job, out: Path | None = None) -> RunFolder:
-        """Makes the folder: `out` itself where given, else a new one under `run.out`.
-
-        Raises:
-            RunFolderError: it exists and is not empty, or cannot be written.
-        """
+        """Makes the folder: `out` itself where given, else a new one under `run.out`."""
         kind = re.sub(r"[^a-z0-9]+", "-", public_name(job.algorithm.kind).lower())
         instead = "Choose another --out, or continue that run with --resume {}."
         folder = cls(*new_folder(out, Path(job.run.out), kind, instead=instead))
@@ -150,6 +146,11 @@ class RunFolder(Folder):
         """
         self._write("run-id", self.run_id + "\n")
 
+    @property
+    def commissioned(self) -> bool:
+        """Whether its run was begun before: it may hold releases."""
+        return (self.path / "run-id").exists()
+
     def keep_coins(self, coins: Mapping[str, int]) -> None:
         """Notes which canaries a simulation hid among its records, for it to go on with them."""
         if coins:
@@ -157,11 +158,7 @@ class RunFolder(Folder):
 
     @property
     def coins(self) -> dict[str, int]:
-        """What `keep_coins` noted; empty where the run has no canaries.
-
-        Raises:
-            RunFolderError: the file is something else.
-        """
+        """What `keep_coins` noted; empty where the run has no canaries."""
         path = self.path / "canaries.json"
         if not path.exists():
             return {}
@@ -201,7 +198,7 @@ class RunFolder(Folder):
         try:
             yield
         except LedgerError as error:
-            commissioned = (self.path / "run-id").exists()
+            commissioned = self.commissioned
             rounds = self.path / "rounds.jsonl"
             begun = rounds.exists() and rounds.stat().st_size > 0
             refused = isinstance(error, BudgetExceeded) and not begun
@@ -217,12 +214,7 @@ class RunFolder(Folder):
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Job]:
-        """Opens a folder to continue or report on.
-
-        Raises:
-            RunFolderError: it is not a run folder.
-            JobError: its job file cannot be read.
-        """
+        """Opens a folder to continue or report on."""
         try:
             run_id = text_of(path / "run-id").strip()
         except OSError as error:
@@ -296,11 +288,6 @@ class RunFolder(Folder):
 
 def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:
     """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
-
-    Args:
-        folder: of the run; it may be a stranger's.
-        job: of the run.
-        named: the ledger's place, by whoever reads.
 
     Raises:
         RunFolderError: the job names a URL: whom this machine connects to, and gives its password,

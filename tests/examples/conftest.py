@@ -21,9 +21,7 @@ def among_parties(tmp_path):
         if schema:
             folder.keep_schema(schema)
         transport = InProcessTransport(homes)
-        summary = coordinate(
-            job, transport=transport, deployment=deployment, folder=folder, resume=False
-        )
+        summary = coordinate(job, transport=transport, deployment=deployment, folder=folder)
         theta = load_file(folder.path / "model.safetensors")["theta"]
         return summary, folder.path, theta
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick_runs import StopAfter
 from safetensors import safe_open
 
 from parley.privacy.ledger.ledger import Ledger
@@ -126,17 +127,8 @@ def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(
 
 
 def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
-    class Stop(Exception):
-        pass
-
-    class Watch:
-        def started(self, *_: object) -> None: ...
-
-        def round_done(self, line) -> None:
-            raise Stop
-
-    with pytest.raises(Stop):
-        simulate(load_job(overrides=BASE), out=tmp_path / "r", observer=Watch())
+    with pytest.raises(KeyboardInterrupt):
+        simulate(load_job(overrides=BASE), out=tmp_path / "r", observer=StopAfter(1))
     resumed = simulate(None, resume=tmp_path / "r")
     assert resumed.summary.components.parties.summed == 10
     assert resumed.summary.components.bytes_up > 0
@@ -148,7 +140,7 @@ def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) 
         statement = model.metadata()["parley.statement"]
     assert "one release of the parties' second moments before round 1" in statement
     assert "added by a trusted server" in statement
-    assert "against whoever sees what the run released, if everyone else is honest" in statement
+    assert "against whoever sees what was released, if everyone else is honest" in statement
     page = render(tmp_path / "r")
     assert "the guarantee holds against the server too" in page
     assert "The principal components, released once before round 1, are the exception" in page
