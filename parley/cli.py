@@ -24,13 +24,14 @@ from parley.client.contract.printable import guard_streams
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
-from parley.prediction.commands import add_prediction_commands
-from parley.sampling import add_sampling_command
+from parley.options import AsJson, JobFile, Sets
+from parley.prediction.commands import predict, show
+from parley.sampling import sample
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.suggestions import suggest
 from parley.sweep.commands import add_sweep_commands
-from parley.twin import add_twin_command
+from parley.twin import twin_command
 from parley.version import __version__
 
 app = typer.Typer(
@@ -51,18 +52,6 @@ app.add_typer(schema_app, name="schema")
 app.add_typer(audit_app, name="audit")
 app.add_typer(certificate_app, name="certificate")
 
-JobFile = Annotated[
-    Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override one key, e.g. privacy.epsilon=2. Repeatable."
-    ),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
-]
 Engine = Annotated[
     str | None,
     typer.Option(
@@ -239,11 +228,11 @@ def report(
     typer.echo(str(write_report(run_folder)))
 
 
-add_prediction_commands(app)
-add_sampling_command(app)
+for command in (predict, show, sample):
+    app.command()(command)
 add_query_commands(app)
 add_sweep_commands(app)
-add_twin_command(app)
+app.command("twin")(twin_command)
 
 
 def _served_queries() -> Any:

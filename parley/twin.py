@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parley.options import JobFile, Sets
+
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
@@ -102,7 +104,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     return Twin(method=method, path=out, figures=measured)
 
 
-def _command(
+def twin_command(
     method: Annotated[
         str,
         typer.Option(
@@ -111,13 +113,8 @@ def _command(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Model file to make.")],
-    job: Annotated[
-        Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
-    ] = None,
+    job: JobFile = None,
+    sets: Sets = None,
 ) -> None:
     """Learn a job's model without privacy, in a simulation: what private ones stand beside.
 
@@ -130,8 +127,3 @@ def _command(
     typer.echo(f"{made.path}: {made.method}. {_WARNING}")
     for name, value in made.figures.items():
         typer.echo(f"  {name}: {'–' if value is None else f'{value:.4g}'} (simulation only)")
-
-
-def add_twin_command(app: typer.Typer) -> None:
-    """Adds it to the command line."""
-    app.command("twin")(_command)
