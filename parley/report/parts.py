@@ -70,6 +70,14 @@ class Figure:
     keys: Sequence[Key] = ()
     simulated: bool = False
 
+    @classmethod
+    def drawn(
+        cls, title: str, finding: str, plot: Callable[..., Markup], data: Table, **more: Any
+    ) -> Figure:
+        """A figure whose plot has its title, and what it shows as its description."""
+        shown = plot(title=title, description=finding)
+        return cls(title=title, finding=finding, plot=shown, data=data, **more)
+
 
 def keys_of(entries: Sequence[Curve | Level | Bars], charged: str = "") -> tuple[Key, ...]:
     """The key of a plot, in order; the entry named `charged` stands out."""
