@@ -10,7 +10,6 @@ plan or a party's policy that could ask real parties for it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +63,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError, model_bytes  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.records.run_folder import write_whole  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.statement import model_description  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.data.experiment import load_experiment  # noqa: PLC0415 - start-up: for this command alone
     from parley.version import __version__  # noqa: PLC0415 - start-up: for this command alone
@@ -92,9 +92,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         features=experiment.features,
     )
     said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
-    draft = out.with_name(f".{out.name}.part")
-    draft.write_bytes(model_bytes({"theta": theta}, {**description, **said}))
-    os.replace(draft, out)
+    write_whole(out, model_bytes({"theta": theta}, {**description, **said}))
     measured = {
         "training loss": experiment.loss(theta),
         "excess loss": experiment.loss(theta) - experiment.loss(experiment.optimum()),
