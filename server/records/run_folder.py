@@ -94,7 +94,7 @@ class Folder:
 
 
 def write_whole(target: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: a reader never sees half, a full disk keeps the old one."""
+    """Writes a file whole or not at all: a full disk keeps the old one."""
     draft = target.with_name(f".{target.name}.part")
     try:
         draft.write_bytes(content)
