@@ -77,9 +77,7 @@ def with_revealed(run: RunParameters, committed: bytes, nonces: bytes) -> RunPar
     revealed = nonces_by_party(run, committed, nonces)
     given = commitments_digest({i: commitment(i, nonce) for i, nonce in revealed.items()})
     if given != run.commitments:
-        raise RemoteProtocolError(
-            "Expected the nonces that were committed to, got some with other commitments."
-        )
+        raise RemoteProtocolError("Expected the nonces that were committed to, got others.")
     return run.with_beacon(revealed)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -251,29 +252,26 @@ class FixedPoint:
         """
         if dimension < 1:
             raise ValueError(f"Expected dimension >= 1, got {dimension}.")
-        rings = (32, 64) if ring_bits is None else (ring_bits,)
-        fitted: FixedPoint | None = None
-        refused: RingTooSmall | None = None
-        for bits in rings:
-            try:
-                fitted = cls._finest(bits, bound, parties, noise_tail, scale_bits)
-            except RingTooSmall as error:
-                refused = error
-                continue
-            if (
-                sensitivity is None
-                or ring_bits is not None
-                or fitted.inflation(sensitivity, dimension) <= max_inflation
-            ):
-                return fitted
-        if fitted is None or sensitivity is None:
-            raise refused or RingTooSmall(f"Expected a ring of {rings} bits to fit, none does.")
-        if scale_bits is not None:
-            return fitted
+
+        def grid(bits: int) -> FixedPoint:
+            return cls._finest(bits, bound, parties, noise_tail, scale_bits)
+
+        def inflation(found: FixedPoint) -> float:
+            return 0.0 if sensitivity is None else found.inflation(sensitivity, dimension)
+
+        if ring_bits is not None:
+            return grid(ring_bits)
+        with suppress(RingTooSmall):
+            small = grid(32)
+            if inflation(small) <= max_inflation:
+                return small
+        large = grid(64)
+        if inflation(large) <= max_inflation or scale_bits is not None:
+            return large
         raise RingTooSmall(
             f"Expected a rounding inflation √d/(2^s·Δ) <= {max_inflation:g}, got "
-            f"{fitted.inflation(sensitivity, dimension):.3g} (d {dimension}, Δ {sensitivity:g}, "
-            f"ring_bits {fitted.ring_bits}, scale_bits {fitted.scale_bits})."
+            f"{inflation(large):.3g} (d {dimension}, Δ {sensitivity}, scale_bits "
+            f"{large.scale_bits} in a ring of 64)."
         )
 
     @classmethod

@@ -62,9 +62,7 @@ class MaskedSum:
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
         """
         if parameters.parties < 2:
-            raise ValueError(
-                f"Expected at least 2 parties to mask with each other, got {parameters.parties}."
-            )
+            raise ValueError(f"Expected at least 2 parties, got {parameters.parties}.")
         self.parameters = parameters
         self.seeded = entropy_seed is not None
         self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)

@@ -95,8 +95,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
     sizes = {len(share) for share in shares.values()}
     if len(sizes) != 1 or not all(1 <= x <= 255 for x in shares):
         raise ValueError(
-            f"Expected shares of one length at 1..255, got {len(shares)} shares of "
-            f"{sorted(sizes)} bytes."
+            f"Expected shares of one length at 1..255, got {len(shares)} of {sorted(sizes)} bytes."
         )
     points = np.fromiter(shares, dtype=np.int64, count=len(shares))
     values = np.frombuffer(b"".join(shares.values()), dtype=np.uint8).reshape(len(shares), -1)

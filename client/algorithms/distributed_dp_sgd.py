@@ -45,7 +45,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.optimisers import stepped
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
+from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -214,9 +214,9 @@ class DistributedDPSGD:
             clamp(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
-        return union_total(
+        return party_sum(  # of all of them as one: nobody's own is made
             self.model, theta, block.features, block.labels, rows, self.training,
-            public=public, draws=self._draws(plan, randomness),
+            public=public, pad=False, draws=self._draws(plan, randomness),
         )  # fmt: skip
 
     def _batches(

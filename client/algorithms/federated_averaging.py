@@ -39,7 +39,8 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import Among, party_chunks, train_parties
+from parley.client.dp_sgd.steps import party_chunks
+from parley.client.dp_sgd.training import train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -219,10 +220,8 @@ class FederatedAveraging:
             batches=batches,
             noise=noise,
         )
-        everyone = Among(
-            parties=plan.parties, records=round(plan.mean_records) if own else plan.min_records
-        )
-        trained = train_parties(self.model, state["theta"], parties, self.training, among=everyone)
+        records = round(plan.mean_records) if own else plan.min_records
+        trained = train_parties(self.model, state["theta"], parties, self.training, records=records)
         with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
             values = trained.theta - state["theta"]
         if trained.clipped is not None:

@@ -36,8 +36,6 @@ class Mechanism(ABC):
         lengths: its fields that are in the unit of the values.
         calibrations: from which a σ may be found, each with the accountant that the result is held
             to: those that are proved for the law; none where it is scaled by an ε.
-        sensitivity: Δ > 0, L2, replace-one.
-        dimension: d ≥ 1.
     """
 
     law: ClassVar[str]
@@ -117,11 +115,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def noise_tail(self, probability: float) -> float:
-        """A bound on max |z_i| that fails with at most this probability.
-
-        Raises:
-            ValueError: not 0 < probability < 1.
-        """
+        """A bound on max |z_i| that fails with at most this probability."""
 
     @abstractmethod
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
@@ -143,8 +137,6 @@ class StepsNoise(Mechanism):
 
     Attributes:
         sampling_rate: q that is charged.
-        steps: sums in one release.
-        neighbouring: the relation that `sensitivity` is for.
         attendance: p, with which a whole party is in a sum by its own coin; 1: always.
     """
 

@@ -41,7 +41,6 @@ class PartySteps(TrainingNoise):
     (`parley.privacy.accounting.clipped_count`).
 
     Attributes:
-        clip_norm: C.
         noise_multiplier: σ, charged.
         clipped_share: of 1/σ², given to the count; 0 releases none.
         attendance: p, with which one coin of the party, that may be seen, puts all of a release's

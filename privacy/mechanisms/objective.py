@@ -85,15 +85,13 @@ class ObjectivePerturbation(L2Laplace):
 
     `sensitivity` and `epsilon` are those of the noise on the optimum: Δ = 2τ/(λ + Δ′), ε₂. Its
     event: ε₁ + ε₂, and the distances of both samplers as δ. Replace-one.
-
-    Attributes:
-        objective_epsilon: ε₁ > 0, what the exact minimiser costs.
     """
 
     law: ClassVar[str] = "objective-perturbation"
     vectors: ClassVar[int] = 2
 
     objective_epsilon: float
+    """ε₁ > 0, what the exact minimiser costs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

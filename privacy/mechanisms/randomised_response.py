@@ -65,11 +65,7 @@ class RandomisedResponse:
         return Pure(epsilon=self.epsilon)
 
     def reports(self, codes: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.int64]:
-        """`[N]` what the records say whose true answers are `codes`, 0 … k − 1.
-
-        Raises:
-            ValueError: a code outside that range.
-        """
+        """`[N]` what the records say whose true answers are `codes`, 0 … k − 1."""
         if len(codes) and not (codes.min() >= 0 and codes.max() < self.answers):
             raise ValueError(f"Expected answers 0 to {self.answers - 1}, got others.")
         words = stream.words(len(codes))

@@ -142,11 +142,7 @@ class HalfGammas(_Draws):
 
 
 class Gammas(_Draws):
-    """`count` draws of Gamma(`shape`, 1).
-
-    Raises:
-        ValueError: not shape > 0.
-    """
+    """`count` draws of Gamma(`shape`, 1)."""
 
     def __init__(self, shape: Fraction, count: int, stream: NoiseStream) -> None:
         if not shape > 0:

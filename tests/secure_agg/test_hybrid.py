@@ -11,7 +11,7 @@ from sums_expected import expected_sum
 from parley.secure_agg import primitives
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.hybrid import direction, transcript
-from parley.secure_agg.interface import DropoutPolicy, KeyExchange, RemoteProtocolError
+from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.messages import SERVER, Advertise, Ciphertexts, Roster
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import AlgorithmMissing, sign
@@ -45,20 +45,6 @@ def test_a_pair_is_named_by_run_roster_indices_and_every_public_key():
         names.add(transcript(ONE, OTHER, ends[0], (1, bytes(key))))
     assert len(names) == 9
     assert transcript(ONE, OTHER, *ends) == transcript(ONE, OTHER, *ends[::-1])
-
-
-# Who may say what, and what stays.
-@pytest.mark.parametrize("exchange", list(KeyExchange))
-@pytest.mark.parametrize("dropouts", list(DropoutPolicy))
-def test_every_mode_sums_with_either_key_exchange(drill, exchange, dropouts):
-    robust = dropouts is DropoutPolicy.ROBUST
-    d = drill.build(dropouts=dropouts, confirm_survivors=robust, key_exchange=exchange)
-    drill.joined(d)
-    if robust:
-        assert np.array_equal(drill.finished(d), expected_sum(d))
-        return
-    drill.sent(d, drill.planned(d))
-    assert np.array_equal(d.server.finish(), expected_sum(d))
 
 
 def test_what_made_the_pair_secrets_is_erased_once_they_are_whole(drill):

@@ -30,13 +30,6 @@ def test_a_round_gives_the_sum_and_leaves_everyone_idle(drill):
         assert d.server.phase is ServerPhase.READY
 
 
-def test_a_party_lost_at_every_stage_is_recovered(drill):
-    d = drill.joined(drill.build(7))
-    total = drill.finished(d, absent=[2], silent=[4])
-    assert np.array_equal(total, expected_sum(d, without=[2]))
-    assert np.array_equal(drill.finished(d, 2), expected_sum(d))  # both are back
-
-
 def test_a_party_resumes_from_its_bytes_at_every_step(drill):
     def restart(d):
         for i, party in d.parties.items():

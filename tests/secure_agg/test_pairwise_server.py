@@ -12,7 +12,6 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.open_sum import ServerPhase
 
 
 def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
@@ -97,26 +96,6 @@ def test_garbage_reveals_are_worked_around_or_end_the_round(drill):
             continue  # as if it were silent: its secrets are rebuilt from the others' shares
         d.server.on_reveal(bytes(reveal))
     assert np.array_equal(d.server.finish(), expected_sum(d, without=[0]))
-
-
-def test_too_few_shares_of_a_lost_party_end_the_round_without_a_sum(drill):
-    d = drill.joined(drill.build())
-    confirmations = drill.confirmed(d)
-    with pytest.raises(TooFewSurvivors, match="true shares"):
-        drill.revealed(d, confirmations, silent=[2, 3, 4])
-    assert d.server._sum is None
-    assert d.server.phase is ServerPhase.READY
-    for party in d.parties.values():
-        party.abandon()
-    assert np.array_equal(drill.finished(d, 2), expected_sum(d))
-
-
-def test_the_semi_honest_mode_takes_two_stages(drill):
-    d = drill.joined(drill.build(confirm_survivors=False))
-    messages, listed = drill.masked(d, absent=[3])
-    for i in messages:
-        d.server.on_reveal(d.parties[i].on_survivors(listed))
-    assert np.array_equal(d.server.finish(), expected_sum(d, without=[3]))
 
 
 def test_an_optimistic_round_with_a_missing_vector_gives_nothing(drill):

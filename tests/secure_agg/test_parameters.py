@@ -30,7 +30,7 @@ def test_the_chosen_parameters_are_what_the_bounds_say():
         ),
         ({"min_survivors": 11}, "to m, got 11."),
         ({"min_survivors": 0}, "got 0."),
-        ({"corrupt": 10}, "Expected corrupt and dropped from 0 to m - 1 = 9, got 10 and 1."),
+        ({"corrupt": 10}, "Expected corrupt and dropped from 0 to m - 1 = 9, got 10, 1."),
         ({"ring_bits": 2}, "Expected ring_bits 16, 32 or 64, got 2."),
         ({"run_id": b""}, "got 0, 32 and 32"),
         ({"corrupt": 9}, "Expected a threshold <= 8"),

@@ -35,10 +35,9 @@ from tenacity import (
 )
 
 from parley.client.contract.printable import guard_streams
-from parley.client.contract.protocol import Reason, encode_frame, refusal
+from parley.client.contract.protocol import LARGEST_REQUEST, Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
 from parley.client.models.start_pages import let_go_of_start_pages
-from parley.client.party.requests import LARGEST_REQUEST
 from parley.client.party.service import PartyService
 from parley.deploy.events import Event, Say
 from parley.deploy.pki import PkiError
