@@ -236,7 +236,7 @@ app.command("twin")(twin_command)
 
 
 def _served_queries() -> Any:
-    from parley.analytics.served import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
+    from parley.analytics.asked import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
 
     return ServedQueries()
 

@@ -21,51 +21,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartyBlock:
-    """Records of B parties.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parties:
+    """Of B parties, whose records lie party after party.
 
     Attributes:
-        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
-        labels: `[N]`; floats −1/+1 (logistic, huber-svm), float targets (ridge), or integer
-            classes 0..K−1 (softmax).
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         places: `[B]` of the parties among all parties; left out: 0 to B − 1.
-
-    Raises:
-        ValueError: shapes disagree, or a party is empty.
     """
 
-    features: NDArray[np.floating]
-    labels: NDArray[np.generic]
     offsets: NDArray[np.int64]
     places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.features.ndim != 2:
-            raise ValueError(f"Expected features of shape [N, p], got {self.features.shape}.")
-        records = self.features.shape[0]
-        if self.labels.shape != (records,):
-            raise ValueError(f"Expected {records} labels, got shape {self.labels.shape}.")
         object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
         if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
             raise ValueError("Expected offsets [0, …] with one entry more than parties.")
-        if self.offsets[-1] != records:
-            raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
-        sizes = self.sizes
-        if sizes.min() < 1:
+        if self.sizes.min() < 1:
             raise ValueError(
-                f"Expected every party to hold a record, party {sizes.argmin()} has 0."
+                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
             )
 
     def placed(self) -> NDArray[np.int64]:
         """`[B]` the parties' places among all parties."""
         return np.arange(self.parties) if self.places is None else self.places
-
-    @property
-    def record_bytes(self) -> int:
-        """Of a record's features."""
-        return int(self.features.itemsize * self.features.shape[1])
 
     @property
     def parties(self) -> int:
@@ -78,6 +57,34 @@ class PartyBlock:
         sizes = np.diff(self.offsets)
         sizes.flags.writeable = False
         return sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyBlock(Parties):
+    """Records of B parties to learn from.
+
+    Attributes:
+        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
+        labels: `[N]`; −1/+1 (logistic, huber-svm), targets (ridge) or classes 0..K−1 (softmax).
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.generic]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features.ndim != 2:
+            raise ValueError(f"Expected features of shape [N, p], got {self.features.shape}.")
+        records = self.features.shape[0]
+        if self.labels.shape != (records,):
+            raise ValueError(f"Expected {records} labels, got shape {self.labels.shape}.")
+        if self.offsets[-1] != records:
+            raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a record's features."""
+        return int(self.features.itemsize * self.features.shape[1])
 
     @cached_property
     def uniform_size(self) -> int | None:

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 def feature_cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
-    """A column's numbers or codes, and how many lay outside its range.
-
-    Raises:
-        DataError: the first cell that isn't what the schema says.
-    """
+    """A column's numbers or codes, and how many lay outside its range."""
     if isinstance(column, CategoricalColumn):
         return _category_codes(table, name, column), 0
     return ranged_numbers(table, name, column.range, outside=column.outside, missing=column.missing)
@@ -100,11 +96,7 @@ def with_points(texts: pl.Series, decimal: str) -> pl.Series:
 
 
 def _parsed(table: Table, name: str) -> pl.Series:
-    """`[N]` the numbers that a column of text writes, null where a cell is empty.
-
-    Raises:
-        DataError: the first cell that writes none.
-    """
+    """`[N]` the numbers that a column of text writes, null where a cell is empty."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
     texts = _without(table.column(name).str.strip_chars(), {"", *table.null_values}, ())
@@ -174,12 +166,7 @@ def missing_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
 
 
 def labelled(table: Table, schema: Schema) -> Table:
-    """The table of the records that have a label.
-
-    Raises:
-        DataError: some have none, and the schema doesn't say `missing = "drop"`; the error names
-            their lines or rows.
-    """
+    """The table of the records that have a label; refused where the schema drops none without."""
     rows = missing_labels(table, schema)
     if not len(rows):
         return table
@@ -291,7 +278,6 @@ def _target_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
 
 LABEL_READERS = {
     "logistic": _binary_labels,
-    "huber-svm": _binary_labels,
     "softmax": _class_labels,
     "ridge": _target_labels,
 }

@@ -33,11 +33,7 @@ _LONGEST = 2**24
 
 @contextmanager
 def open_plain(path: str | Path) -> Iterator[BinaryIO]:
-    """The file's content as a stream, decompressed where it is gzip.
-
-    Raises:
-        DataError: the file isn't there, can't be read, or its compressed data are damaged.
-    """
+    """The file's content as a stream, decompressed where it is gzip."""
     try:
         with Path(path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -52,11 +48,7 @@ def open_plain(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
-    """The file's text, a few MiB at a time, without a byte-order mark.
-
-    Raises:
-        DataError: as `open_plain`; bytes that aren't text of this encoding (their line is named).
-    """
+    """The file's text, a few MiB at a time, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
     line = 1
     with open_plain(path) as stream:
@@ -79,14 +71,7 @@ def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class CsvBatch:
-    """Some whole records.
-
-    Attributes:
-        path: of the file.
-        text: their lines, without the last line's end.
-        line: the file's line (from 1) on which the first of them begins.
-        separator: between fields.
-    """
+    """Some whole records: their lines without the last end, and the line (from 1) of the first."""
 
     path: str
     text: str
@@ -94,12 +79,7 @@ class CsvBatch:
     separator: str
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
-        """Each record's first line and its fields, as Python's `csv` reads them.
-
-        Raises:
-            DataError: a line that isn't CSV, a quotation mark that is never closed, or a field of
-                more than `csv.field_size_limit()`.
-        """
+        """Each record's first line and its fields, as Python's `csv` reads them."""
         # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
         # because a mark that is never closed would make one cell of all records after it.
         lines = io.StringIO(self.text, newline="\n")
@@ -119,11 +99,7 @@ class CsvBatch:
         return next(line for k, (line, _) in enumerate(self.records()) if k == record)
 
     def rows(self, width: int) -> list[list[str]]:
-        """The fields of all records.
-
-        Raises:
-            DataError: as `records`; a record without `width` fields.
-        """
+        """The fields of all records, `width` of each."""
         found: list[list[str]] = []
         for line, fields in self.records():
             if len(fields) != width:
@@ -134,12 +110,7 @@ class CsvBatch:
 
 
 def csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[CsvBatch]:
-    """The records of a CSV, header included, in batches; line ends at the file's end are left out.
-
-    Raises:
-        DataError: as `text_pieces`; a record of more than 16 MiB, such as a quotation mark that is
-            never closed makes.
-    """
+    """The records of a CSV, header included, in batches; without line ends at the file's end."""
     rest, line = "", 1
     pieces = text_pieces(path, encoding)
     while True:
@@ -206,11 +177,7 @@ def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
 
 
 def csv_names(path: str | Path, file: FileFormat) -> list[str]:
-    """The columns' names; without a header column_1, column_2, …, as many as the first record has.
-
-    Raises:
-        DataError: as `csv_batches`; an empty file.
-    """
+    """The columns' names; without a header column_1, column_2, …, as the first record has them."""
     batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
     if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
@@ -223,11 +190,7 @@ def csv_names(path: str | Path, file: FileFormat) -> list[str]:
 def csv_tables(
     path: str | Path, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[Table]:
-    """The cells of a CSV as text, in batches: of its columns `names` those that are wanted.
-
-    Raises:
-        DataError: as `csv_batches`; a record of another number of fields.
-    """
+    """The cells of a CSV as text, in batches: of its columns `names` those that are wanted."""
     header = file.header
     for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
         content, header = (_without_header(batch) if header else batch), False

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.csv_text import csv_names, csv_tables
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sniffing import other_separator
@@ -53,11 +53,7 @@ class MissingColumns(DataError):
 
 
 def file_format(path: str | Path, file: FileFormat) -> str:
-    """ "csv", "parquet" or "npz": what the schema says, else the suffix.
-
-    Raises:
-        DataError: neither says.
-    """
+    """What the schema says, else the suffix."""
     name = Path(path).name
     suffixed = [kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)]
     if file.format is None and not suffixed:
@@ -69,12 +65,8 @@ def file_format(path: str | Path, file: FileFormat) -> str:
     return file.format or suffixed[0]
 
 
-def names_in(source: str | Path | Frame, file: FileFormat) -> list[str]:
-    """The names of all columns that are there, maybe one twice.
-
-    Raises:
-        DataError: no such file, or not whole.
-    """
+def names_in(source: Source, file: FileFormat) -> list[str]:
+    """The names of all columns that are there, maybe one twice."""
     if isinstance(source, Frame):
         return list(source.columns)
     match file_format(source, file):
@@ -95,7 +87,7 @@ def names_in(source: str | Path | Frame, file: FileFormat) -> list[str]:
 
 
 def read_tables(
-    source: str | Path | Frame,
+    source: Source,
     schema: Schema,
     *,
     keep: str | None = None,
@@ -108,15 +100,11 @@ def read_tables(
     features of all records or, if they are to be `sampled`, for the cells that the sample is drawn
     from. With `only`, these columns must be there, whatever else is, and batches come one by one,
     in any number.
-
-    Raises:
-        DataError: no such file, not whole, no rows, columns missing, twice or not in the schema,
-            lines with too few or too many fields, more than there is room for.
     """
     wanted = [n for n in schema.columns if n in schema.used or n == keep]
     wanted = wanted if only is None else list(only)
     room = room_for(schema.file.max_gib)
-    where = source.name if isinstance(source, Frame) else source
+    where = name_of(source)
     room.check_left(where)
     names = _checked_names(source, schema, wanted, keep=keep, all_used=only is None)
     fits = partial(room.check_records, features=schema.dimension, path=where)
@@ -136,7 +124,7 @@ def read_tables(
 
 
 def _tables(
-    source: str | Path | Frame,
+    source: Source,
     schema: Schema,
     names: list[str],
     wanted: list[str],
@@ -163,7 +151,7 @@ def _slices(
 
 
 def _checked_names(
-    source: str | Path | Frame,
+    source: Source,
     schema: Schema,
     wanted: list[str],
     *,
@@ -172,7 +160,7 @@ def _checked_names(
 ) -> list[str]:
     """The names of all columns that are there: of a CSV without a header by the schema's order."""
     names = names_in(source, schema.file)
-    where = source.name if isinstance(source, Frame) else source
+    where = name_of(source)
     if isinstance(source, Frame):
         if all_used and keep is not None and keep not in names:
             raise MissingColumns([keep], path=where)
@@ -231,14 +219,7 @@ def parquet_tables(
     wanted: list[str],
     announced: Callable[[int], None] | None = None,
 ) -> Iterator[Table]:
-    """Batches of a Parquet file's columns that are wanted.
-
-    Args:
-        announced: is told beforehand how many rows the file's footer states, and may raise.
-
-    Raises:
-        DataError: the file isn't there or isn't whole.
-    """
+    """Batches of the columns that are wanted; `announced` is told the footer's number of rows."""
     with _parquet(path) as polars:
         scan = polars.scan_parquet(path, glob=False)
         rows = int(scan.select(polars.len()).collect().item())
@@ -263,12 +244,7 @@ _ONE_HEADER = threading.Lock()
 def read_arrays(
     path: str | Path, choose: Callable[[list[str]], list[str]], room: Room
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of a .npz file that `choose` picks from their names.
-
-    Raises:
-        DataError: not a .npz file, damaged, one of the arrays holds Python objects, or they take
-            more memory than there is room for.
-    """
+    """The arrays of a .npz file that `choose` picks from their names, where there is room."""
     if not Path(path).is_file():
         raise DataError("a file", "nothing there", path=path)
     try:
@@ -291,11 +267,7 @@ def read_arrays(
 
 
 def _array_size(archive: zipfile.ZipFile, member: str) -> int:
-    """Bytes of the array, as its header states them.
-
-    Raises:
-        ValueError: no such header, or Python objects.
-    """
+    """Bytes of the array, as its header states them."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
         read = {
@@ -311,12 +283,7 @@ def _array_size(archive: zipfile.ZipFile, member: str) -> int:
 
 
 def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path) -> Table:
-    """The table of columns that are in memory already, `[N]` each (`[N, …]` for kind "array").
-
-    Raises:
-        DataError: columns of different lengths or of a shape that the schema doesn't say; all
-            are listed.
-    """
+    """The table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)

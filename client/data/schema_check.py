@@ -31,13 +31,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """What came of a check.
-
-    Attributes:
-        records: how many were read.
-        problems: in what file and schema disagree; a run would refuse the file.
-        remarks: what a run does without being asked, such as clamping values.
-    """
+    """Why a run would refuse the file, and what it does to the records without being asked."""
 
     records: int
     problems: tuple[str, ...]
@@ -60,15 +54,7 @@ class _Fault:
 
 
 def check_file(path: str | Path, schema: Schema) -> CheckedFile:
-    """Everything in which a file and a schema disagree.
-
-    Args:
-        path: CSV (.csv, .csv.gz), Parquet or .npz.
-        schema: what its columns should be.
-
-    Raises:
-        DataError: there is no such file, or it can't be read at all.
-    """
+    """Everything in which a file and a schema disagree."""
     names = names_in(path, schema.file)
     csv = file_format(path, schema.file) == "csv"
     if csv and not schema.file.header:

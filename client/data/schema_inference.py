@@ -25,7 +25,7 @@ from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
 from parley.client.data.csv_text import csv_tables
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.readers import (
     check_once,
@@ -72,7 +72,6 @@ class ColumnReading:
     """How one column was read.
 
     Attributes:
-        name: of the column.
         entry: its keys and values in the schema.
         why: the reason; stands beside it in the schema, so it quotes no cell and names no line.
         remarks: what its owner should look at, with lines and cells.
@@ -86,16 +85,7 @@ class ColumnReading:
 
 @dataclass(frozen=True, kw_only=True)
 class InferredSchema:
-    """A first schema and how it came about.
-
-    Attributes:
-        text: the schema (TOML), with a comment on each column.
-        records: how many were read.
-        label: the label's column.
-        file: how the file is written: format, separator, encoding, ….
-        columns: every column's reading, in the file's order.
-        remarks: on the file as a whole.
-    """
+    """A first schema (TOML), how the file is written, and how it came about, column by column."""
 
     text: str
     records: int
@@ -106,7 +96,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    path: str | Path | Frame,
+    path: Source,
     *,
     label: str | None = None,
     header: bool = True,
@@ -118,19 +108,13 @@ def infer_schema(
     """A schema that reads the file at `path`, and how each of its columns was read.
 
     Args:
-        path: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         label: the label's column; the last one where not given.
         header: whether a CSV's first line names the columns.
-        separator: a CSV's separator; found out where not given, like `encoding`.
-        encoding: of a CSV, as `file.encoding` names it.
+        separator, encoding: of a CSV, as `file` names them; found out where not given.
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
-
-    Raises:
-        DataError: the file can't be read, has no records, no such column `label`, a label that
-            can't be described, nothing to learn from, or more cells than there is room for.
     """
-    where = path.name if isinstance(path, Frame) else path
+    where = name_of(path)
     room = room_for(max_gib)
     room.check_left(where)
     written = {} if isinstance(path, Frame) else _written(path, header, separator, encoding)
@@ -179,7 +163,7 @@ def _written(path: str | Path, header: bool, separator: str | None, encoding: st
     return given | {"decimal": "."}
 
 
-def _read(source: str | Path | Frame, file: FileFormat, label: str | None, room: Room) -> Table:
+def _read(source: Source, file: FileFormat, label: str | None, room: Room) -> Table:
     """All of the cells; text where the file is a CSV."""
     if isinstance(source, Frame):
         return _of_arrays(dict(source.columns), label, source.name)
@@ -371,7 +355,7 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
         swap = canonical_text(first).lower() in _POSITIVE
         positive, negative = (first, second) if swap else (second, first)
         entry = {"kind": "label", "positive": [positive], "negative": [negative]}
-        return entry, "two values, for logistic and huber-svm: check which is the positive one"
+        return entry, "two values: check which is the positive one"
     whole = series.dtype.is_integer() or series.dtype in (pl.String, pl.Boolean)
     if whole and distinct <= 100 and not (series.dtype.is_integer() and distinct > 20):
         why = f"{distinct} values, for softmax; for logistic write positive = [...] and"

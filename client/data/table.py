@@ -26,11 +26,8 @@ class DataError(ValueError):
     """Data that isn't what the schema says.
 
     The message may quote a cell: it is for the person who holds the file, at their terminal.
-    `log_message` names the place and what was expected, no value: for the party's own log.
-
-    Attributes:
-        path, row, column: where; row is a CSV's line or the number of the row, counted from 1.
-        expected, got: what was expected there, and what came.
+    `log_message` names the place and what was expected, no value: for the party's own log. `row` is
+    a CSV's line or the number of the row, counted from 1.
     """
 
     def __init__(
@@ -82,12 +79,10 @@ class Table:
     """The cells of one file, N rows.
 
     Attributes:
-        path: where they came from.
         frame: the one-dimensional columns.
         arrays: `[N, …]` the columns of kind "array".
         typed: False where every cell was text (CSV), and numbers have to be read from it.
         null_values: the texts, besides "", that mean an empty cell.
-        decimal: what stands before the decimals of a number that is text.
         row_unit: what `row_number` counts, "line" or "row".
         row_number: the line or row (from 1) of row k of this table (from 0).
     """

@@ -30,11 +30,7 @@ _MOST_INTERVALS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Hats(FeatureMap):
-    """Linear splines of numbers; indicators of categories.
-
-    Attributes:
-        intervals: equal parts of a numeric column's (transformed) range.
-    """
+    """Linear splines of numbers, over ranges in equal `intervals`; indicators of categories."""
 
     name: ClassVar[str] = "hats"
 
