@@ -1,6 +1,6 @@
 """Records: what a party learns from, made of its file and the public schema alone.
 
-Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic, huber-svm), classes 0..K−1
+Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic), classes 0..K−1
 (softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
 
     >>> import numpy as np

@@ -19,7 +19,6 @@ class NoisePoint:
     """Where the noise is added, that is, who holds the sum without it.
 
     Attributes:
-        name: in jobs, plans, policies, ledgers and summaries.
         adversary: whom a guarantee by noise that is added there holds against.
         in_contributions: every party draws noise and adds it before it masks, so that nobody ever
             holds the bare sum; else whoever opens the sum adds the noise to it.
@@ -29,10 +28,6 @@ class NoisePoint:
         sentence: where it is added.
         holds: whom the guarantee holds against, as a sentence.
         dropouts: what parties that drop out change, as a sentence.
-
-    Raises:
-        ValueError: parts of noise that no party draws, or an adversary against whom noise with
-            these properties proves nothing.
     """
 
     name: str
@@ -68,12 +63,7 @@ class NoisePoint:
         return self.in_contributions and not self.divided
 
     def split(self, *, least: int, colluders: int) -> tuple[int, int]:
-        """Of how many contributions the noise must be whole, and how many of them collude.
-
-        Args:
-            least: t of the run, the fewest contributions in a sum.
-            colluders: c of the run.
-        """
+        """Of how many contributions the noise must be whole, and how many of them collude."""
         return (least, colluders) if self.divided else (1, 0)
 
     def __str__(self) -> str:
@@ -128,11 +118,7 @@ INSIDE = NOISE_POINTS["party"]
 
 
 def noise_point(name: object) -> NoisePoint:
-    """The row of that name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The row of that name; ValueError where there is none."""
     if isinstance(name, str) and name in NOISE_POINTS:
         return NOISE_POINTS[name]
     raise ValueError(f"Expected a noise point of {', '.join(NOISE_POINTS)}.")

@@ -36,9 +36,7 @@ class RoundSum:
         weight: Σ of their public weights.
         asked, answered, declined, dropped: numbers of parties; asked is the sum of the others.
             A dropped party's vector may be in the sum (it was lost after sending it).
-        absent: names of the parties that are not in it, where they are real.
         reasons: reason class → how many parties declined for it.
-        bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges.
         stage_seconds: of each of them, where they are real.
     """
@@ -91,6 +89,3 @@ class Cohort(Protocol):
             TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.
             PartyFailed: of a simulation: a computation is not certified; nothing opened.
         """
-
-    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Simulation-only figures of a model; empty where there are none."""

@@ -31,7 +31,7 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed
-from parley.server.rounds.loop import resume_point, run_stage
+from parley.server.rounds.loop import Evaluate, resume_point, run_stage
 from parley.server.rounds.observer import Observer
 
 CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]
@@ -43,11 +43,7 @@ class Finished:
     """A run that ended.
 
     Attributes:
-        outcome: how; `progress.done` are its rounds.
-        algorithm: of its rounds.
-        theta: the model.
         unmeasured: why there is no evaluation, where one was asked for; else empty.
-        head: the end of the ledger's log.
         totals: of the data's budgets, where runs share the ledger.
     """
 
@@ -66,20 +62,13 @@ def execute(
     cohort_of: CohortOf,
     budgets: Sequence[DatasetBudget],
     folder: RunFolder,
-    resume: bool,
     observer: Observer | None = None,
+    evaluate: Evaluate = lambda theta, number: {},
     roster: str = "",
 ) -> Finished:
-    """Runs the stages that are not done yet.
+    """Runs the stages that are not done yet, of a run that is new or goes on.
 
     Args:
-        stages: under the run's name.
-        job: it names the ledger, and the observer is called of it.
-        cohort_of: makes the parties of a stage.
-        budgets: what the run is charged to.
-        folder: the run's folder, made already.
-        resume: it was begun before.
-        observer: called as the rounds go on.
         roster: id of the deployment that it is begun with; empty in a simulation.
 
     Raises:
@@ -87,35 +76,33 @@ def execute(
         LedgerError, RunFolderError, JobError: the run cannot begin, or go on.
         TooFewSurvivors, PartyFailed: of a stage ahead of the rounds; see `run_stage`.
     """
-    place = job.privacy.ledger or folder.ledger_path
-    with (
-        folder.locked(),
-        folder.unless_refused(new=not resume),
-        Ledger.open(place, create=not resume) as ledger,
-    ):
-        dataset = registered(ledger, budgets)[0].name
-        if not resume:
-            folder.commission()
-            if roster:
-                folder.keep_roster(roster)
-        known = ledger.entries(folder.run_id)
-        folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
-        with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
-            start = resume_point(ledger, stages=stages, dataset=dataset)
-            start = replace(start, lines=folder.rewrite_rounds(start.lines))
-            outcome, algorithm, unmeasured = _through(
-                stages,
-                start,
-                job=job,
-                cohort_of=cohort_of,
-                dataset=dataset,
-                ledger=ledger,
-                folder=folder,
-                observer=observer,
-                steps_kept=bool(roster),
-            )
-            head = ledger.head()
-        totals = ledger.totals() if job.privacy.ledger else ()
+    with folder.locked():
+        new, place = not folder.commissioned, job.privacy.ledger or folder.ledger_path
+        with folder.unless_refused(new=new), Ledger.open(place, create=new) as ledger:
+            dataset = registered(ledger, budgets)[0].name
+            if new:
+                folder.commission()
+                if roster:
+                    folder.keep_roster(roster)
+            known = ledger.entries(folder.run_id)
+            folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
+            with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
+                start = resume_point(ledger, stages=stages, dataset=dataset)
+                start = replace(start, lines=folder.rewrite_rounds(start.lines))
+                outcome, algorithm, unmeasured = _through(
+                    stages,
+                    start,
+                    job=job,
+                    cohort_of=cohort_of,
+                    dataset=dataset,
+                    ledger=ledger,
+                    folder=folder,
+                    observer=observer,
+                    evaluate=evaluate,
+                    steps_kept=bool(roster),
+                )
+                head = ledger.head()
+            totals = ledger.totals() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
     return Finished(
         outcome=outcome,
@@ -137,6 +124,7 @@ def _through(
     ledger: Ledger,
     folder: RunFolder,
     observer: Observer | None,
+    evaluate: Evaluate,
     steps_kept: bool,
 ) -> tuple[Outcome, FederatedAlgorithm, str]:
     """How the stages end, the last algorithm, and why the model was not measured, if it was not."""
@@ -166,6 +154,7 @@ def _through(
                     ledger=ledger,
                     start=progress,
                     folder=folder if steps_kept else None,
+                    evaluate=evaluate,
                     hand_on=_start_of(stage, following),
                     observe=observe,
                 )

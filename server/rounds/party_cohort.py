@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.agreement import Agreement
@@ -47,14 +46,8 @@ class PartyCohort:
     """The parties of a deployment in one run.
 
     Attributes:
-        transport: the way to them.
         server: the protocol's server, before any message.
-        board: who stands where.
-        timeout_s: what a party has to answer one request.
-        weights: party → its public weight.
         agreement: what the run is, for the parties to judge; rounds are bound to it.
-        declined: parties that take no part in the run, with their reasons.
-        setup: what was exchanged with them outside the rounds.
     """
 
     transport: Transport
@@ -105,9 +98,6 @@ class PartyCohort:
 
     def join(self, parties: Collection[int]) -> None:
         """Set-up: signed keys, the roster, and shares of the first round.
-
-        Args:
-            parties: to ask.
 
         Raises:
             TooFewSurvivors: fewer joined than a sum needs.
@@ -361,11 +351,6 @@ class PartyCohort:
             stages=len(traffic.seconds),
             stage_seconds=tuple(traffic.seconds),
         )
-
-    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Nothing: in a real run every figure would be a separate release."""
-        del theta, round_number
-        return {}
 
     def finish(self) -> None:
         """Tells the parties that the run is over, so that they erase its secrets."""

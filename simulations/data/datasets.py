@@ -67,7 +67,6 @@ def load_bundled(
         scaled: rows have norm at most 1; else their cells stay as the schema reads them.
 
     Raises:
-        ValueError: an unknown name, fewer than 1 record or feature.
         DataError: more records than there is memory for.
         SchemaError: the data set has no label for `model_kind`.
     """
@@ -98,11 +97,7 @@ def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records
 
 
 def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
-    """The schema of a bundled data set, without loading the data.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """The schema of a bundled data set, without loading the data."""
     if name not in BUNDLED:
         raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
     return Schema.from_toml(BUNDLED[name].schema(dimension), source=name)
@@ -173,8 +168,6 @@ class Bundled:
     """A data set that needs no file.
 
     Attributes:
-        schema: p → text of its schema.
-        columns: kind of model, N, p, seed → its columns.
         records: how many it has, unless another number is drawn: public, known without loading.
     """
 

@@ -20,8 +20,8 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import block_ranges
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima, optimum
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
@@ -58,9 +58,6 @@ class Experiment:
     Attributes:
         block: the parties' records, rows prepared.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
-        model: what is learned.
-        lambda_: its regularisation.
-        federation: the public facts about the parties.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
         contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
