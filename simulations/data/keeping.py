@@ -114,7 +114,13 @@ def keep_at(
                 "others at the end. Nothing was kept: run it again."
             )
         try:
-            save_whole(data, place)
+            with _begun(place.parent) as begun:
+                data.save(begun, name=place.name)
+                try:
+                    begun.replace(place)
+                except OSError:  # who comes first wins
+                    if not (place / "facts.json").exists():
+                        raise
         except OSError as error:
             raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
     return _opened(place)
@@ -157,17 +163,6 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
         if not _follows_from_files(job):
             place = stack.enter_context(_begun(_folder(job))) / "rows"
         yield place, keep_at(place, prepare, lambda: data_key(job) == before)
-
-
-def save_whole(data: PreparedData, place: Path) -> None:
-    """Writes rows to their place: all of them, or nothing is there; who comes first wins."""
-    with _begun(place.parent) as begun:
-        data.save(begun, name=place.name)
-        try:
-            begun.replace(place)
-        except OSError:
-            if not (place / "facts.json").exists():
-                raise
 
 
 @contextmanager
