@@ -21,11 +21,11 @@ from parley.privacy.calibration.gaussian import GAUSSIAN_CALIBRATIONS, Calibrati
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.encoding import RingTooSmall
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.naming import code_named_by
 from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import check_delta
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.scaled_noise import mechanism_for
 from parley.server.planning.stages import EVALUATION, Stage, rounds_of, stages_of

@@ -18,8 +18,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import PIECE_BYTES
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
-from parley.server.planning.federation import Federation
 from parley.server.records.planned import SimulationOutlook
 from parley.simulations.data.keeping import memory_mib
 

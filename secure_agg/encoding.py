@@ -56,11 +56,7 @@ class RingTooSmall(ValueError):
 
 
 def ring_dtype(ring_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """The unsigned dtype of Z/2^ring_bits.
-
-    Raises:
-        ValueError: ring_bits is not 16, 32 or 64.
-    """
+    """The unsigned dtype of Z/2^ring_bits."""
     if ring_bits not in _UNSIGNED:
         raise ValueError(f"Expected ring_bits 16, 32 or 64, got {ring_bits!r}.")
     return _UNSIGNED[ring_bits]
@@ -112,11 +108,7 @@ class FixedPoint:
         return math.sqrt(dimension) / (self.scale * sensitivity)
 
     def check_capacity(self, parties: int, noise_tail_grid: float) -> None:
-        """Check that m·largest + noise tail < 2^(b−1).
-
-        Raises:
-            RingTooSmall: it does not fit; the message has the numbers.
-        """
+        """Check that m·largest + noise tail < 2^(b−1)."""
         if parties < 1:
             raise ValueError(f"Expected parties >= 1, got {parties}.")
         if not (math.isfinite(noise_tail_grid) and noise_tail_grid >= 0):
@@ -153,15 +145,9 @@ class FixedPoint:
         return self.wrapped(self._integers(values, self.scale))
 
     def fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
-        """Round to a grid of 1/2^(s + h), outside the ring, where a party adds noise.
+        """`[B, d]` nearest integers on a grid of 1/2^(s + h), where a party adds noise.
 
-        Args:
-            values: `[B, d]` float64 (or float32), every |entry| at most `bound`.
-            fine_bits: h, 0 for the ring's own grid.
-
-        Returns:
-            `[B, d]` integers, nearest, ties to even; with h = 0 those that `encode` takes modulo
-            2^b.
+        With h = 0 they are those that `encode` takes modulo 2^b.
 
         Raises:
             EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
@@ -211,11 +197,7 @@ class FixedPoint:
         )
 
     def decode(self, total: Ring) -> NDArray[np.int64]:
-        """The integer sum: representatives in [−2^(b−1), 2^(b−1)).
-
-        Raises:
-            EncodingError: wrong dtype.
-        """
+        """The integer sum: representatives in [−2^(b−1), 2^(b−1))."""
         if total.dtype != self.dtype:
             raise EncodingError(f"Expected a total of {self.dtype}, got {total.dtype}.")
         return total.view(_SIGNED[self.ring_bits]).astype(np.int64)

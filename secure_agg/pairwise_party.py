@@ -68,7 +68,7 @@ class Party:
             identity: its Ed25519 private key, 32 bytes.
             nonce: what it committed to for this set-up; empty where the graph is complete.
             state: from `MaskingState.from_bytes`, to go on after a restart.
-            work: shared between parties of one process (`block`).
+            work: shared between parties of one process (`edges`).
         """
         policy.check(run)
         if not 0 <= index < run.parties:

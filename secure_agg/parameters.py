@@ -68,11 +68,7 @@ def assumed_corrupt(parties: int) -> int:
 
 @lru_cache(maxsize=64)
 def derive(parties: int, *, corrupt: int, dropped: int, confirm_survivors: bool) -> Derived:
-    """Degree, threshold, confirmations and least survivors, from what is assumed.
-
-    Raises:
-        ValueError: nothing meets the bounds of `graph`, with the numbers.
-    """
+    """Degree, threshold, confirmations and least survivors, from what is assumed."""
     degree, threshold = choose_degree(
         parties, corrupt=corrupt, dropped=dropped, active=confirm_survivors
     )
@@ -100,9 +96,6 @@ class RunParameters:
         commitments: digest of the nonces' commitments; zeros where the graph is complete.
         beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
             graph is complete.
-
-    Raises:
-        ValueError: out of range, or no graph meets its bounds, with numbers.
     """
 
     run_id: bytes = field(repr=False)
@@ -338,11 +331,7 @@ class Policy:
         return roster_digest(self.identities, self.deployment)
 
     def check(self, run: RunParameters) -> None:
-        """Accept a run's parameters or refuse them.
-
-        Raises:
-            RemoteProtocolError: a parameter weaker than this policy, with both numbers.
-        """
+        """Accept a run's parameters or refuse them."""
         if run.parties != len(self.identities):
             raise RemoteProtocolError(
                 f"Expected {len(self.identities)} parties, got {run.parties}."

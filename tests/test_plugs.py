@@ -28,7 +28,7 @@ from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
 from parley.server.jobs.model import MODELS
 from parley.server.planning.queries import INSTEAD
-from parley.server.planning.query_laws import QUERY_LAWS
+from parley.server.planning.query_terms import QUERY_LAWS
 
 ROOT = Path(__file__).parent.parent
 

@@ -1,16 +1,14 @@
 """Which parties are in a sum: all of them, each by its own coin, or a number drawn in public.
 
 Every party answers every sum, with its mask and its share of the noise; one that is not in it
-answers zero. So the noise never depends on who is in, and no server chooses who is:
+answers zero. So the noise never depends on who is in, and no server chooses who is.
 
-- **by its own coin** (p): nobody else learns how it fell, since masks hide a zero as they hide an
-  update. The sum is that of a Poisson sample of the parties, and for unit party a
-  Poisson-subsampled Gaussian (`parley.privacy.mechanisms.sampled`). Where it may be known how coins
-  fell, and for a record, whose party may be seen in a sum, a party costs nothing in the sums that
-  it is not in (`parley.privacy.accounting.events.BehindCoin`). A party by itself computes
-  whatever its coin says, so that the time it takes says nothing; a simulation computes what counts.
-- **a number k of m**, without replacement, by a stream that follows from the run's name: everybody
-  knows who it is, whoever chose the name could choose them, and nothing is amplified.
+- **By its own coin** (p): masks hide a zero as they hide an update. For unit party the sum is a
+  Poisson-subsampled Gaussian; where coins may be known, and for a record, a party costs nothing in
+  the sums that it is not in (`parley.privacy.accounting.events.BehindCoin`). A party by itself
+  computes whatever its coin says, so that the time it takes says nothing.
+- **k of m**, without replacement, by a stream that follows from the run's name: everybody knows who
+  it is, and nothing is amplified.
 
 What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
 
@@ -43,10 +41,6 @@ class Attendance:
         number: how many of `parties`, drawn in public; 0: the coins decide.
         parties: m, beside a number; else 0.
         hidden: charged as though nobody but a party itself knew when it was in.
-
-    Raises:
-        ValueError: a value out of its range, coins and a number at once, or a public draw that is
-            to be hidden.
     """
 
     rate: float = 1.0
@@ -89,11 +83,7 @@ class Attendance:
     def present(
         self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.bool_]:
-        """`[B]` who of a block is in the sum that a plan asks for.
-
-        Raises:
-            ValueError: a number of other parties than the plan's.
-        """
+        """`[B]` who of a block is in the sum that a plan asks for."""
         if self.whole:
             return np.ones(block.parties, dtype=np.bool_)
         own, step = randomness.party, plan.step

@@ -1,25 +1,14 @@
 """What an algorithm is: what a party computes, what the server does with the average, and a claim.
 
-An algorithm is a few functions over plain arrays. Arrays of parties are `[B, d]`, where d is the
+An algorithm is a few functions over plain arrays; those of parties are `[B, d]`, where d is the
 `dimension` of a contribution. Its `claim` says what a release asks the noise to cover. The server
 plans from it; a party calls the same function with its own facts, and declines a plan that does
 not cover the answer.
-
-A sum of ones, which is all that a federated count is:
-
-    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
-    >>> claim = Claim(
-    ...     dimension=1, features=3, bound=500.0, sensitivity=1.0, unit=Unit.RECORD,
-    ...     neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
-    ... )
-    >>> claim.weights, claim.inside, claim.covered
-    ('uniform', False, 1.0)
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -47,7 +36,6 @@ class PublicFacts:
         total_records: N; n₍₁₎·m where sizes are private.
         max_records: the most records that a party holds; a party knows its own number alone, and
             takes n₍₁₎ where that is private.
-        weights: how the run weighs contributions.
     """
 
     parties: int
@@ -62,7 +50,6 @@ class Sums:
     """Secure sums over sampled batches that one release consists of, each with its noise.
 
     Attributes:
-        steps: how many, one after another.
         sampling_rate: q that each may be charged at; 1: not amplified.
         noise_multiplier: σ of the noise wanted on a sum, in clip norms of a record; 0: what the
             budget of the unit needs.
@@ -87,7 +74,6 @@ class Asked:
     """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
 
     Attributes:
-        unit, neighbouring: between which data sets.
         sensitivity: Δ, in L2, before the grid; what double precision may add to it included.
         clip_norm: to which the unit's share is clipped, if it is.
         steps: with noise inside the party, the noise of its training.
@@ -122,16 +108,13 @@ class Claim:
         features: columns of the rows that it is computed from.
         bound: largest |entry| of an unweighted v_j.
         sensitivity: Δ, in L2, of the sum of weight_j·v_j in exact arithmetic, before the grid.
-        unit, neighbouring: between which data sets.
         rounding: what double precision may add to Δ, as a fraction of it.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
-        weights: uniform or size.
         classes: K of the labels that it learns; None where labels play no part, 1 for −1/+1 and
             targets.
         lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
         clip_norm: to which every record's share is clipped, if it is.
-        lambda_: the objective's.
         gradient_tolerance: κG, of certified local optima.
         grid_length: what rounding to the grid has to be small against; None: Δ.
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
@@ -261,11 +244,7 @@ class FederatedAlgorithm(Protocol):
         """d: coordinates of a v_j, the model's and those of `released`."""
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """What a release asks the noise to cover: a pure function of the task and the facts.
-
-        Raises:
-            ValueError: nothing can be claimed of such a task.
-        """
+        """What a release asks the noise to cover: a pure function of the task and the facts."""
 
     def init(self) -> State:
         """The public start."""
@@ -291,28 +270,29 @@ class FederatedAlgorithm(Protocol):
         """Figures beside the model that the last round released, by name; charged with it."""
 
 
-class AsReleased(ABC):
-    """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
+class Iterates:
+    """What algorithms of many steps share: the last iterate or the mean of the later half."""
+
+    average: bool
+    rounds: int
 
     @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """d: coordinates of a contribution."""
+    def steps(self) -> int:
+        """T, of all rounds."""
+        return self.rounds
 
-    def init(self) -> State:
-        """Zeros."""
-        return {"theta": np.zeros(self.dimension)}
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """What was released is the result."""
-        del state
-        return {"theta": average}
+    def with_mean(self, before: State, after: State) -> State:
+        """The state after a step, with the mean of the later iterates so far."""
+        later = max(float(after["round"][0]) - self.steps // 2, 1.0)
+        mean = before["average"] + (after["theta"] - before["average"]) / later
+        return {**after, "average": mean}
 
     def model_of(self, state: State) -> NDArray[np.float64]:
-        """What was released."""
-        return state["theta"]
+        """The last iterate, or the mean of the later half: post-processing, free."""
+        later = self.average and state["round"][0] > self.steps // 2
+        return state["average"] if later else state["theta"]
 
     def released(self, state: State) -> dict[str, float]:
-        """Nothing beside it; a subclass may name figures that follow from it."""
+        """Nothing beside the model."""
         del state
         return {}

@@ -5,26 +5,19 @@ A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, acr
 1. Party j draws each of its records into a batch with probability q, by its own coins; its
    contribution is g_j = Σ clip(∇ℓ_i(θ), C). An empty batch contributes zero.
 2. The secure sum gives Σ_j g_j with noise N(0, (σC)²I), on integers.
-3. The noisy sum is divided by the public q·N, with sampled parties p·q·N: never by how many records
-   were drawn, nor by who
-   survived.
-4. The server's optimiser moves θ. Its moments live for the whole run, in the state; they, and the
-   mean of later iterates, are post-processing.
+3. It is divided by the public q·N, with sampled parties p·q·N, whoever was drawn or survived.
+4. The server's optimiser moves θ: post-processing, as the mean of later iterates is.
 
-**It is DP-SGD on all records in one place.** The union of independent Poisson samples at one rate
-is a Poisson sample of the union, and a record's share of the sum is at most C long, so that a step
-is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled`). The parties pay for one
-noise together, where DP-SGD inside each party (`fedavg`) pays for m.
+The union of independent Poisson samples at one rate is a Poisson sample of the union, and a
+record's share of the sum is at most C long: a step is the Poisson-subsampled Gaussian
+(`parley.privacy.accounting.subsampled`), and the parties pay for one noise together, where fedavg
+pays for m. A round is a block of steps that are reserved, charged and committed together.
 
-A round is a block of steps: they are reserved, charged and committed together.
-
-- unit record: as above. Amplification holds against everyone but the record's own party, whose
-  coins they are. Where parties are sampled, a party's coin for a step may be seen, and a step that
-  it is not in costs its records nothing.
+- unit record: amplification holds against everyone but the record's own party, whose coins they
+  are. Where parties are sampled, a party's coin for a step may be seen, and a step that it is not
+  in costs its records nothing.
 - unit party: g_j is clipped to S in L2; replacing what a party holds moves the sum by at most 2S.
-  Batches amplify nothing: no party hides behind its records' coins.
-  A party's own coin (p, `parley.client.algorithms.attendance`) amplifies that, by one for a step,
-  hidden or seen.
+  No party hides behind its records' coins; its own coin amplifies that, hidden or seen.
 - both: records clipped to C, then g_j to S. The projection on a ball brings no two vectors further
   apart, so C still bounds a record: one noise, two accounts.
 """
@@ -38,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -54,28 +47,19 @@ from parley.privacy.sampling.stream import NoiseStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedDPSGD:
+class DistributedDPSGD(Iterates):
     """Distributed DP-SGD; see the module.
 
     Attributes:
-        model: the network.
-        unit: record, or party.
         training: rate, clip norm (None with unit party) and way of clipping; its `steps` are those
             of a round, its optimiser is the server's, its noise is what the sum's is to be (0 with
             unit party, where the budget alone says).
         bound: largest |coordinate| of a contribution; beyond it one is clamped.
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
-        rounds: how many; the mean over the later half of all steps' iterates may be reported.
-        average: whether it is.
-        neighbouring: of the primary unit.
         pad: a party by itself works on as many rows whatever it drew
             (`parley.client.dp_sgd.steps.padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
-        attendance: which parties are in a sum.
-
-    Raises:
-        ValueError: a unit without its norm, or a value out of its range.
     """
 
     kind: ClassVar[str] = "distributed-dp-sgd"
@@ -238,26 +222,12 @@ class DistributedDPSGD:
     def update(self, state: State, total: NDArray[np.float64]) -> State:
         """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""
         after = stepped(state, total / self.expected_batch, self.training)
-        if not self.average:
-            return after
-        later = max(float(after["round"][0]) - self.steps // 2, 1.0)
-        mean = state["average"] + (after["theta"] - state["average"]) / later
-        return {**after, "average": mean}
+        return self.with_mean(state, after) if self.average else after
 
     @property
     def steps(self) -> int:
         """T: of all rounds."""
         return self.rounds * self.training.steps
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half (of those there are so far)."""
-        later = self.average and state["round"][0] > self.steps // 2
-        return state["average"] if later else state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
-        del state
-        return {}
 
     def claim(self, facts: PublicFacts) -> Claim:
         """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""

@@ -1,25 +1,19 @@
 """Federated averaging of networks (McMahan et al. 2017, arXiv:1602.05629), private inside or out.
 
-Every round each party trains from θ by `parley.client.dp_sgd.training` and contributes its update
-v_j = θ_j − θ.
+Every round each party trains from θ and contributes its update v_j = θ_j − θ.
 
 - unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
-  clamping its coordinates to the ring's bound is free, and nothing is added on the server. With a
-  share for it the party's noisy fraction of clipped gradients travels as one coordinate more.
+  clamping its coordinates is free, and nothing is added on the server. With a share for it the
+  party's noisy fraction of clipped gradients travels as one coordinate more.
 - unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum, whose
   sensitivity is 2S when one party's data are replaced, and S when they are added or removed: a
-  party without any contributes zero (McMahan et al. 2018, arXiv:1710.06963). A party's every record
-  is covered by it.
-- both: DP-SGD in the party, then the clip to S (post-processing of noisy sums) and the server's
-  noise: a record-level and a party-level guarantee of one release
-  (`parley.client.contract.guarantee.Guarantee`).
+  party without any contributes zero (McMahan et al. 2018, arXiv:1710.06963).
+- both: DP-SGD in the party, then the clip to S and the server's noise: two guarantees of one
+  release.
 
-Where parties are sampled (`parley.client.algorithms.attendance`, McMahan et al. 2018, Algorithm 1)
-one that is not in a round contributes zero, and the average is divided by the public fraction.
-One coin of a party decides on all its steps of a round.
-
-The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
-arXiv:2003.00295) on the average update: post-processing.
+A sampled party that is not in a round contributes zero, and the average is divided by the public
+fraction; one coin decides on all its steps of a round. The server's step is averaging, averaging
+with momentum, or Adam (Reddi et al. 2021, arXiv:2003.00295): post-processing.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -58,8 +52,6 @@ class ServerStep:
 
     Attributes:
         kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
-        learning_rate: η.
-        momentum: β (momentum, and adam's first moment).
     """
 
     kind: Literal["averaging", "momentum", "adam"]
@@ -68,33 +60,26 @@ class ServerStep:
 
     def __call__(self, state: State, average: NDArray[np.float64]) -> State:
         """θ and moments after one step."""
-        theta, done = state["theta"], state["round"] + 1
+        theta, after = state["theta"], {**state, "round": state["round"] + 1}
         if self.kind == "averaging":
-            return {**state, "theta": theta + self.learning_rate * average, "round": done}
+            return {**after, "theta": theta + self.learning_rate * average}
         if self.kind == "momentum":
             first = self.momentum * state["first"] + average
-            moved = theta + self.learning_rate * first
-            return {**state, "theta": moved, "first": first, "round": done}
+            return {**after, "theta": theta + self.learning_rate * first, "first": first}
         first = self.momentum * state["first"] + (1 - self.momentum) * average
         second = 0.99 * state["second"] + 0.01 * average**2
         # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
         moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
-        return {**state, "theta": moved, "first": first, "second": second, "round": done}
+        return {**after, "theta": moved, "first": first, "second": second}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedAveraging:
+class FederatedAveraging(Iterates):
     """Federated averaging; see the module.
 
     Attributes:
-        model: the network.
-        unit: record (DP-SGD in the party) or party (clipped update, noise on the sum).
-        training: one party's work in a round.
         update_bound: a contribution's norm: S with unit party or both; with unit record alone the
             largest coordinate that survives clamping, times √d, d coordinates of a contribution.
-        server: the server's step.
-        rounds: T; the mean over the later half of the iterates may be reported.
-        average: whether it is.
         neighbouring: with replace-one a party divides by its own number of records, which no
             neighbour changes; with add-or-remove-one by the public least number, but where its
             update is clipped whole, whatever it divided by.
@@ -103,11 +88,6 @@ class FederatedAveraging:
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
         clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
             clamping; 0 where none is released.
-        attendance: which parties are in a round.
-
-    Raises:
-        ValueError: a fraction that is to be released without a reach, or under another unit;
-            sampled parties with it, or with both units.
     """
 
     kind: ClassVar[str] = "fedavg"
@@ -260,15 +240,7 @@ class FederatedAveraging:
             average, last = average[:-1], average[-1:]
             clipped = 0.5 + last * (self.clipped_reach / self.coordinate_bound)
             state = {**state, "clipped": clipped}
-        after = self.server(state, average)
-        later = max(float(after["round"][0]) - self.rounds // 2, 1.0)
-        mean = state["average"] + (after["theta"] - state["average"]) / later
-        return {**after, "average": mean}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half (of those there are so far)."""
-        later = self.average and state["round"][0] > self.rounds // 2
-        return state["average"] if later else state["theta"]
+        return self.with_mean(state, self.server(state, average))
 
     def released(self, state: State) -> dict[str, float]:
         """The fraction of clipped gradients, where a share of the privacy is given to it."""
@@ -277,11 +249,7 @@ class FederatedAveraging:
         return {"clipped_fraction": float(state["clipped"][0])}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2S or S of the sum with unit party; with unit record 2C or C, of a step's clipped sum.
-
-        Raises:
-            ValueError: a bound on updates that is no number above 0.
-        """
+        """2S or S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""
         training, record = self.training, self.unit is Unit.RECORD
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         sensitivity = (1 if private else 2) * self.lipschitz

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -33,7 +33,7 @@ MOST_RECORDS: Final = 1 << 28
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientPerturbation:
+class GradientPerturbation(Iterates):
     """Noisy gradient descent: θ ← θ − ηv, v ← βv + g, g = ḡ + λθ; Nesterov: θ ← θ − η(g + βv).
 
     v_j is made of party j's (clipped) gradients of the data loss; λθ is public and added by the
@@ -43,15 +43,8 @@ class GradientPerturbation:
 
     Attributes:
         lipschitz: G, which bounds every record's gradient.
-        rounds: T, which says where the later half begins.
         learning_rate: η; 1/(L_s + λ) is safe.
         momentum: β in [0, 1).
-        average: report the mean of the iterates after round T/2.
-        nesterov: whether momentum is Nesterov's, else the heavy ball's.
-        neighbouring: between which data sets it is to be private.
-
-    Raises:
-        ValueError: weights by size under add-or-remove-one, where sizes are private.
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
@@ -123,73 +116,43 @@ class GradientPerturbation:
         step = gradient + self.momentum * velocity if self.nesterov else velocity
         theta = np.asarray(self.model.project(theta - self.learning_rate * step), np.float64)
         done = state["round"] + 1
-        later = max(float(done[0]) - self.rounds // 2, 1.0)
-        mean = state["average"] + (theta - state["average"]) / later
-        return {"theta": theta, "velocity": velocity, "average": mean, "round": done}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half (of those there are so far)."""
-        later = self.average and state["round"][0] > self.rounds // 2
-        return state["average"] if later else state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
-        del state
-        return {}
+        return self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
 
     def claim(self, facts: PublicFacts) -> Claim:
         """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient.
 
         Under add-or-remove-one G/n₍₁₎: one record's gradient is in a party's sum or is not.
-
-        Raises:
-            ValueError: more records than `MOST_RECORDS`, for which rounding is not covered.
         """
         if self._private_sizes:
-            return self._claim_of_private_sizes(facts)
-        # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
-        # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n.
-        largest = facts.max_records
-        return Claim(
-            dimension=self.dimension,
-            features=self.model.features,
-            bound=self.bound,
-            sensitivity=gradient_sensitivity(
+            if facts.max_records > MOST_RECORDS:
+                raise ValueError(
+                    f"Expected at most {MOST_RECORDS} records of a party, got {facts.max_records}."
+                )
+            sensitivity = round_up(exact(self.lipschitz) / facts.min_records)
+            # A record's own gradient has the same bits in both data sets, and is longer than G by
+            # its own rounding alone. The sums are each off by at most n·(SUMMED + 64)·2⁻⁵³·G
+            # (`LinearModel.gradient_sums`), for any n that a party may have: its own is private.
+            rounded = MOST_RECORDS * (SUMMED + 64) + self.dimension + 8
+        else:
+            sensitivity = gradient_sensitivity(
                 lipschitz=self.lipschitz,
                 parties=facts.parties,
                 min_records=facts.min_records,
                 total_records=facts.total_records,
                 weights=self.weights,
-            ),
-            rounding=largest * (largest + self.dimension + 8) * 2.0**-52,
-            unit=Unit.RECORD,
-            neighbouring=Neighbouring.REPLACE_ONE,
-            weights=self.weights,
-            classes=self.model.loss.outputs,
-            lipschitz=self.lipschitz,
-            clip_norm=self.clip_norm,
-            lambda_=self.lambda_,
-        )
-
-    def _claim_of_private_sizes(self, facts: PublicFacts) -> Claim:
-        if facts.max_records > MOST_RECORDS:
-            raise ValueError(
-                f"Expected at most {MOST_RECORDS} records of a party, got {facts.max_records}."
             )
-        # A record's own gradient has the same bits in both data sets, and is longer than G by its
-        # own rounding alone. The sums are each off by at most n·(SUMMED + 64)·2⁻⁵³·G
-        # (`LinearModel.gradient_sums`), for any n that a party may have: its own is private.
-        rounding = (MOST_RECORDS * (SUMMED + 64) + self.dimension + 8) * 2.0**-52
-        each = exact(self.lipschitz) / facts.min_records
+            # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
+            # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n.
+            rounded = facts.max_records * (facts.max_records + self.dimension + 8)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
-            sensitivity=round_up(each),
-            rounding=rounding,
+            sensitivity=sensitivity,
+            rounding=rounded * 2.0**-52,
             unit=Unit.RECORD,
-            neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
-            weights="uniform",
+            neighbouring=self.neighbouring,
+            weights=self.weights,
             classes=self.model.loss.outputs,
             lipschitz=self.lipschitz,
             clip_norm=self.clip_norm,

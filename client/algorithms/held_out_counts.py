@@ -22,14 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.sums import SCALE_BITS
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-
-_SCALE_BITS = 20
-"""Of the grid that counts are summed on, in a ring of 64 bits: they are whole numbers."""
 
 _MOST = 2.0**24
 """Records of a cell beyond which a party's count is clamped, since its number is private."""
@@ -40,9 +38,7 @@ class HeldOutCounts:
     """How many held-out records a model is right and wrong about; one release after the rounds.
 
     Attributes:
-        learner: what learned the model, and says what it predicts.
         by_class: a pair of counts for each class of the label.
-        neighbouring: replace-one or add-or-remove-one.
     """
 
     kind: ClassVar[str] = "held-out-counts"
@@ -129,7 +125,7 @@ class HeldOutCounts:
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             classes=int(self.model.classes) or 1,
-            scale_bits=_SCALE_BITS,
+            scale_bits=SCALE_BITS,
         )
 
 

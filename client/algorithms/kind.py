@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,6 @@ class Party:
     """What a task's decoding may use of the machine that it is decoded on.
 
     Attributes:
-        device: where networks train.
         own_models: models of the party's own code that it allows: their names → where they are.
     """
 
@@ -39,7 +39,9 @@ class Kind:
     """All that server, party and report know of one algorithm beside its own functions.
 
     Attributes:
-        title: what terminal and report call it.
+        bounded: how the report goes on after "every row is scaled to Euclidean norm at most 1".
+        advice: where its noise cost accuracy.
+        halved: what would halve its noise, where that is not as of its noise point.
         to_task: the algorithm as plain JSON values, without its kind.
         of_task: the inverse, strict. Raises DecodingError.
         size: name of the task's model (empty: none) and a lower bound on its parameters, from the
@@ -56,6 +58,9 @@ class Kind:
     """
 
     title: str
+    bounded: str = ""
+    advice: str = ""
+    halved: str = ""
     to_task: Callable[[Any], dict[str, Any]]
     of_task: Callable[[Mapping[str, Any], Party], Any]
     size: Callable[[Mapping[str, Any]], tuple[str, int]]
@@ -68,13 +73,22 @@ class Kind:
     summed: bool = False
 
 
+def settings_of(algorithm: Any, *without: str) -> dict[str, Any]:
+    """The fields of an algorithm but for some, as plain JSON values."""
+    found = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+    return {
+        name: str(value) if isinstance(value, Enum) else value
+        for name, value in found.items()
+        if name not in without
+    }
+
+
 def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:
     """A lower bound on the parameters of layers of such widths, from values that came.
 
     Of a convolutional network, or one's own code, sizes alone bound little: the widest counts.
 
-    Raises:
-        DecodingError: widths that are not whole numbers from 1 to 2^40.
+    Raises DecodingError.
     """
     if not all(type(width) is int and 0 < width < 2**40 for width in widths):
         raise DecodingError("Expected a model with whole sizes from 1 to 2^40, got others.")

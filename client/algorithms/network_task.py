@@ -6,12 +6,12 @@ Apart from the algorithms themselves, which need torch: `parley plan` of a linea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from enum import Enum
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from parley.client.algorithms.attendance import Attendance
-from parley.client.algorithms.kind import Kind, Party, plain_size
+from parley.client.algorithms.kind import Kind, Party, plain_size, settings_of
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
@@ -59,106 +59,86 @@ def network_of(task: Mapping[str, Any]) -> NetworkShape:
     return NETWORKS.get(kind, NetworkShape()) if isinstance(kind, str) else NetworkShape()
 
 
-class NetworkTask:
-    """The codec and the checks of one algorithm: its network, its parts, and its settings.
+def network_kind(load: Callable[[], tuple[type[Any], Parts]], title: str, **more: Any) -> Kind:
+    """The row of an algorithm.
 
     Args:
         load: gives the algorithm's class, and the classes of the fields that are sections of the
             task; it imports torch.
     """
+    return Kind(
+        title=title,
+        to_task=partial(_to_task, load),
+        of_task=partial(_of_task, load),
+        size=_size,
+        check=_check,
+        trains=True,
+        **more,
+    )
 
-    def __init__(self, load: Callable[[], tuple[type[Any], Parts]]) -> None:
-        self.load = load
 
-    def kind(self, title: str, *, summed: bool = False) -> Kind:
-        """The row of the algorithm."""
-        return Kind(
-            title=title,
-            to_task=self.to_task,
-            of_task=self.of_task,
-            size=self.size,
-            check=self.check,
-            trains=True,
-            summed=summed,
-        )
+def _to_task(load: Callable[[], tuple[type[Any], Parts]], algorithm: Any) -> dict[str, Any]:
+    parts = load()[1]
+    sections = {name: asdict(getattr(algorithm, name)) for name in parts}
+    settings = settings_of(algorithm, "model", "components", *parts)  # those travel beside the task
+    return {"network": _described(algorithm.model), **sections, "settings": settings}
 
-    def to_task(self, algorithm: Any) -> dict[str, Any]:
-        """As plain JSON values."""
-        kind, parts = self.load()
-        plain = {each.name: getattr(algorithm, each.name) for each in fields(kind)}
-        del plain["components"]  # travel beside the task
-        network = _described(plain.pop("model"))
-        sections = {name: asdict(plain.pop(name)) for name in parts}
-        settings = {key: str(v) if isinstance(v, Enum) else v for key, v in plain.items()}
-        return {"network": network, **sections, "settings": settings}
 
-    def of_task(self, task: Mapping[str, Any], party: Party) -> Any:
-        """The inverse of `to_task`.
+def _of_task(
+    load: Callable[[], tuple[type[Any], Parts]], task: Mapping[str, Any], party: Party
+) -> Any:
+    """The inverse of `_to_task`; raises DecodingError also where it cannot be built here."""
+    kind, parts = load()
+    keys = {"kind", "network", "settings", *parts}
+    if set(task) != keys:
+        raise DecodingError(f"Expected the keys {sorted(keys)} in such a task, got others.")
+    return facts_from(
+        kind,
+        task["settings"],
+        model=_network_from(task["network"], party),
+        components=None,
+        **{name: facts_from(part, task[name]) for name, part in parts.items()},
+    )
 
-        Raises:
-            DecodingError: not such a description, or a network that cannot be built here.
-        """
-        kind, parts = self.load()
-        keys = {"kind", "network", "settings", *parts}
-        if set(task) != keys:
-            raise DecodingError(f"Expected the keys {sorted(keys)} in such a task, got others.")
-        return facts_from(
-            kind,
-            task["settings"],
-            model=_network_from(task["network"], party),
-            components=None,
-            **{name: facts_from(part, task[name]) for name, part in parts.items()},
-        )
 
-    def size(self, task: Mapping[str, Any]) -> tuple[str, int]:
-        """The network, and the sum of its layers' products where it has plain layers."""
-        network = task.get("network")
-        if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
-            raise DecodingError("Expected a network and its hidden layers, got none.")
-        name = value_from(str, network.get("kind"), "network.kind")
-        widths = [network.get("features"), *network["hidden"], network.get("classes")]
-        return name, plain_size(widths, layered=network_of(task).layered)
+def _size(task: Mapping[str, Any]) -> tuple[str, int]:
+    """The network, and the sum of its layers' products where it has plain layers."""
+    network = task.get("network")
+    if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
+        raise DecodingError("Expected a network and its hidden layers, got none.")
+    name = value_from(str, network.get("kind"), "network.kind")
+    widths = [network.get("features"), *network["hidden"], network.get("classes")]
+    return name, plain_size(widths, layered=network_of(task).layered)
 
-    def check(self, algorithm: Any, plan: ReleasePlan) -> None:
-        """Refuses training that moves nothing, and a way of clipping that its network refuses.
 
-        Raises:
-            Declined: algorithm or degenerate.
-        """
-        from parley.client.dp_sgd.ways import WayError, check_way  # noqa: PLC0415 - start-up: `plan` and `predict` of a linear model load no torch (1.4 s)
+def _check(algorithm: Any, plan: ReleasePlan) -> None:
+    """Refuses training that moves nothing, and a way of clipping that its network refuses."""
+    from parley.client.dp_sgd.ways import WayError, check_way  # noqa: PLC0415 - start-up: `plan` and `predict` of a linear model load no torch (1.4 s)
 
-        training = algorithm.training
-        if algorithm.unit is Unit.RECORD:
-            try:
-                # One that does not fit the network clips something else than a party's records.
-                check_way(algorithm.model, training.per_example_method)
-            except WayError as error:
-                raise Declined(
-                    Reason.ALGORITHM, f"{training.per_example_method}: {error}"
-                ) from error
-        step = training.longest_step
-        # With noise inside the party an empty batch is noise; without, it is zero, and the sum
-        # would be that of the few who drew a record.
-        drawn = training.sampling_rate * plan.min_records * training.steps
-        for expected, got, holds in (
-            (
-                f"steps of {LEAST_STEP:g} to {LARGEST_STEP:g}",
-                step,
-                LEAST_STEP <= step <= LARGEST_STEP,
-            ),
-            ("momentum in [0, 1)", training.momentum, 0 <= training.momentum < 1),
-            (
-                "at least one record drawn in a round",
-                drawn,
-                algorithm.unit is not Unit.PARTY or drawn >= 1,
-            ),
-        ):
-            if not holds:
-                raise Declined(Reason.DEGENERATE, f"Expected {expected}, got {got:g}.")
+    training = algorithm.training
+    if algorithm.unit is Unit.RECORD:
+        try:
+            # One that does not fit the network clips something else than a party's records.
+            check_way(algorithm.model, training.per_example_method)
+        except WayError as error:
+            raise Declined(Reason.ALGORITHM, f"{training.per_example_method}: {error}") from error
+    step = training.longest_step
+    if not LEAST_STEP <= step <= LARGEST_STEP:
+        raise _degenerate(f"steps of {LEAST_STEP:g} to {LARGEST_STEP:g}", step)
+    if not 0 <= training.momentum < 1:
+        raise _degenerate("momentum in [0, 1)", training.momentum)
+    # With noise inside the party an empty batch is noise; without, it is zero, and the sum would
+    # be that of the few who drew a record.
+    drawn = training.sampling_rate * plan.min_records * training.steps
+    if algorithm.unit is Unit.PARTY and not drawn >= 1:
+        raise _degenerate("at least one record drawn in a round", drawn)
+
+
+def _degenerate(expected: str, got: float) -> Declined:
+    return Declined(Reason.DEGENERATE, f"Expected {expected}, got {got:g}.")
 
 
 def _described(network: Network) -> dict[str, Any]:
-    """A network as plain JSON values."""
     weights = network.losses.weights
     return {
         "kind": public_name(network.kind),
@@ -172,11 +152,7 @@ def _described(network: Network) -> dict[str, Any]:
 
 
 def _network_from(value: Any, party: Party) -> Network:
-    """The inverse of `_described`.
-
-    Raises:
-        DecodingError: not such a description, or a network that cannot be built here.
-    """
+    """The inverse of `_described`."""
     from parley.client.models.layers import BUILT_IN, NetworkError  # noqa: PLC0415 - start-up: `plan` and `predict` of a linear model load no torch (1.4 s)
     from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: `plan` and `predict` of a linear model load no torch (1.4 s)
 

@@ -74,9 +74,6 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         """Δ = 2(κG + h)/(n₍₁₎(λ + Δ′)): what two solvers may miss of the same exact minimiser.
 
         h is what rounding b to its grid adds to the gradient, times n.
-
-        Raises:
-            ValueError: another loss, weights by size, or no certificate for all records.
         """
         if not self.model.loss.twice_smooth or self.lipschitz != 1:
             raise ValueError("Expected the logistic loss, unweighted, in objective perturbation.")

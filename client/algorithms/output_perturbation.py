@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.sums import AsReleased
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -32,7 +32,7 @@ SMALLEST_CERTIFICATE: Final = 2.0**-36
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputPerturbation:
+class OutputPerturbation(AsReleased):
     """The noisy average of certified local optima; one round.
 
     A local optimum is accepted when its gradient norm is at most τ = κG/n_j, so that
@@ -65,12 +65,6 @@ class OutputPerturbation:
         Newton's method is damped and J is λ-strongly convex, so that in exact arithmetic every
         party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
         2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
-
-        Args:
-            records: n of a party, or the most that one has.
-
-        Raises:
-            ValueError: λ, κ/n or the loss's width is too small.
         """
         if not self.lambda_ >= SMALLEST_LAMBDA:
             raise ValueError(
@@ -93,10 +87,6 @@ class OutputPerturbation:
         """‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than G."""
         return self.lipschitz * (1 + self.relative_tolerance) / self.lambda_
 
-    def init(self) -> State:
-        """θ = 0, which nothing starts from: every party solves its own problem."""
-        return {"theta": np.zeros(self.model.dimension)}
-
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
@@ -110,25 +100,8 @@ class OutputPerturbation:
         clamp(optima.theta, self.bound)  # towards the optimum, which lies within
         return Contribution(values=optima.theta, failed=failed)
 
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy average is the model."""
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """θ."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
-        del state
-        return {}
-
     def claim(self, facts: PublicFacts) -> Claim:
-        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size).
-
-        Raises:
-            ValueError: no certificate would hold for all records.
-        """
+        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size)."""
         # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
         # a clipped one.
         if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:

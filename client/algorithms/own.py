@@ -15,11 +15,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from parley.client.algorithms.base import AsReleased
 from parley.client.algorithms.kind import Kind, Party, plain_size
+from parley.client.algorithms.sums import AnyRows, AsReleased
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
 from parley.client.models.described import LARGEST_MODEL
@@ -33,22 +30,6 @@ class OwnAlgorithmError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyRows:
-    """What a statistic learns: nothing; any labels will do.
-
-    Attributes:
-        features: columns of the rows.
-        classes: K of the labels.
-    """
-
-    features: int
-    classes: int
-
-    def check_labels(self, labels: NDArray[np.generic]) -> None:
-        """Any will do."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Statistic(AsReleased):
     """A sum over the parties, averaged and released as it is; `theta` holds it.
 
@@ -56,7 +37,6 @@ class Statistic(AsReleased):
     (`parley.client.algorithms.base.FederatedAlgorithm`), and settings as fields with defaults.
 
     Attributes:
-        features: columns of the rows.
         classes: K of the labels, which are class numbers 0 to K − 1.
     """
 
@@ -109,8 +89,7 @@ def _class(name: str) -> type[Any]:
 def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:
     """The algorithm of a job: the class's defaults, changed by its settings.
 
-    Raises:
-        OwnAlgorithmError: a setting that it does not have, or a value that it refuses.
+    Raises OwnAlgorithmError.
     """
     found = _class(name)
     known = {field.name.replace("_", "-"): field.name for field in fields(found)}
@@ -135,11 +114,7 @@ def own_task(algorithm: Any) -> dict[str, Any]:
 
 
 def own_kind(name: str) -> Kind:
-    """The row of your own algorithm.
-
-    Raises:
-        OwnAlgorithmError: no such class, or no algorithm.
-    """
+    """The row of your own algorithm. Raises OwnAlgorithmError."""
     found = _class(name)
 
     def of_task(task: Mapping[str, Any], party: Party) -> Any:

@@ -16,25 +16,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
-from parley.client.algorithms.own import AnyRows
+from parley.client.algorithms.base import Claim, PublicFacts
+from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.sums import AnyRows, SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
 from parley.client.data.codes import MOST_VALUES, class_codes
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.accounting.guarantee import Neighbouring
 
 MOST_CELLS = 1 << 22
 """Of all tables together."""
 
 MOST_COLUMNS = 1024
 """Of one record."""
-
-SCALE_BITS = 20
-"""Of the grid that counts are on, in a ring of 64 bits: what it adds to Δ is below 10⁻⁴ of it."""
 
 
 def named_pairs(word: str, columns: int) -> tuple[tuple[int, ...], ...]:
@@ -49,29 +42,21 @@ def cells_of(sizes: tuple[int, ...], pairs: tuple[tuple[int, ...], ...]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTables(AsReleased):
+class PairTables(SumOfRecords):
     """The sum over all records of one indicator in each table; one release.
 
     Attributes:
         sizes: `[columns]` s_i; the label is the last column.
         pairs: the tables' columns (i, j), i < j.
-        neighbouring: replace-one or add-or-remove-one.
-        bound: cells of a party's tables are at most that: out of reach where it is the largest
-            party's number of records. Clamping brings no two contributions further apart.
-
-    Raises:
-        ValueError: fewer than two columns, no pair or a pair twice, more than `MOST_CELLS` cells,
-            a value out of its range.
     """
 
     kind: ClassVar[str] = "marginals"
 
     sizes: tuple[int, ...]
     pairs: tuple[tuple[int, ...], ...]
-    neighbouring: Neighbouring
-    bound: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         columns = len(self.sizes)
         if columns < 2 or min(self.sizes) < 1:
             raise ValueError(f"Expected at least two columns with values, got {self.sizes}.")
@@ -82,8 +67,6 @@ class PairTables(AsReleased):
             raise ValueError(
                 f"Expected at most {MOST_CELLS} cells of all tables, got {self.dimension}."
             )
-        if not 1 <= self.bound < 2.0**40:
-            raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
 
     @property
     def dimension(self) -> int:
@@ -99,17 +82,6 @@ class PairTables(AsReleased):
     def model(self) -> AnyRows:
         """Rows with one indicator a column, and any labels."""
         return AnyRows(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
-
-    def local(
-        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
-    ) -> Contribution:
-        """`[B, d]` every party's counts, the tables one after another, row-major."""
-        del state, plan, randomness
-        values = np.empty((block.parties, self.dimension))
-        for party, (begin, end) in enumerate(pairwise(block.offsets)):
-            values[party] = self.summed(block.features[begin:end], block.labels[begin:end])
-        np.minimum(values, self.bound, out=values)
-        return Contribution(values=values, failed=())
 
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
         """`[d]` the cells of `[n, Σ]` rows and their labels."""
@@ -130,16 +102,9 @@ class PairTables(AsReleased):
         """√(2P) or √P, whatever the parties hold."""
         del facts
         replaced = self.neighbouring is Neighbouring.REPLACE_ONE
-        return Claim(
-            dimension=self.dimension,
-            features=self.model.features,
-            bound=self.bound,
-            sensitivity=math.sqrt(len(self.pairs) * (2 if replaced else 1)),
-            rounding=2.0**-50,
-            unit=Unit.RECORD,
-            neighbouring=self.neighbouring,
-            classes=self.sizes[-1],
-            scale_bits=SCALE_BITS,
+        farthest = math.sqrt(len(self.pairs) * (2 if replaced else 1))
+        return self.moved_by(
+            farthest, rounding=2.0**-50, classes=self.sizes[-1], features=self.model.features
         )
 
 
@@ -163,16 +128,12 @@ def to_task(algorithm: PairTables) -> dict[str, Any]:
     columns = len(algorithm.sizes)
     words = {named_pairs(word, columns): word for word in ("all", "label")}
     pairs: Any = words.get(algorithm.pairs) or [list(pair) for pair in algorithm.pairs]
-    settings = {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound}
+    settings = settings_of(algorithm, "sizes", "pairs")
     return {"sizes": list(algorithm.sizes), "pairs": pairs, "settings": settings}
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> PairTables:
-    """The inverse of `to_task`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`. Raises DecodingError."""
     del party
     size(task)
     sizes, pairs = task["sizes"], task["pairs"]

@@ -21,9 +21,5 @@ class PathakAveraging(OutputPerturbation):
     kind: ClassVar[str] = "pathak"
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """As output perturbation's, at ε/m.
-
-        Raises:
-            ValueError: no certificate would hold for all records.
-        """
+        """As output perturbation's, at ε/m."""
         return replace(super().claim(facts), epsilon_share=1 / facts.parties)

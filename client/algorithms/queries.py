@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
+from parley.client.algorithms.sums import AsReleased
 from parley.client.contract.decoding import DecodingError, as_came, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
@@ -50,9 +51,6 @@ class QueryRelease(AsReleased):
     """One batch of queries.
 
     Attributes:
-        batch: the queries, with their weights.
-        neighbouring: the relation that is charged.
-        counting: how records count.
         schema: the party's; None before it is bound to one.
     """
 
@@ -135,11 +133,7 @@ def to_task(algorithm: QueryRelease) -> dict[str, Any]:
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> QueryRelease:
-    """The inverse of `to_task`, not bound to a schema yet.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`, not bound to a schema yet. Raises DecodingError."""
     del party
     keys = {"kind", "version", "neighbouring", "counting", "batch"}
     if set(task) != keys or task["version"] != 2 or isinstance(task["version"], bool):
@@ -162,11 +156,7 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
-    """The same for a party's own schema, by which it is checked.
-
-    Raises:
-        Declined: model: rows that were prepared have no columns, or a query cannot be asked of it.
-    """
+    """The same for a party's own schema, by which it is checked. Raises Declined."""
     if schema is None:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
@@ -183,11 +173,7 @@ def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
 
 
 def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
-    """Integers are sent as they are, and summed exactly.
-
-    Raises:
-        Declined: grid; algorithm: cells of other parties than the plan's.
-    """
+    """Integers are sent as they are, and summed exactly. Raises Declined."""
     if algorithm.counting.parties not in (0, plan.parties):
         raise Declined(
             Reason.ALGORITHM,

@@ -29,24 +29,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
-from parley.client.algorithms.own import AnyRows
+from parley.client.algorithms.base import Claim, PublicFacts
+from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.sums import AnyRows, SumOfRecords
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
 from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.client.features.random_fourier import normal_draws
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.accounting.guarantee import Neighbouring
 
 MOST_COORDINATES = 1 << 22
 """Of a sum."""
-
-SCALE_BITS = 20
-"""Of the grid in a ring of 64 bits: features are whole numbers of 2⁻¹⁶."""
 
 _ONE = 1 << 16
 _PHASES = 1 << 14
@@ -61,7 +55,7 @@ _ROWS, _WAVES = 500, 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomFeatures(AsReleased):
+class RandomFeatures(SumOfRecords):
     """The sum of φ(x) ⊗ e_y over all records, and of e_y; one release.
 
     Attributes:
@@ -73,12 +67,6 @@ class RandomFeatures(AsReleased):
         seed: of W, public.
         digest: SHA-256, in hex, of Ŵ and of the table of cosines: a party that derives another
             declines.
-        neighbouring: replace-one or add-or-remove-one.
-        bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
-            party's number of records. Clamping brings no two sums further apart.
-
-    Raises:
-        ValueError: a value out of its range.
     """
 
     kind: ClassVar[str] = "random-features"
@@ -90,10 +78,9 @@ class RandomFeatures(AsReleased):
     length_scale: float
     seed: int
     digest: str
-    neighbouring: Neighbouring
-    bound: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         wide, waves = self.features, self.frequencies
         if not 1 <= wide <= _MOST_WIDE or waves < 1 or wide * waves > _MOST_WEIGHTS:
             raise ValueError(
@@ -112,8 +99,6 @@ class RandomFeatures(AsReleased):
                 f"Expected a length scale from 1e-6 to 1e6 and a seed ≥ 0, got "
                 f"{self.length_scale} and {self.seed}."
             )
-        if not 1 <= self.bound < 2.0**40:
-            raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
 
     @property
     def dimension(self) -> int:
@@ -130,48 +115,29 @@ class RandomFeatures(AsReleased):
         """Rows of any content, and any labels."""
         return AnyRows(features=self.features, classes=self.classes)
 
-    def local(
-        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
-    ) -> Contribution:
-        """`[B, d]` every party's sums: `[K, 2F]` row-major, then `[K]` counts."""
-        del state, plan, randomness
-        values = self._sums(block.features, block.labels, np.asarray(block.offsets))
-        np.clip(values, -self.bound, self.bound, out=values)
-        return Contribution(values=values, failed=())
-
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """`[d]` the sums over `[n, p]` rows and their labels `[n]`, exact in any order."""
-        return np.asarray(self._sums(rows, labels, np.array([0, len(rows)]))[0])
-
-    def _sums(
-        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any], offsets: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """`[B, d]` of parties whose records lie from one offset to the next, in one pass."""
-        parties, classes = len(offsets) - 1, self.classes
+        """`[d]`: `[K, 2F]` row-major, then `[K]` counts; exact in any order."""
         waves, points = _waves(self), _points(self.frequencies)
-        of = class_codes(labels, classes)
-        of += np.repeat(np.arange(parties), np.diff(offsets)) * classes
-        order = np.argsort(of, kind="stable")
-        values = np.zeros((parties, self.dimension))
-        sums = values[:, :-classes].reshape(parties, classes, 2, self.frequencies)  # a view
+        of = class_codes(labels, self.classes)
+        values = np.zeros(self.dimension)
+        sums = values[: -self.classes].reshape(self.classes, 2, self.frequencies)  # a view
         # Sums of so many whole numbers stay below 2²⁴: float32 rounds none of them.
         most = max(1, min(_ROWS, (1 << 24) // int(np.abs(points.real).max())))
         for begin in range(0, len(rows), most):
-            some = order[begin : begin + most]
-            found, starts = np.unique(of[some], return_index=True)
-            party, own = np.divmod(found, classes)
-            integers = self._integers(rows[some])
+            own = of[begin : begin + most]
+            integers = self._integers(rows[begin : begin + most])
             for first in range(0, self.frequencies, _WAVES):
                 last = first + _WAVES
                 phase = (integers @ waves[:, first:last]).astype(np.int64)  # below 2⁵³: exact
                 phase >>= _ONE.bit_length() - 1  # down, as ⌊·⌋
                 phase &= _PHASES - 1
-                drawn = np.add.reduceat(np.take(points, phase, mode="clip"), starts, axis=0)
-                sums[party, own, 0, first:last] += drawn.real
-                sums[party, own, 1, first:last] += drawn.imag
+                drawn = np.take(points, phase, mode="clip")
+                for label in np.unique(own):
+                    total = drawn[own == label].sum(axis=0)
+                    sums[label, 0, first:last] += total.real
+                    sums[label, 1, first:last] += total.imag
         values /= _ONE
-        counts = np.bincount(of, minlength=parties * classes)
-        values[:, -classes:] = counts.reshape(parties, classes)
+        values[-self.classes :] = np.bincount(of, minlength=self.classes)
         return values
 
     def _integers(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -192,16 +158,9 @@ class RandomFeatures(AsReleased):
         """max(2, √(2 + 2)) or √(1 + 1), whatever the parties hold: ‖φ‖ ≤ 1, a count is 1."""
         del facts
         replaced = self.neighbouring is Neighbouring.REPLACE_ONE
-        return Claim(
-            dimension=self.dimension,
-            features=self.features,
-            bound=self.bound,
-            sensitivity=2.0 if replaced else math.sqrt(2),
-            rounding=2.0**-50,
-            unit=Unit.RECORD,
-            neighbouring=self.neighbouring,
-            classes=self.classes,
-            scale_bits=SCALE_BITS,
+        farthest = 2.0 if replaced else math.sqrt(2)
+        return self.moved_by(
+            farthest, rounding=2.0**-50, classes=self.classes, features=self.features
         )
 
 
@@ -248,11 +207,7 @@ def _points(frequencies: int) -> NDArray[np.complex64]:
 
 
 def waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:
-    """SHA-256, in hex, of Ŵ and of the table of cosines.
-
-    Raises:
-        ValueError: a length scale whose waves are too short.
-    """
+    """SHA-256, in hex, of Ŵ and of the table of cosines."""
     waves = _weights(features, frequencies, length_scale, seed).astype("<i4").tobytes()
     whole = hashlib.sha256(b"parley/random-features/v1" + waves)
     whole.update(_cosines(frequencies).astype("<i4").tobytes())
@@ -262,8 +217,7 @@ def waves_digest(features: int, frequencies: int, length_scale: float, seed: int
 def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
     """The party's own W and cosines are those that the server's sum is read by.
 
-    Raises:
-        Declined: algorithm.
+    Raises Declined.
     """
     del plan
     own = algorithm
@@ -280,18 +234,11 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
 
 def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
     """The values of its fields (see `registry`)."""
-    named = ("features", "classes", "frequencies", "length_scale", "seed", "digest", "bound")
-    settings = {name: getattr(algorithm, name) for name in named}
-    settings["neighbouring"] = str(algorithm.neighbouring)
-    return {"sizes": list(algorithm.sizes), "settings": settings}
+    return {"sizes": list(algorithm.sizes), "settings": settings_of(algorithm, "sizes")}
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> RandomFeatures:
-    """The inverse of `to_task`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`. Raises DecodingError."""
     del party
     size(task)
     return facts_from(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))

@@ -2,32 +2,22 @@
 
 `describe_task(algorithm)` says everything that `local` depends on; `task_from` builds the algorithm
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
-send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`): job
-and `party.toml` name it as `file.py:Class`.
-
-    >>> from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-    >>> from parley.client.models.linear import LinearModel
-    >>> from parley.client.models.losses import Logistic
-    >>> algorithm = GradientPerturbation(
-    ...     model=LinearModel(loss=Logistic(), features=3), lambda_=0.01, lipschitz=1.0,
-    ...     weights="uniform", rounds=10, learning_rate=0.5, momentum=0.0, average=True,
-    ... )
-    >>> task_from(describe_task(algorithm)) == algorithm
-    True
+send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, ModuleType
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any, cast
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.held_out_counts import HeldOutCounts
-from parley.client.algorithms.kind import Kind, Party
-from parley.client.algorithms.linear import LinearTask
-from parley.client.algorithms.network_task import NetworkTask, averaging, distributed
+from parley.client.algorithms.kind import Kind, Party, settings_of
+from parley.client.algorithms.linear import linear_kind
+from parley.client.algorithms.network_task import averaging, distributed, network_kind
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import is_own, own_kind, own_task
@@ -37,52 +27,31 @@ from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.contract.model_names import public_name
 
 
-def _marginals() -> ModuleType:
-    from parley.client.algorithms import pair_tables  # noqa: PLC0415 - start-up: `predict` needs none of it, nor `plan` of another kind (.06 to .1 s)
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module of this room, which is imported when it is called.
 
-    return pair_tables
-
-
-def _random_features() -> ModuleType:
-    from parley.client.algorithms import random_features  # noqa: PLC0415 - start-up: `predict` needs none of it, nor `plan` of another kind (.06 to .1 s)
-
-    return random_features
-
-
-def _queries() -> ModuleType:
-    from parley.client.algorithms import queries  # noqa: PLC0415 - start-up: `predict` needs none of it, nor `plan` of another kind (.06 to .1 s)
-
-    return queries
-
-
-def _second_moments() -> ModuleType:
-    from parley.client.algorithms import second_moments  # noqa: PLC0415 - start-up: `predict` needs none of it, nor `plan` of another kind (.06 to .1 s)
-
-    return second_moments
-
-
-def _later(load: Callable[[], ModuleType], name: str) -> Callable[..., Any]:
-    """A function of a module that is imported when it is called."""
+    `predict` needs none of them, nor `plan` of another kind: they take .06 to .1 s.
+    """
 
     def called(*args: Any) -> Any:
-        return getattr(load(), name)(*args)
+        return getattr(import_module(f"{__package__}.{module}"), name)(*args)
 
     return called
 
 
-def _codec(load: Callable[[], ModuleType]) -> dict[str, Any]:
+def _codec(module: str) -> dict[str, Any]:
     """The three that every row has."""
-    return {name: _later(load, name) for name in ("to_task", "of_task", "size")}
+    return {name: _later(module, name) for name in ("to_task", "of_task", "size")}
 
 
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
-    """The learner's own task, and how its answers are counted."""
-    settings = {"by_class": algorithm.by_class, "neighbouring": str(algorithm.neighbouring)}
-    return {"learner": describe_task(algorithm.learner), "settings": settings}
+    return {
+        "learner": describe_task(algorithm.learner),
+        "settings": settings_of(algorithm, "learner"),
+    }
 
 
 def _counts_of(task: Mapping[str, Any], party: Party) -> HeldOutCounts:
-    """The inverse; raises DecodingError."""
     learner = _learner(task)
     if set(task) != {"kind", "learner", "settings"}:
         raise DecodingError("Expected learner and settings in a task of counts, got others.")
@@ -91,7 +60,6 @@ def _counts_of(task: Mapping[str, Any], party: Party) -> HeldOutCounts:
 
 
 def _counts_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The learner's."""
     learner = _learner(task)
     return ALGORITHMS[learner["kind"]].size(learner)
 
@@ -105,41 +73,64 @@ def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
     return learner
 
 
+_CLIPPED = ", and a record's gradient is bounded by the loss or clipped"
+_CERTIFIED = ", and every party certifies that its local optimum is one"
+
 ALGORITHMS: dict[str, Kind] = {
-    "gradient-perturbation": LinearTask(GradientPerturbation).kind("gradient perturbation"),
-    "output-perturbation": LinearTask(OutputPerturbation).kind("output perturbation"),
-    "objective-perturbation": LinearTask(ObjectivePerturbationOfParties).kind(
-        "objective perturbation in the parties"
+    "gradient-perturbation": linear_kind(
+        GradientPerturbation,
+        title="gradient perturbation",
+        bounded=_CLIPPED,
+        advice="Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
+        "needs fewer. `parley plan` with another algorithm.rounds or model.lambda says what each "
+        "would cost, before anything is spent.",
     ),
-    "pathak": LinearTask(PathakAveraging).kind("output perturbation as of Pathak et al."),
-    "rajkumar-agarwal": LinearTask(RajkumarAgarwal).kind(
-        "gradient perturbation as of Rajkumar & Agarwal"
+    "output-perturbation": linear_kind(
+        OutputPerturbation,
+        title="output perturbation",
+        bounded=_CERTIFIED,
+        advice="gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable.",
     ),
-    "fedavg": NetworkTask(averaging).kind("federated averaging"),
-    "distributed-dp-sgd": NetworkTask(distributed).kind("distributed DP-SGD", summed=True),
-    "marginals": Kind(
-        title="two-way marginals",
-        **_codec(_marginals),
-        summed=True,
+    "objective-perturbation": linear_kind(
+        ObjectivePerturbationOfParties,
+        title="objective perturbation in the parties",
+        bounded=", and every party certifies its perturbed optimum",
+        advice="Noise of every party by itself is √m times what a sum needs: output-perturbation "
+        "or gradient-perturbation with privacy.noise-point = 'share' lose less.",
     ),
+    "pathak": linear_kind(
+        PathakAveraging,
+        title="output perturbation as of Pathak et al.",
+        bounded=_CERTIFIED,
+        advice="This noise is m times what its ε needs: output-perturbation at the same ε has the "
+        "part of it.",
+        halved="The noise is proportional to 1/(records × ε), whatever the number of parties: "
+        "twice the records a party (now at least {records}) or twice ε (now {epsilon}) halve it.",
+    ),
+    "rajkumar-agarwal": linear_kind(
+        RajkumarAgarwal,
+        title="gradient perturbation as of Rajkumar & Agarwal",
+        bounded=_CLIPPED,
+        advice="Every round is charged: fewer rounds cost less. gradient-perturbation spreads its "
+        "budget over all rounds instead.",
+    ),
+    "fedavg": network_kind(averaging, "federated averaging"),
+    "distributed-dp-sgd": network_kind(distributed, "distributed DP-SGD", summed=True),
+    "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),
     "random-features": Kind(
         title="random features",
-        **_codec(_random_features),
-        check=_later(_random_features, "check_waves"),
+        **_codec("random_features"),
+        check=_later("random_features", "check_waves"),
         summed=True,
     ),
     "query": Kind(
         title="queries",
-        **_codec(_queries),
-        check=_later(_queries, "check_grid"),
-        bind=_later(_queries, "bound_to"),
+        **_codec("queries"),
+        check=_later("queries", "check_grid"),
+        bind=_later("queries", "bound_to"),
         summed=True,
     ),
-    "second-moments": Kind(
-        title="second moments",
-        **_codec(_second_moments),
-        ahead=True,
-    ),
+    "second-moments": Kind(title="second moments", **_codec("second_moments"), ahead=True),
     "held-out-counts": Kind(
         title="counts of right answers",
         to_task=_counts_task,
@@ -154,9 +145,7 @@ ALGORITHMS: dict[str, Kind] = {
 def kind_of(name: str) -> Kind:
     """The row of an algorithm, or one made of your own class, which this imports.
 
-    Raises:
-        OwnAlgorithmError: a file or class that is not there, or is no algorithm.
-        KeyError: neither.
+    Raises OwnAlgorithmError, KeyError.
     """
     return own_kind(name) if is_own(name) else ALGORITHMS[name]
 
@@ -186,16 +175,10 @@ def task_from(
     own_models: Mapping[str, str] = MappingProxyType({}),
     own_algorithms: Mapping[str, str] = MappingProxyType({}),
 ) -> FederatedAlgorithm:
-    """The algorithm that `describe_task` described.
+    """The algorithm that `describe_task` described. Raises DecodingError.
 
     Args:
-        value: what came.
-        device: where networks train on this machine.
         own_models: models of the party's own code that it allows: their names → where they are.
-        own_algorithms: likewise algorithms.
-
-    Raises:
-        DecodingError: not such a description, or values that the algorithm refuses.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
         raise DecodingError(f"Expected a task with a kind, got {as_came(value)} without one.")

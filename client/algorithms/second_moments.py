@@ -21,22 +21,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
+from parley.client.algorithms.base import Claim, PublicFacts
+from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.sums import SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
 from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.own_margins import TILE, own_margins
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.accounting.guarantee import Neighbouring
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
-
-SCALE_BITS = 20
-"""Of the grid that sums of moments are rounded to, in a ring of 64 bits."""
 
 _GRID = 2.0**16
 _PIECE = 8192
@@ -82,31 +77,17 @@ def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecondMoments(AsReleased):
-    """The sum of x xᵀ over all records; one release, numbered 0.
-
-    Attributes:
-        model: what is summed.
-        neighbouring: replace-one or add-or-remove-one.
-        bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
-            party's number of records. Clamping brings no two sums further apart.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
+class SecondMoments(SumOfRecords):
+    """The sum of x xᵀ over all records; one release, numbered 0."""
 
     kind: ClassVar[str] = "second-moments"
 
     model: Triangle
-    neighbouring: Neighbouring
-    bound: float
 
     def __post_init__(self) -> None:
-        if self.model.features < 1 or not 1 <= self.bound < 2.0**40:
-            raise ValueError(
-                f"Expected features ≥ 1 and a bound from 1 to 2^40, got {self.model.features}, "
-                f"{self.bound}."
-            )
+        super().__post_init__()
+        if self.model.features < 1:
+            raise ValueError(f"Expected features ≥ 1, got {self.model.features}.")
 
     @property
     def dimension(self) -> int:
@@ -117,51 +98,31 @@ class SecondMoments(AsReleased):
         """Nothing to start from."""
         return {"theta": np.zeros(0)}
 
-    def local(
-        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
-    ) -> Contribution:
-        """Every party's own sum."""
-        del state, plan, randomness
-        values = np.empty((block.parties, self.model.dimension))
-        for party in range(block.parties):
-            rows = block.features[block.offsets[party] : block.offsets[party + 1]]
-            values[party] = self.model.of(_moments(rows))
-        np.clip(values, -self.bound, self.bound, out=values)
-        return Contribution(values=values, failed=())
+    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """`[d]` the triangle of Σ x xᵀ."""
+        del labels
+        return self.model.of(_moments(rows))
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1."""
+        """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1. And the rounding of products with √2."""
         del facts
-        return Claim(
-            dimension=self.dimension,
-            features=self.model.features,
-            bound=self.bound * (1 + 1e-9),
-            sensitivity=self._sensitivity,
-            unit=Unit.RECORD,
-            neighbouring=self.neighbouring,
-            scale_bits=SCALE_BITS,
-        )
-
-    @property
-    def _sensitivity(self) -> float:
-        """√2 or 1, and what the products with √2 of two neighbours are rounded by."""
         one = 1.0 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else math.sqrt(2)
         # Entries of at most B are rounded twice, by B·2⁻⁵³: as a double, and as a product.
-        return one * (1 + 2.0**-50) + math.sqrt(self.model.dimension) * self.bound * 2.0**-51
+        rounded = math.sqrt(self.model.dimension) * self.bound * 2.0**-51
+        return self.moved_by(
+            one * (1 + 2.0**-50) + rounded,
+            bound=self.bound * (1 + 1e-9),
+            features=self.model.features,
+        )
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:
     """The features, relation and bound (see `registry`)."""
-    settings = {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound}
-    return {"features": algorithm.model.features, "settings": settings}
+    return {"features": algorithm.model.features, "settings": settings_of(algorithm, "model")}
 
 
 def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:
-    """The inverse of `to_task`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `to_task`. Raises DecodingError."""
     del party
     if set(task) != {"kind", "features", "settings"}:
         raise DecodingError("Expected features and settings in a second-moments task, got others.")
@@ -211,11 +172,7 @@ def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> ND
 
 
 def check_components(components: NDArray[np.generic]) -> None:
-    """Refuses what cannot be components of any rows.
-
-    Raises:
-        ValueError: not `[p, k]` float64 with k ≤ p, or an entry that is not finite or too large.
-    """
+    """Refuses what cannot be components of any rows."""
     if components.ndim != 2 or components.dtype != np.float64:
         raise ValueError(
             f"Expected components [p, k] of float64, got {components.dtype} of shape "

@@ -278,7 +278,6 @@ def _target_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
 
 LABEL_READERS = {
     "logistic": _binary_labels,
-    "huber-svm": _binary_labels,
     "softmax": _class_labels,
     "ridge": _target_labels,
 }

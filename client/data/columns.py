@@ -28,7 +28,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 READINGS = {
     "logistic": "positive",
-    "huber-svm": "positive",
     "softmax": "classes",
     "ridge": "range",
 }
@@ -260,7 +259,7 @@ class LabelColumn(SchemaPart):
     """What is learned: at least one of the three readings, by the models to be used.
 
     Attributes:
-        positive, negative: for logistic and huber-svm; lists of values, one of them may be "rest".
+        positive, negative: of two labels; lists of values, one of them may be "rest".
         classes: for softmax; class k is the k-th value listed.
         range, outside: for ridge; [low, high] is mapped to [−1, 1].
         missing: "refuse" refuses a file with a record without a label, "drop" leaves the record out
@@ -305,7 +304,7 @@ class LabelColumn(SchemaPart):
             _require_range(self.range)
         if self.positive is None and self.classes is None and self.range is None:
             raise ValueError(
-                "Expected what the label means: positive and negative (logistic, huber-svm),"
+                "Expected what the label means: positive and negative (two labels),"
                 " classes (softmax) or range (ridge), got none of them."
             )
         return self

@@ -3,7 +3,7 @@
     read_records(paths, schema, model_kind)   one table, of one file or several
     find_party_files(glob)                    one file a party
 
-Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic, huber-svm), classes 0..K−1
+Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic), classes 0..K−1
 (softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
 
     >>> import numpy as np

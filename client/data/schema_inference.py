@@ -355,7 +355,7 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
         swap = canonical_text(first).lower() in _POSITIVE
         positive, negative = (first, second) if swap else (second, first)
         entry = {"kind": "label", "positive": [positive], "negative": [negative]}
-        return entry, "two values, for logistic and huber-svm: check which is the positive one"
+        return entry, "two values: check which is the positive one"
     whole = series.dtype.is_integer() or series.dtype in (pl.String, pl.Boolean)
     if whole and distinct <= 100 and not (series.dtype.is_integer() and distinct > 20):
         why = f"{distinct} values, for softmax; for logistic write positive = [...] and"

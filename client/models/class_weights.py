@@ -1,11 +1,8 @@
-"""Public class weights: a record of class k counts w_k times.
+"""Public class weights: a record of class k counts w_k times, ℓ_w(z; y) = w_y·ℓ(z; y).
 
-    ℓ_w(z; y) = w_y·ℓ(z; y)
-
-The weights are numbers of the job, never computed from records: with counts of labels in them, one
-record would move all others' losses. A factor that only a record's own label chooses keeps every
-bound of the loss, with W = max_k w_k in front: G_w = W·G, and L_s,w = W·L_s. The regulariser has no
-class, and λ stays the strong convexity. (docs/privacy.md, "Class weights".)
+The weights are numbers of the job, never computed from records. A factor that only a record's own
+label chooses keeps every bound of the loss, with W = max_k w_k in front: G_w = W·G, L_s,w = W·L_s.
+The regulariser has no class, and λ stays the strong convexity.
 
     >>> from parley.client.models.losses import Logistic
     >>> rare = ClassWeighted(loss=Logistic(), weights=(1.0, 8.0))
@@ -29,11 +26,7 @@ LARGEST_WEIGHT = 1e6
 
 
 def check_weights(weights: Sequence[float], classes: int) -> None:
-    """Refuses weights that are not one a class, in range.
-
-    Raises:
-        ValueError: how many, or which.
-    """
+    """Refuses weights that are not one a class, in range."""
     if len(weights) != classes:
         raise ValueError(
             f"Expected {classes} class weights, one a label in their order, got {len(weights)}."
@@ -55,9 +48,6 @@ class ClassWeighted(Loss):
     Attributes:
         loss: ℓ; its labels are −1/+1 or classes.
         weights: w, of the labels in their order: −1's before +1's.
-
-    Raises:
-        ValueError: a loss of targets, another number of weights, or one out of range.
     """
 
     loss: Loss

@@ -22,11 +22,7 @@ def described(model: LinearModel) -> dict[str, Any]:
 
 
 def linear_model_from(value: Any) -> LinearModel:
-    """The inverse of `described`.
-
-    Raises:
-        DecodingError: not such a description.
-    """
+    """The inverse of `described`. Raises DecodingError."""
     if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
         raise DecodingError("Expected a linear model's loss and features, got others.")
     features = value_from(int, value["features"], "features")

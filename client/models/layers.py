@@ -69,8 +69,7 @@ def check_layers(module: nn.Module) -> None:
 
     A layer in eval mode, as those of a frozen backbone are, keeps records apart.
 
-    Raises:
-        NetworkError: the layer, and what to use instead.
+    Raises NetworkError.
     """
     for name, layer in module.named_modules():
         kind = type(layer).__name__
@@ -110,8 +109,7 @@ def check_still(
     Args:
         passed: what is looked at instead of the module's own forward pass.
 
-    Raises:
-        NetworkError: the buffer that changed.
+    Raises NetworkError.
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with torch.no_grad():

@@ -31,7 +31,6 @@ from parley.client.data.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
 from parley.client.models.bounded import drop_broken_rows
 from parley.client.models.loss import Array, Loss
 from parley.client.models.own_margins import TILE, own_margins
-from parley.client.models.quick_pass import quick_pass
 
 SUMMED = 1024
 """Records that `LinearModel.gradient_sums` adds up at a time."""
@@ -42,12 +41,7 @@ class LinearModel:
     """A loss over margins θ·x.
 
     Attributes:
-        loss: one of `LOSSES`, with its parameters.
         features: p, columns of a prepared row (the intercept's among them).
-        in_threads: whether several threads may ask it at once.
-
-    Raises:
-        ValueError: features < 1.
     """
 
     in_threads: ClassVar[bool] = True
@@ -128,14 +122,10 @@ class LinearModel:
 
         Args:
             theta: `[d]`, or `[B, d]` for a model of each party's own.
-            block: B parties, rows prepared.
             clip: C; each record's gradient is scaled down to L2 norm ≤ C before the mean.
 
         Returns:
             `[B, d]` float64.
-
-        Raises:
-            ValueError: shapes disagree, or clip ≤ 0.
         """
         return self._sweep(theta, block, clip, None)
 
@@ -195,15 +185,7 @@ class LinearModel:
             for party, (start, end) in zip(gradients[first:last], pairwise(ends), strict=True):
                 self.pull_back(slopes[start:end], features[rows][start:end], party)
 
-        quick = None
-        if stacked is not None and clip is None and losses is None:
-            own = labels.astype(features.dtype, copy=False)
-            quick = quick_pass(self.loss, theta, stacked, own, gradients)
         with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
-            if quick is not None:
-                for_each_chunk(quick, ranges)
-                if np.isfinite(gradients.sum()):
-                    return gradients
             for_each_chunk(sweep, ranges)
         gradients /= sizes[:, None].astype(gradients.dtype)
         if losses is not None:
@@ -314,12 +296,6 @@ class LinearModel:
         self, theta: Array, features: Array, labels: NDArray[Any], lambda_: float
     ) -> tuple[float, float]:
         """Regularised mean loss and metric over records, in one pass.
-
-        Args:
-            theta: `[d]`.
-            features: `[N, p]` prepared rows.
-            labels: `[N]`.
-            lambda_: λ of (λ/2)‖θ‖₂².
 
         Returns:
             (mean loss + (λ/2)‖θ‖₂², accuracy; R² for ridge).

@@ -26,18 +26,16 @@ class Loss(ABC):
         metric_name: what `score` is for: "accuracy" or "r2".
         twice_smooth: one margin, of whose label's sign alone it is a function, convex, with
             |ℓ′| ≤ G and a continuous ℓ″ ≤ L_s: what objective perturbation is proved for.
+        slope_at_zero: |ℓ′(0)|, where it is less than G and known without data.
     """
 
     metric_name: ClassVar[str] = "accuracy"
     twice_smooth: ClassVar[bool] = False
+    slope_at_zero: ClassVar[float | None] = None
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
-        """The loss of a task's settings.
-
-        Raises:
-            DecodingError: they are not this loss's.
-        """
+        """The loss of a task's settings. Raises DecodingError."""
         return facts_from(cls, settings)
 
     @property
@@ -133,3 +131,53 @@ class Loss(ABC):
     def score(self, margins: Array, labels: NDArray[Any]) -> float:
         """Sum over records of what `metric_name` averages: hits, or squared errors."""
         return float(np.count_nonzero(self.predict(margins) == labels))
+
+
+class LossOfSigns(Loss):
+    """Of labels −1 and +1; the margin's sign predicts, +1 at zero."""
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The sign of the margin."""
+        return np.where(margins >= 0, margins.dtype.type(1), margins.dtype.type(-1))
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """+1 above 0, else −1."""
+        return np.where(np.asarray(labels, np.float64) > 0, 1.0, -1.0)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are −1 or +1."""
+        if not np.isin(labels, (-1, 1)).all():
+            raise ValueError("Expected labels −1 or +1, got others.")
+
+
+class LossOfTargets(Loss):
+    """Of real targets, each clamped to ±`label_bound` by itself; the margin predicts."""
+
+    metric_name: ClassVar[str] = "r2"
+    label_bound: float
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The margin itself."""
+        return margins
+
+    def score(self, margins: Array, labels: NDArray[Any]) -> float:
+        """Sum of squared errors."""
+        error = np.subtract(margins, labels)
+        return float(np.dot(error, error))
+
+    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Clamped."""
+        return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Clamped."""
+        return self.bounded(labels)
+
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """The ends of what a target may be."""
+        return signs * self.label_bound
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Targets are finite, and within their bound."""
+        if not (np.abs(labels) <= self.label_bound).all():  # also refuses NaN
+            raise ValueError(f"Expected labels in ±{self.label_bound:g}, got others.")

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.models.loss import Array, Loss
+from parley.client.models.loss import Array, Loss, LossOfSigns, LossOfTargets
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 
 LEAST_LABEL = 2.0**-20
@@ -39,35 +39,15 @@ def softmax(scores: Array) -> Array:
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
-def _signed(labels: NDArray[Any]) -> None:
-    if not np.isin(labels, (-1, 1)).all():
-        odd = labels[~np.isin(labels, (-1, 1))][0]
-        raise ValueError(f"Expected labels −1 or +1, got {odd}.")
-
-
-def _nearest_sign(labels: NDArray[Any]) -> NDArray[Any]:
-    return np.where(np.asarray(labels, np.float64) > 0, 1.0, -1.0)
-
-
-def _sign(margins: Array) -> NDArray[Any]:
-    return np.where(margins >= 0, margins.dtype.type(1), margins.dtype.type(-1))
-
-
 @dataclass(frozen=True, kw_only=True)
-class Logistic(Loss):
+class Logistic(LossOfSigns):
     """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
 
     twice_smooth: ClassVar[bool] = True
+    slope_at_zero: ClassVar[float | None] = 0.5
 
-    @property
-    def lipschitz(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
-    def smoothness(self) -> float:
-        """1/4."""
-        return 0.25
+    lipschitz = 1.0
+    smoothness = 0.25
 
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
         """−y / (1 + e^(yz))."""
@@ -94,27 +74,15 @@ class Logistic(Loss):
         curvature: Array = small / (1 + small) ** 2
         return curvature
 
-    def predict(self, margins: Array) -> NDArray[Any]:
-        """The sign of the margin, +1 at zero."""
-        return _sign(margins)
-
     def chances(self, margins: Array) -> Array:
         """1/(1 + e^z) and 1/(1 + e^(−z))."""
         small = np.exp(-np.abs(margins))
         positive = np.where(margins >= 0, 1 / (1 + small), small / (1 + small))
         return np.stack([1 - positive, positive], axis=-1)
 
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """+1 above 0, else −1."""
-        return _nearest_sign(labels)
-
-    def check_labels(self, labels: NDArray[Any]) -> None:
-        """Labels are −1 or +1."""
-        _signed(labels)
-
 
 @dataclass(frozen=True, kw_only=True)
-class HuberSVM(Loss):
+class HuberSVM(LossOfSigns):
     """Hinge loss with its corner at yz = 1 rounded over [1 − h, 1 + h]; y ∈ {−1, +1}.
 
     0 beyond 1 + h, (1 + h − yz)²/(4h) inside, 1 − yz below. Chaudhuri et al. 2011, section 3.4.2.
@@ -126,10 +94,7 @@ class HuberSVM(Loss):
         if not 0 < self.width < math.inf:
             raise ValueError(f"Expected width > 0, got {self.width}.")
 
-    @property
-    def lipschitz(self) -> float:
-        """1."""
-        return 1.0
+    lipschitz = 1.0
 
     @property
     def smoothness(self) -> float:
@@ -157,21 +122,9 @@ class HuberSVM(Loss):
         curvature: Array = inside.astype(margins.dtype) * self.smoothness
         return curvature
 
-    def predict(self, margins: Array) -> NDArray[Any]:
-        """The sign of the margin, +1 at zero."""
-        return _sign(margins)
-
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """+1 above 0, else −1."""
-        return _nearest_sign(labels)
-
-    def check_labels(self, labels: NDArray[Any]) -> None:
-        """Labels are −1 or +1."""
-        _signed(labels)
-
 
 @dataclass(frozen=True, kw_only=True)
-class SquaredLoss(Loss):
+class SquaredLoss(LossOfTargets):
     """½(z − y)² with |y| ≤ Y, for models kept in the ball ‖θ‖₂ ≤ R: ridge regression.
 
     Outside the ball the gradient has no bound: project every iterate (`LinearModel.project`).
@@ -179,7 +132,6 @@ class SquaredLoss(Loss):
 
     radius: float
     label_bound: float
-    metric_name: ClassVar[str] = "r2"
 
     def __post_init__(self) -> None:
         if not 0 < self.radius < math.inf:
@@ -201,10 +153,7 @@ class SquaredLoss(Loss):
         """R + Y."""
         return self.radius + self.label_bound
 
-    @property
-    def smoothness(self) -> float:
-        """1."""
-        return 1.0
+    smoothness = 1.0
 
     @property
     def theta_radius(self) -> float:
@@ -224,33 +173,6 @@ class SquaredLoss(Loss):
         """1."""
         return np.ones_like(margins)
 
-    def predict(self, margins: Array) -> NDArray[Any]:
-        """The margin itself."""
-        return margins
-
-    def score(self, margins: Array, labels: NDArray[Any]) -> float:
-        """Sum of squared errors."""
-        error = np.subtract(margins, labels)
-        return float(np.dot(error, error))
-
-    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Targets clamped to [−Y, Y], record by record."""
-        return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
-
-    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
-        """±Y."""
-        return signs * self.label_bound
-
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Targets clamped to [−Y, Y]."""
-        return self.bounded(labels)
-
-    def check_labels(self, labels: NDArray[Any]) -> None:
-        """Labels are finite and at most `label_bound` in size."""
-        if not (np.abs(labels) <= self.label_bound).all():  # also refuses NaN
-            odd = labels[~(np.abs(labels) <= self.label_bound)][0]
-            raise ValueError(f"Expected labels in ±{self.label_bound}, got {odd}.")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Loss):
@@ -262,15 +184,8 @@ class Softmax(Loss):
         if self.classes < 2:
             raise ValueError(f"Expected at least 2 classes, got {self.classes}.")
 
-    @property
-    def lipschitz(self) -> float:
-        """√2."""
-        return math.sqrt(2)
-
-    @property
-    def smoothness(self) -> float:
-        """1/2."""
-        return 0.5
+    lipschitz = math.sqrt(2)
+    smoothness = 0.5
 
     @property
     def outputs(self) -> int:

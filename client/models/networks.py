@@ -43,11 +43,7 @@ _begin = functools.cache(let_go_of_start_pages)  # once: torch has started
 
 
 def own_function(kind: str) -> Callable[..., Any]:
-    """What 'module:function' or 'file.py:function' names: its code is run.
-
-    Raises:
-        NetworkError: not there, or no function.
-    """
+    """What 'module:function' or 'file.py:function' names: its code is run. Raises NetworkError."""
     try:
         return function_named(kind)
     except OwnCodeError as error:
@@ -84,12 +80,8 @@ class Network:
     """A network with flat parameters.
 
     Attributes:
-        kind: as in the table above.
         features, classes: p and K.
         module: the torch module; `use` overwrites its parameters.
-        device: where it computes.
-        hidden: units of the hidden layers that it was built with.
-        digest: SHA-256 of the file of your own network; None for another.
         initial: `[d]` the trainable parameters that it was built with, public.
         losses: what it is trained by, with public weights of the classes.
     """
@@ -124,8 +116,7 @@ class Network:
 
         With frozen layers the seed is 0 for everybody.
 
-        Raises:
-            NetworkError: unknown, not importable, or with layers that are refused.
+        Raises NetworkError.
         """
         _begin()
         if classes < 2:
@@ -186,11 +177,7 @@ class Network:
         return len(self.initial)
 
     def _tried(self) -> tuple[int, ...]:
-        """The shape of what it gives of two rows, twice the same; a loss that draws is all it has.
-
-        Raises:
-            NetworkError: it changes, draws by itself, or has a loss that is not finite.
-        """
+        """The shape of what it gives of two rows, twice the same; or a loss that draws."""
         wide = self.features + self.draws
         made_up = np.random.default_rng(0).random((2, wide)) / math.sqrt(self.features)
         if own_losses(self.module) is not None:
@@ -263,11 +250,7 @@ class Network:
         return self.initial.copy()
 
     def check_labels(self, labels: NDArray[Any]) -> None:
-        """Refuses labels that are not classes 0..K−1.
-
-        Raises:
-            ValueError: the smallest and the largest label.
-        """
+        """Refuses labels that are not classes 0..K−1."""
         whole = np.asarray(labels)
         if len(whole) and not (whole.min() >= 0 and whole.max() < self.classes):
             raise ValueError(

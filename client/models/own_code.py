@@ -18,10 +18,8 @@ def code_named(name: str, *, what: str) -> Any:
 
     Args:
         name: of it; `__main__:f` is one that a notebook or script defines itself.
-        what: it is the file of, for errors.
 
-    Raises:
-        OwnCodeError: there is no such file or module.
+    Raises OwnCodeError.
     """
     place, _, attribute = name.rpartition(":")
     try:
@@ -41,11 +39,7 @@ def code_named(name: str, *, what: str) -> Any:
 
 
 def function_named(name: str, *, what: str = "model") -> Callable[..., Any]:
-    """The function that `code_named` finds.
-
-    Raises:
-        OwnCodeError: not there, or no function.
-    """
+    """The function that `code_named` finds. Raises OwnCodeError."""
     found = code_named(name, what=what)
     if not callable(found):
         place, _, function = name.rpartition(":")

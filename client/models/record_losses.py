@@ -3,17 +3,11 @@
     ℓ_i = w_{y_i} · ℓ(f_θ; x_i, y_i, draws_i)
 
 Cross-entropy of the scores, unless the module brings a method `record_losses(x, y, draws)`: then
-that. Weights of classes are public; every record's gradient is clipped *after* them, so that no
-loss and no weight changes what one record moves.
-
-`draws` `[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
-`draws = D` that its loss needs some; else None. A loss that is the mean over several draws of one
-record (noise multiplicity; Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped once:
-it costs no more privacy. On the way they stand behind the record's own columns, in its row: so
-every way of clipping takes them along.
-
-A loss of a module's own is clipped by vmap, which shows it one record at a time: whatever it does
-with a batch, nothing of another record reaches a gradient (`parley.client.dp_sgd.ways`).
+that. Weights of classes are public; every record's gradient is clipped *after* them. `draws`
+`[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
+`draws = D` that its loss needs some; they stand behind the record's columns, in its row. The mean
+over several draws of one record (Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped
+once. A module's own loss is clipped by vmap, one record at a time (`parley.client.dp_sgd.ways`).
 """
 
 from __future__ import annotations
@@ -44,11 +38,7 @@ def own_losses(module: nn.Module) -> Callable[[Tensor, Tensor, Tensor | None], T
 
 
 def draws_of(module: nn.Module) -> int:
-    """D: how many random numbers the loss of one record takes; 0: none.
-
-    Raises:
-        ValueError: an attribute `draws` that is no such number.
-    """
+    """D: how many random numbers the loss of one record takes; 0: none."""
     found = getattr(module, "draws", 0)
     if own_losses(module) is None:
         return 0
@@ -69,21 +59,13 @@ class RecordLosses:
 
     @classmethod
     def of_classes(cls, weights: Sequence[float], classes: int) -> RecordLosses:
-        """With weights for K classes, or none.
-
-        Raises:
-            ValueError: another number of weights, or one out of range.
-        """
+        """With weights for K classes, or none."""
         if weights:
             check_weights(weights, classes)
         return cls(weights=tuple(weights))
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws.
-
-        Raises:
-            ValueError: an own loss that is not one number a record.
-        """
+        """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws."""
         own = own_losses(module)
         drawn = draws_of(module)
         if own is None:

@@ -17,13 +17,9 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
     Args:
         features: `[N, p]`, float32 or float64 (the precision is kept; float32 rows are a little
             shorter, so that rounding leaves none longer than 1).
-        intercept: whether to append the constant.
 
     Returns:
         `[N, p]` or `[N, p + 1]`, a new contiguous array.
-
-    Raises:
-        ValueError: not two-dimensional, not floating point, or a value is NaN or infinite.
     """
     if features.ndim != 2:
         raise ValueError(f"Expected features of shape [N, p], got {features.shape}.")

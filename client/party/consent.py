@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from parley.client.algorithms.network_task import NETWORKS
 from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.model_names import public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.features.table import FEATURES
+from parley.client.models.losses import LOSSES
 from parley.client.party.data_set import DataSet, Name, Part
 from parley.client.queries import QUERIES
 from parley.privacy.accounting.noise_points import NOISE_POINTS
@@ -146,18 +148,7 @@ class Consent(Part):
         "false: answers of all parties together alone.",
     )
     models: tuple[str, ...] = Field(
-        (
-            "logistic",
-            "softmax",
-            "ridge",
-            "huber-svm",
-            "own-loss",
-            "own-residual-loss",
-            "mlp",
-            "pca-mlp",
-            "cnn",
-            "table",
-        ),
+        (*LOSSES, *NETWORKS, "table"),
         description="Accepted models. A party never runs a server's code: 'tumour.py:net' is the "
         "function of a file in this folder, 'module:function' of code installed on this machine, "
         "and listing it here allows a server to have it run.",

@@ -166,7 +166,7 @@ def load_holding(
     """Reads and prepares a data set.
 
     Args:
-        label: how the label is read: logistic, softmax, ridge or huber-svm; or network, for
+        label: how the label is read: logistic, softmax or ridge; or network, for
             classes where the schema has some, else −1/+1.
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.

@@ -81,14 +81,8 @@ def local_optima(
     uncertified, never raised.
 
     Args:
-        model: the model.
-        block: B parties, rows prepared.
-        lambda_: λ > 0 of (λ/2)‖θ‖₂².
         gradient_tolerance: τ > 0, on each party's gradient norm, or `[B]` one for each.
         tilt: `[B, d]` a; with a loss of one output that is bounded everywhere.
-
-    Raises:
-        ValueError: λ or gradient_tolerance not positive and finite, or columns that disagree.
     """
     targets = np.broadcast_to(np.asarray(gradient_tolerance, np.float64), block.parties)
     _check(model, block.features, lambda_, float(targets.min()))
@@ -143,15 +137,9 @@ def optimum(
     """The optimum over all records together: the non-private baseline of a simulation.
 
     Args:
-        model: the model.
         features: `[N, p]` prepared rows.
         labels: `[N]`.
-        lambda_: λ > 0.
-        gradient_tolerance: on the gradient's norm.
         weights: `[N]` ≥ 0, summing to 1; default 1/N each.
-
-    Raises:
-        ValueError: as `local_optima`, or weights of another shape.
     """
     _check(model, features, lambda_, gradient_tolerance)
     if weights is None:

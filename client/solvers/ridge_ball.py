@@ -24,8 +24,6 @@ def constrained_ridge(
         rows: `[c, n, p]`, finite.
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding.
-        lambda_: λ > 0.
-        radius: R.
 
     Returns:
         `[c, p]` of norm R, to rounding and never above it.

@@ -11,25 +11,12 @@ import math
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.accounting.noise_points import point_named
+from parley.server.jobs.model import MODELS
 from parley.server.records import words
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
 from parley.server.records.summary import RunSummary
-
-_MODELS = {
-    "logistic": "logistic regression",
-    "softmax": "softmax regression",
-    "ridge": "ridge regression",
-    "huber-svm": "Huber SVM",
-    "own-loss": "linear model with a loss of your own",
-    "own-residual-loss": "linear regression with a loss of your own",
-    "mlp": "multilayer perceptron",
-    "pca-mlp": "multilayer perceptron on principal components",
-    "cnn": "convolutional network",
-    "table": "generator of synthetic records",
-    "none": "statistic",
-}
 
 
 def algorithm_name(run: RunSummary) -> str:
@@ -46,7 +33,8 @@ def headline(run: RunSummary) -> str:
     """What was learned, from what, by whom."""
     data = run.data.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     who = "one party" if run.parties == 1 else f"{number(run.parties)} parties"
-    what = _MODELS.get(run.model, f"{run.model} model".strip())
+    title = MODELS[run.model].title if run.model in MODELS else ""
+    what = title or f"{run.model} model".strip()
     return f"{what[:1].upper()}{what[1:]}{f' on {data}' if data else ''}, learned by {who}"
 
 
@@ -232,13 +220,6 @@ _ROWS = (
     "What one record can move is bounded before any noise is drawn: every row is scaled to "
     "Euclidean norm at most 1"
 )
-_BOUNDED = {
-    "output-perturbation": f"{_ROWS}, and every party certifies that its local optimum is one.",
-    "pathak": f"{_ROWS}, and every party certifies that its local optimum is one.",
-    "objective-perturbation": f"{_ROWS}, and every party certifies its perturbed optimum.",
-    "rajkumar-agarwal": f"{_ROWS}, and a record's gradient is bounded by the loss or clipped.",
-    "gradient-perturbation": f"{_ROWS}, and a record's gradient is bounded by the loss or clipped.",
-}
 
 
 def _bounded(run: RunSummary, of: GuaranteeSummary) -> str:
@@ -254,4 +235,5 @@ def _bounded(run: RunSummary, of: GuaranteeSummary) -> str:
             "What one party can move is bounded before any noise is drawn: its whole update is "
             f"clipped{to}."
         )
-    return _BOUNDED.get(run.algorithm, f"{_ROWS}.")
+    row = ALGORITHMS.get(run.algorithm)
+    return f"{_ROWS}{row.bounded if row else ''}."

@@ -5,12 +5,6 @@ honest ones in any sum that can be opened, t survivors less c that collude with 
 shares, those of colluders too, are independent noise: post-processing. With fewer than k the claim
 is void, so nothing is released then.
 
-| law | a share | rounded after it | floor |
-|---|---|---|---|
-| gaussian, sampled-gaussian | N(0, σ²/k) | yes | 4 ring units |
-| l2-laplace | √(2Vb² + w)·N(0, I), V ~ Gamma((d+1)/(2k)) | yes | the jitter w, 4² |
-| laplace(-l1, -as-printed) | difference of two NegativeBinomial(1/k, e^(−1/t)) | no | none |
-
 A party rounds its vector to fine units (2^h to a ring unit), adds round(N(0, s²)) to the integers
 and rounds to ring units: together one rounding of x + N(0, s²), on cells moved by half a fine
 unit. **The sum of k such integers** is, up to factors in e^{±τ} a coordinate, a rounding of
@@ -50,11 +44,7 @@ class Shares(Split):
 
     @classmethod
     def of(cls, mechanism: Mechanism, **split: int) -> Shares:
-        """The shares of a mechanism's noise, as of `split`, checked.
-
-        Raises:
-            ValueError: c ≥ t, a law without shares, or shares below the floor.
-        """
+        """The shares of a mechanism's noise, as of `split`, checked."""
         shares = cls.split(mechanism, **split)
         shares.check(mechanism)
         return shares

@@ -1,70 +1,82 @@
 """How they learn: `[algorithm]`, a section of another form for each `kind`.
 
 A form holds its own keys, and is the row of its kind: which models and noise laws it takes, which
-keys of other sections would do nothing, and what contradicts it. One's own algorithm has one form,
-whose `settings` are the fields of its class.
+keys of other sections would do nothing, what contradicts it, and the algorithm that it asks for.
+One's own algorithm has one form, whose `settings` are the fields of its class.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from parley.privacy.accounting.rounding import as_written
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation as Steps
+from parley.client.algorithms.objective_perturbation import (
+    ObjectivePerturbationOfParties,
+    output_share,
+)
+from parley.client.algorithms.output_perturbation import OutputPerturbation as Optima
+from parley.client.algorithms.own import OwnAlgorithmError, build_own
+from parley.client.algorithms.pathak import PathakAveraging
+from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal as TiltedSteps
+from parley.client.models.linear import LinearModel
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs.algorithm_section import (
+    AVERAGE,
     BOTH_KEYS,
-    KIND,
+    ROUNDS,
     AlgorithmSection,
     Idle,
     check_private_sizes,
+    known,
 )
+from parley.server.jobs.federation import Federation
+from parley.server.jobs.model import models_that_learn
 from parley.server.jobs.naming import TextSettings
-from parley.server.jobs.section import Auto, Positive, check_unchanged
+from parley.server.jobs.networks import DistributedDPSGD, FederatedAveraging
+from parley.server.jobs.section import Auto, JobError, Positive, check_unchanged
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 from parley.server.jobs.whole import WholeJob
 
-_ROUNDS = (
-    "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
-    "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
-    "alone (docs/methods.md); the job that a run keeps has the numbers."
-)
-_AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
-_RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")
-
-_LINEAR_IDLE: Idle = MappingProxyType(
-    {"dp_sgd": (), "run": ("device",), "privacy": ("unit", "neighbouring", *BOTH_KEYS)}
-)
+_LINEAR_IDLE: Idle = {
+    "dp_sgd": (),
+    "run": ("device",),
+    "privacy": ("unit", "neighbouring", *BOTH_KEYS),
+}
 
 
 class OwnAlgorithm(AlgorithmSection):
     """One's own, 'file.py:Class' or 'module:Class'."""
 
     models: ClassVar[tuple[str, ...]] = ("none",)
-    idle: ClassVar[Idle] = MappingProxyType(
-        {"dp_sgd": (), "privacy": BOTH_KEYS, "run": ("device",)}
-    )
+    idle: ClassVar[Idle] = {"dp_sgd": (), "privacy": BOTH_KEYS, "run": ("device",)}
     idle_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
 
     settings: TextSettings = Field(
         {}, description="Settings of your own algorithm, by the names that its class gives them."
     )
-    rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
+    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
+
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """Of the class that the job names, which this runs."""
+        del job, parties
+        try:
+            algorithm: FederatedAlgorithm = build_own(
+                self.kind, self.settings, features=model.features, classes=model.classes
+            )
+        except OwnAlgorithmError as error:
+            raise JobError(str(error)) from error
+        return algorithm
 
 
 class _OfLinearModel(AlgorithmSection):
-    models: ClassVar[tuple[str, ...]] = (
-        "logistic",
-        "softmax",
-        "ridge",
-        "huber-svm",
-        "own-loss",
-        "own-residual-loss",
-    )
+    models: ClassVar[tuple[str, ...]] = models_that_learn("linear")
     idle: ClassVar[Idle] = _LINEAR_IDLE
 
-    rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
+    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
     learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ).")
     momentum: float = Field(
         0.0, ge=0, lt=1, description="Heavy-ball momentum on the server (post-processing)."
@@ -75,15 +87,17 @@ class _OfLinearModel(AlgorithmSection):
         description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
         "constant G, where nothing needs clipping.",
     )
-    average: bool = Field(True, description=_AVERAGE)
+    average: bool = Field(True, description=AVERAGE)
+
+    def learned(self, job: WholeJob, features: int, classes: int) -> LinearModel:
+        """The job's linear model."""
+        return job.model.linear_model(features, classes)
 
 
 class GradientPerturbation(_OfLinearModel):
     """Noise on the average gradient, every round."""
 
-    idle: ClassVar[Idle] = MappingProxyType({**_LINEAR_IDLE, "privacy": ("unit", *BOTH_KEYS)})
-
-    kind: Literal["gradient-perturbation"] = Field("gradient-perturbation", description=KIND)
+    idle: ClassVar[Idle] = {**_LINEAR_IDLE, "privacy": ("unit", *BOTH_KEYS)}
 
     def check(self, job: WholeJob) -> None:
         """And what private sizes need."""
@@ -91,6 +105,26 @@ class GradientPerturbation(_OfLinearModel):
         check_private_sizes(job)
         if self.nesterov and not self.momentum:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
+
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """Noisy gradient steps."""
+        del parties
+        return Steps(**self._steps(job, model))
+
+    def _steps(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
+        lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate
+        return {
+            "model": model,
+            "lambda_": lambda_,
+            "lipschitz": model.lipschitz if clip == "auto" else min(clip, model.lipschitz),
+            "weights": job.parties.weights,
+            "rounds": job.rounds,
+            "learning_rate": 1 / (model.smoothness + lambda_) if rate == "auto" else rate,
+            "momentum": self.momentum,
+            "nesterov": self.nesterov,
+            "average": self.average,
+            "neighbouring": Neighbouring(job.privacy.neighbouring),
+        }
 
 
 class OutputPerturbation(_OfLinearModel):
@@ -102,7 +136,6 @@ class OutputPerturbation(_OfLinearModel):
     noise: ClassVar[str] = "l2-laplace"
     releases: ClassVar[int | None] = 1
 
-    kind: Literal["output-perturbation"] = Field("output-perturbation", description=KIND)
     relative_tolerance: float = Field(
         1e-3,
         gt=0,
@@ -114,17 +147,28 @@ class OutputPerturbation(_OfLinearModel):
     def check(self, job: WholeJob) -> None:
         """And a loss whose gradient is bounded everywhere, unclipped."""
         super().check(job)
-        if self.clip_norm != "auto":
-            raise ValueError(
-                "Expected algorithm.clip-norm = 'auto' with output-perturbation (its optimum is "
-                f"that of the unclipped loss), got {self.clip_norm}."
-            )
+        needs = "gradient-perturbation: an optimum is that of the unclipped loss"
+        check_unchanged(job, "algorithm", ("clip_norm",), needs)
         if not job.model.bounded_everywhere:
             raise ValueError(
-                "Expected model.kind logistic, softmax, huber-svm or an own loss with "
-                f"output-perturbation, got {job.model.kind}: its gradient is only bounded on the "
-                "ball ‖θ‖ ≤ radius. Use gradient-perturbation."
+                "Expected a model whose gradient is bounded everywhere with output-perturbation, "
+                f"got {job.model.kind}: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
+                "gradient-perturbation."
             )
+
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """Certified optima, averaged."""
+        del parties
+        return Optima(**self._optima(job, model))
+
+    def _optima(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
+        return {
+            "model": model,
+            "lambda_": job.model.regularisation,
+            "lipschitz": model.lipschitz,
+            "weights": job.parties.weights,
+            "relative_tolerance": self.relative_tolerance,
+        }
 
 
 class Pathak(OutputPerturbation):
@@ -132,7 +176,10 @@ class Pathak(OutputPerturbation):
 
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
 
-    kind: Literal["pathak"] = Field("pathak", description=KIND)  # type: ignore[assignment]
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """Certified optima, averaged, with more noise."""
+        del parties
+        return PathakAveraging(**self._optima(job, model))
 
 
 class ObjectivePerturbation(OutputPerturbation):
@@ -140,10 +187,6 @@ class ObjectivePerturbation(OutputPerturbation):
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace",)
-
-    kind: Literal["objective-perturbation"] = Field(  # type: ignore[assignment]
-        "objective-perturbation", description=KIND
-    )
 
     def check(self, job: WholeJob) -> None:
         """And noise that is inside the parties."""
@@ -153,17 +196,15 @@ class ObjectivePerturbation(OutputPerturbation):
                 "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
                 f"objective has all of its noise), got {job.privacy.noise_point!r}."
             )
-        if weights := job.model.weights_of_classes:
-            raise ValueError(
-                "Expected model.class-weights = [] with objective-perturbation (its theorem is "
-                f"shown for |ℓ′| ≤ 1), got {list(weights)}. gradient-perturbation and "
-                "output-perturbation take them."
-            )
-        if job.parties.weights != "uniform":
-            raise ValueError(
-                "Expected parties.weights = 'uniform' with objective-perturbation, got "
-                f"{job.parties.weights!r}."
-            )
+        others = "gradient-perturbation or output-perturbation"
+        check_unchanged(job, "model", ("class_weights",), others)  # it is proved for |ℓ′| ≤ 1
+        check_unchanged(job, "parties", ("weights",), others)
+
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """Certified optima of perturbed objectives."""
+        del parties
+        inside = job.privacy.epsilon * (1 - output_share(self.relative_tolerance))
+        return ObjectivePerturbationOfParties(**self._optima(job, model), objective_epsilon=inside)
 
 
 class RajkumarAgarwal(GradientPerturbation):
@@ -171,138 +212,21 @@ class RajkumarAgarwal(GradientPerturbation):
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
 
-    kind: Literal["rajkumar-agarwal"] = Field(  # type: ignore[assignment]
-        "rajkumar-agarwal", description=KIND
-    )
-
-
-class _OfNetwork(AlgorithmSection):
-    models: ClassVar[tuple[str, ...]] = ("mlp", "pca-mlp", "cnn", "module:function")
-    laws: ClassVar[tuple[str, ...]] = ("gaussian",)
-    samples: ClassVar[bool] = True
-
-    rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
-    average: bool = Field(True, description=_AVERAGE)
-
-    def check(self, job: WholeJob) -> None:
-        """And what each unit needs."""
-        super().check(job)
-        if job.privacy.point.private_alone:
-            raise ValueError(
-                "Expected privacy.noise-point = 'share' or 'server' with a network, got "
-                f"{job.privacy.noise_point!r}: "
-                "fedavg with unit record adds its noise inside the parties by itself ([dp-sgd])."
-            )
-        _check_sampled_parties(job)
-        for section, keys, needed in _IDLE_OF_UNIT[job.privacy.unit]:
-            check_unchanged(job, section, keys, needed)
-        for check in _CHECKS_OF_UNIT[job.privacy.unit]:
-            check(job)
-
-
-class FederatedAveraging(_OfNetwork):
-    """Federated averaging of networks, private by `[dp-sgd]`, by noise on the sum, or by both."""
-
-    idle: ClassVar[Idle] = MappingProxyType({"dp_sgd": ("pad_batches",)})
-    idle_needs: ClassVar[str] = "algorithm.kind = 'distributed-dp-sgd'"
-
-    kind: Literal["fedavg"] = Field("fedavg", description=KIND)
-
-
-class DistributedDPSGD(_OfNetwork):
-    """DP-SGD across all parties: a round is a block of steps, each a secure sum with its noise."""
-
-    idle: ClassVar[Idle] = MappingProxyType(
-        {
-            "dp_sgd": (
-                "server_optimiser",
-                "server_learning_rate",
-                "server_momentum",
-                "clipped_fraction_share",
-            ),
-            "privacy": ("record_bound",),
-            "parties": ("weights",),
-        }
-    )
-
-    kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=KIND)
-
-
-def _check_sampled_parties(job: WholeJob) -> None:
-    """What sampled parties go with."""
-    parties, unit = job.parties, job.privacy.unit
-    if parties.per_round == "all":
-        return
-    if unit == "both":
-        raise ValueError(
-            "Expected privacy.unit = 'party' or 'record' with parties.per-round, got 'both'."
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """Noisy gradient steps on a tilted objective."""
+        records = known(parties, self.kind).total_records
+        noise = objective_noise(
+            epsilon=job.privacy.epsilon,
+            records=records,
+            lambda_=job.model.regularisation,
+            curvature=model.smoothness,
         )
-    if unit == "record" and parties.presence != "auto":
-        raise ValueError(
-            "Expected parties.presence = 'auto' with privacy.unit = 'record' (it says what a party "
-            "is charged; a record has one account, whether its party's rounds are known or not), "
-            f"got {parties.presence!r}."
+        return TiltedSteps(
+            **self._steps(job, model),
+            tilt_scale=noise.scale / records,
+            tilt_seed=job.seed or 0,
         )
-    if isinstance(parties.per_round, float) and parties.per_round <= job.privacy.delta:
-        raise ValueError(
-            f"Expected parties.per-round above privacy.delta = {as_written(job.privacy.delta)}, "
-            "which would cover every sum that a party is in, whatever its noise, "
-            f"got {parties.per_round:g}."
-        )
-    check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
-
-def _check_parties(job: WholeJob) -> None:
-    """What a party-level guarantee needs, alone or beside a record-level one."""
-    unit = f"privacy.unit = '{job.privacy.unit}'"
-    if job.parties.weights != "uniform":
-        raise ValueError(
-            f"Expected parties.weights = 'uniform' with {unit}, got {job.parties.weights!r}."
-        )
-    if job.model.components_share:
-        raise ValueError(
-            f"Expected model.pca = 'public' with {unit}, got 'private': the components' noise "
-            "hides one record, not a party."
-        )
-    if job.parties.count < 2:
-        raise ValueError(f"Expected at least 2 parties with {unit}, got {job.parties.count}.")
-
-
-_OF_RECORDS = ("dp_sgd", ("clipped_fraction_share",), "privacy.unit = 'record'")
-_OF_BOTH = ("privacy", BOTH_KEYS, "privacy.unit = 'both'")
-_IDLE_OF_UNIT = {
-    "record": (
-        _OF_BOTH,
-        ("dp_sgd", ("party_clip_norm",), "privacy.unit = 'party' or 'both'"),
-        ("privacy", ("calibration",), "another algorithm (DP-SGD is accounted by PLD)"),
-    ),
-    "party": (
-        _OF_RECORDS,
-        _OF_BOTH,
-        ("dp_sgd", _RECORD_KEYS, "privacy.unit = 'record' or 'both'"),
-    ),
-    "both": (_OF_RECORDS,),
-}
-"""`privacy.unit` → keys that do nothing, and what they need."""
-
-_CHECKS_OF_UNIT = {
-    "record": (check_private_sizes,),
-    "party": (check_private_sizes, _check_parties),
-    "both": (check_private_sizes, _check_parties),
-}
-
-Algorithm = (
-    OwnAlgorithm
-    | GradientPerturbation
-    | FederatedAveraging
-    | DistributedDPSGD
-    | OutputPerturbation
-    | ObjectivePerturbation
-    | Pathak
-    | RajkumarAgarwal
-    | Marginals
-    | RandomFeatures
-)
 
 ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
     "file.py:Class": OwnAlgorithm,

@@ -1,16 +1,23 @@
-"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing."""
+"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing.
+
+A form is an algorithm's row at the server: its keys, what contradicts it, and how what a job asks
+for is made of them. What both sides know of it is a row of
+`parley.client.algorithms.registry.ALGORITHMS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.sums import AnyRows
 from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import CodeReference
-from parley.server.jobs.section import Section, check_unchanged
+from parley.server.jobs.section import JobError, Section, check_unchanged
 from parley.server.jobs.whole import WholeJob
 
 KIND = (
@@ -26,6 +33,13 @@ KIND = (
 )
 """Of `algorithm.kind`."""
 
+ROUNDS = (
+    "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
+    "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
+    "alone (docs/methods.md); the job that a run keeps has the numbers."
+)
+AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
+
 BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 """Keys of `[privacy]` that unit both alone has."""
 
@@ -38,29 +52,31 @@ class AlgorithmSection(Section):
     Attributes:
         models: keys of `parley.server.jobs.model.MODELS` that it takes.
         noise: the law that `privacy.noise = 'default'` means.
-        laws: of `privacy.noise`, resolved.
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
         idle: keys of other sections that would do nothing; none stands for all of a section's.
-        idle_needs: what those need.
-        samples: whether parties can be sampled.
     """
 
     models: ClassVar[tuple[str, ...]]
     noise: ClassVar[str] = "gaussian"
     laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
     releases: ClassVar[int | None] = None
-    idle: ClassVar[Idle] = MappingProxyType({})
+    idle: ClassVar[Idle] = {}
     idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND)
 
-    def check(self, job: WholeJob) -> None:
-        """Refuses keys that contradict each other, or would have no effect.
+    def learned(self, job: WholeJob, features: int, classes: int) -> Any:
+        """What is learned of records of so many columns, K given; raises JobError."""
+        del job
+        return AnyRows(features=features, classes=classes or 2)
 
-        Raises:
-            ValueError: the key, what was expected, and what came.
-        """
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """The algorithm that the job asks for; raises JobError, CalibrationError."""
+        raise NotImplementedError
+
+    def check(self, job: WholeJob) -> None:
+        """Refuses keys that contradict each other, or would have no effect: a ValueError."""
         if job.model_form not in self.models:
             names = ", ".join(f"'{name}'" for name in self.models)
             raise ValueError(
@@ -69,12 +85,8 @@ class AlgorithmSection(Section):
             )
         for section, keys in self.idle.items():
             check_unchanged(job, section, keys, self.idle_needs)
-        if job.parties.per_round != "all" and not self.samples:
-            raise ValueError(
-                "Expected parties.per-round = 'all' with algorithm.kind = "
-                f"'{self.kind}', got {job.parties.per_round!r}: fedavg and distributed-dp-sgd "
-                "sample parties."
-            )
+        if not self.samples:
+            check_unchanged(job, "parties", ("per_round",), "fedavg or distributed-dp-sgd")
         if job.noise not in self.laws:
             laws = " or ".join(f"'{law}'" for law in self.laws)
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
@@ -90,8 +102,12 @@ def check_private_sizes(job: WholeJob) -> None:
             "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
             "private then."
         )
-    if job.parties.weights == "size":
-        raise ValueError(
-            "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
-            "'size': a weight would tell a party's number of records, which is then private."
-        )
+    # A weight would tell a party's number of records.
+    check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")
+
+
+def known(parties: Federation | None, kind: str) -> Federation:
+    """The parties, where an algorithm needs their sizes."""
+    if parties is None:
+        raise JobError(f"Expected the parties' sizes with {kind}, got none.")
+    return parties

@@ -43,8 +43,7 @@ def load_job(
 ) -> Job:
     """Reads a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
 
-    Raises:
-        JobError: the file is missing or not TOML, a key is unknown, a value is out of range.
+    Raises JobError.
     """
     tree: dict[str, Any] = {}
     if path is not None:
@@ -112,11 +111,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def checked_key(name: str, *, where: str) -> str:
-    """`name`, if it is a job's dotted key.
-
-    Raises:
-        JobError: it is none; the nearest one is named.
-    """
+    """`name`, if it is a job's dotted key. Raises JobError."""
     keys = name.split(".")
     if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
         raise JobError(f"{where}: {_unknown(keys)}")

@@ -21,11 +21,7 @@ class Forms:
     """The forms of one section.
 
     Attributes:
-        section: its name in a job file.
-        purpose: what it says, in a line.
         table: kind → form; one's own, which has many names, under the text `own`.
-        default: the kind of a section that names none.
-        own: how one's own is named.
     """
 
     section: str
@@ -65,11 +61,7 @@ class Forms:
         }
 
     def own_keys(self, given: Any) -> Any:
-        """A section without the keys of other forms, which may stand there with their defaults.
-
-        Raises:
-            ValueError: an unknown kind; or another form's key, with another value.
-        """
+        """A section without the keys of other forms, which may stand there with their defaults."""
         if isinstance(given, Section):
             return given
         if not isinstance(given, Mapping):

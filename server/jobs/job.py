@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.table import MECHANISMS
@@ -27,7 +27,6 @@ from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import Run
 from parley.server.jobs.section import Section, unless_auto
-from parley.server.jobs.steps import with_steps
 
 FORMS = {
     "model": Forms(
@@ -49,10 +48,25 @@ FORMS = {
 """Sections that have another form for each kind."""
 
 if TYPE_CHECKING:
-    from parley.server.jobs.algorithm import Algorithm as AlgorithmForm
-    from parley.server.jobs.model import Model as ModelForm
+    from parley.server.jobs.algorithm_section import AlgorithmSection as AlgorithmForm
+    from parley.server.jobs.model import ModelSection as ModelForm
 else:
     ModelForm, AlgorithmForm = (FORMS[name].annotation() for name in ("model", "algorithm"))
+
+
+def _with_steps(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rule's numbers where a job asks for them and can have them."""
+    given, model = tree.get("algorithm"), tree.get("model", {})
+    if not isinstance(given, Mapping) or given.get("rounds") != "auto":
+        return tree
+    releases = FORMS["algorithm"].form(given).releases
+    if releases is not None:  # it takes no steps
+        return {**tree, "algorithm": {**given, "rounds": releases}}
+    try:
+        steps = FORMS["model"].form(model).model_validate(model).steps()
+    except ValidationError:  # refused as what it is
+        return tree
+    return {**tree, "algorithm": {**steps, **given, "rounds": steps.get("rounds", "auto")}}
 
 
 class Job(Section):
@@ -74,9 +88,7 @@ class Job(Section):
         if not isinstance(tree, Mapping):
             return tree
         own = {name: forms.own_keys(tree[name]) for name, forms in FORMS.items() if name in tree}
-        tree = {**tree, **own}
-        form = FORMS["algorithm"].form(tree.get("algorithm", {}))
-        return tree if form is None else with_steps(tree, releases=form.releases)
+        return _with_steps({**tree, **own})
 
     @model_validator(mode="after")
     def _check(self) -> Job:
@@ -132,7 +144,7 @@ class Job(Section):
     @property
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
-        return self.algorithm.releases or self.algorithm.rounds
+        return self.algorithm.releases or int(getattr(self.algorithm, "rounds", 1))
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:

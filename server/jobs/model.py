@@ -1,8 +1,7 @@
 """What is learned: `[model]`, a section of another form for each `kind`.
 
-A linear model has a strongly convex objective; a network learns by federated averaging; an
-algorithm of your own may learn nothing. What else a run wants to know of a model is a property
-here, so that nobody asks for its name.
+A form is a model's row at the server: its keys, its title, how labels are read, and the loss that
+its keys make. What a run wants to know of a model it asks here, and nobody asks for its name.
 """
 
 from __future__ import annotations
@@ -12,17 +11,21 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from parley.client.contract.model_names import public_name
+from parley.client.models import losses, own_losses
+from parley.client.models.class_weights import weighted
+from parley.client.models.linear import LinearModel
+from parley.client.models.loss import Loss
+from parley.client.models.own_code import function_named
 from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
-from parley.server.jobs.section import Positive, Section
+from parley.server.jobs.section import JobError, Positive, Section
+from parley.server.jobs.steps import steps_by_rule
 
 _KIND = (
-    "logistic | softmax | ridge | huber-svm | own-loss | own-residual-loss; with algorithm.kind = "
+    f"{' | '.join(losses.LOSSES)}; with algorithm.kind = "
     "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
     "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
     "algorithm of your own."
 )
-
-
 _WEIGHTS = (
     "Public weights of the labels in their order (negative, positive; or the classes'): a record "
     "of class k counts so many times. Never from counts of records. Linear models pay for the "
@@ -35,46 +38,49 @@ class ModelSection(Section):
 
     Attributes:
         learns: in which world its simulation runs.
-        metric: of held-out records.
-        measured: whether there is one.
+        label: how a party reads its labels: as for that loss, or as a network's classes.
         bounded_everywhere: whether a record's gradient is bounded at every θ.
     """
 
+    title: ClassVar[str] = ""
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "network"
+    label: ClassVar[str] = "network"
     metric: ClassVar[str] = "accuracy"
     measured: ClassVar[bool] = True
     bounded_everywhere: ClassVar[bool] = True
 
     kind: CodeReference = Field("logistic", description=_KIND)
 
-    @property
-    def label(self) -> str:
-        """How a party reads its labels: as a linear model wants them, or as a network's classes."""
-        return "network"
-
     def label_kind(self, classes: int) -> str:
         """The linear model whose labels they are read as, K given; of a network: class numbers."""
+        if self.label != "network":
+            return self.label
         return "softmax" if classes else "logistic"
 
     @property
     def has_intercept(self) -> bool:
         """Whether rows get a constant; a network has its own biases."""
-        return False
+        return bool(getattr(self, "intercept", False))
 
     @property
     def regularisation(self) -> float:
-        """λ of (λ/2)‖θ‖²; a network has none."""
-        return 0.0
+        """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
+        return float(getattr(self, "lambda_", 0.0))
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Units of each hidden layer."""
-        return ()
+        return tuple(getattr(self, "hidden", ()))
+
+    @property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """Public weights of the labels, in their order; (): every record counts once."""
+        return tuple(getattr(self, "class_weights", ()))
 
     @property
     def projected(self) -> int | None:
         """Principal components that rows are projected on; None: they are not."""
-        return None
+        return getattr(self, "components", None)
 
     @property
     def components_share(self) -> float:
@@ -84,17 +90,20 @@ class ModelSection(Section):
     @property
     def components_file(self) -> str:
         """Where public components are; empty: nowhere."""
-        return ""
+        return str(getattr(self, "pca_file", ""))
 
     @property
     def feature_map(self) -> dict[str, Any]:
         """Name and settings of the public map that records are learned from through; {}: none."""
         return {}
 
-    @property
-    def weights_of_classes(self) -> tuple[float, ...]:
-        """Public weights of the labels, in their order; (): every record counts once."""
-        return tuple(getattr(self, "class_weights", ()))
+    def linear_model(self, features: int, classes: int) -> LinearModel:
+        """For records of so many columns, before the intercept's; raises JobError."""
+        raise NotImplementedError
+
+    def steps(self) -> dict[str, Any]:
+        """Keys of `[algorithm]` by the rule of `parley.server.jobs.steps`; {}: it has none."""
+        return {}
 
 
 class _OfLabels(ModelSection):
@@ -103,27 +112,21 @@ class _OfLabels(ModelSection):
     )
 
 
-class _Layers(_OfLabels):
+class Mlp(_OfLabels):
+    """A network of plain layers."""
+
+    title: ClassVar[str] = "multilayer perceptron"
+
     hidden: list[Annotated[int, Field(ge=1)]] = Field(
         [1000], description="mlp, pca-mlp: units of each hidden layer."
     )
 
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Units of each hidden layer."""
-        return tuple(self.hidden)
 
-
-class Mlp(_Layers):
-    """A network of plain layers."""
-
-    kind: Literal["mlp"] = Field("mlp", description=_KIND)
-
-
-class PcaMlp(_Layers):
+class PcaMlp(Mlp):
     """A network of plain layers on principal components."""
 
-    kind: Literal["pca-mlp"] = Field("pca-mlp", description=_KIND)
+    title: ClassVar[str] = "multilayer perceptron on principal components"
+
     components: int = Field(60, ge=1, description="pca-mlp: principal components kept.")
     pca: Literal["public", "private"] = Field(
         "private",
@@ -156,25 +159,15 @@ class PcaMlp(_Layers):
         return self
 
     @property
-    def projected(self) -> int | None:
-        """Principal components that rows are projected on."""
-        return self.components
-
-    @property
     def components_share(self) -> float:
         """Of μ² of the budget, for the components' own release; 0 where they are public."""
         return self.pca_share if self.pca == "private" else 0.0
-
-    @property
-    def components_file(self) -> str:
-        """Where public components are; empty: nowhere."""
-        return self.pca_file
 
 
 class Cnn(_OfLabels):
     """A small convolutional network."""
 
-    kind: Literal["cnn"] = Field("cnn", description=_KIND)
+    title: ClassVar[str] = "convolutional network"
 
 
 class OwnNetwork(_OfLabels):
@@ -184,16 +177,15 @@ class OwnNetwork(_OfLabels):
 class NoModel(ModelSection):
     """Nothing is learned."""
 
+    title: ClassVar[str] = "statistic"
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "nothing"
     measured: ClassVar[bool] = False
-
-    kind: Literal["none"] = Field("none", description=_KIND)
 
 
 class TableModel(NoModel):
     """The table itself: every column as a code of the public schema."""
 
-    kind: Literal["table"] = Field("table", description=_KIND)  # type: ignore[assignment]
+    title: ClassVar[str] = "generator of synthetic records"
 
     @property
     def feature_map(self) -> dict[str, Any]:
@@ -205,6 +197,7 @@ class Linear(ModelSection):
     """A linear model with a strongly convex objective."""
 
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
+    label: ClassVar[str] = "logistic"
 
     features: CodeReference = Field(
         "none",
@@ -243,61 +236,90 @@ class Linear(ModelSection):
             return {}
         return {"name": public_name(self.features), "settings": dict(self.feature_settings)}
 
-    @property
-    def label(self) -> str:
-        """As this model wants them."""
-        return self.kind
+    def plain_loss(self, classes: int) -> Loss:
+        """The loss, unweighted, of K classes; raises JobError."""
+        raise NotImplementedError
 
-    def label_kind(self, classes: int) -> str:
-        """This one's."""
-        del classes
-        return self.kind
+    def linear_model(self, features: int, classes: int) -> LinearModel:
+        """The loss, weighted, over margins of the row and the intercept's constant."""
+        plain = self.plain_loss(classes)
+        try:
+            loss = weighted(plain, self.weights_of_classes)
+        except ValueError as error:
+            raise JobError(f"model.class-weights: {error}") from error
+        return LinearModel(loss=loss, features=features + self.intercept)
 
-    @property
-    def has_intercept(self) -> bool:
-        """Whether rows get a constant."""
-        return self.intercept
+    def slope_and_curvature(self) -> tuple[float | None, float]:
+        """`Loss.slope_at_zero` and L_s of the unweighted loss, whatever K is."""
+        loss = self.plain_loss(2)
+        return loss.slope_at_zero, loss.smoothness
 
-    @property
-    def regularisation(self) -> float:
-        """λ, of the intercept too."""
-        return self.lambda_
+    def steps(self) -> dict[str, Any]:
+        """By λ and the loss, as the heaviest label has it."""
+        slope, curvature = self.slope_and_curvature()
+        heaviest = max(self.weights_of_classes, default=1.0)
+        return steps_by_rule(
+            slope=None if slope is None else slope * heaviest,
+            curvature=curvature * heaviest,
+            lambda_=self.lambda_,
+        )
 
 
 class Logistic(Linear, _OfLabels):
     """Logistic regression."""
 
-    kind: Literal["logistic"] = Field("logistic", description=_KIND)
+    title: ClassVar[str] = "logistic regression"
+
+    def plain_loss(self, _: int) -> Loss:
+        """Of −1 and +1."""
+        return losses.Logistic()
 
 
 class Softmax(Linear, _OfLabels):
     """Softmax regression."""
 
-    kind: Literal["softmax"] = Field("softmax", description=_KIND)
+    title: ClassVar[str] = "softmax regression"
+    label: ClassVar[str] = "softmax"
+
+    def plain_loss(self, classes: int) -> Loss:
+        """Of K classes."""
+        return losses.Softmax(classes=classes)
 
 
 class Ridge(Linear):
     """Ridge regression in a ball."""
 
+    title: ClassVar[str] = "ridge regression"
+    label: ClassVar[str] = "ridge"
     metric: ClassVar[str] = "r2"
     bounded_everywhere: ClassVar[bool] = False
 
-    kind: Literal["ridge"] = Field("ridge", description=_KIND)
     radius: Positive = Field(1.0, description="ridge: θ is kept in the ball ‖θ‖ ≤ radius.")
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
+
+    def plain_loss(self, _: int) -> Loss:
+        """Of targets."""
+        return losses.SquaredLoss(radius=self.radius, label_bound=self.label_bound)
 
 
 class HuberSvm(Linear, _OfLabels):
     """A support vector machine with a smooth hinge."""
 
-    kind: Literal["huber-svm"] = Field("huber-svm", description=_KIND)
+    title: ClassVar[str] = "Huber SVM"
+
     huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
+
+    def plain_loss(self, _: int) -> Loss:
+        """Of −1 and +1."""
+        return losses.HuberSVM(width=self.huber_width)
 
 
 class OwnLoss(Linear, _OfLabels):
     """A linear model of two labels with a loss of your own."""
 
-    kind: Literal["own-loss"] = Field("own-loss", description=_KIND)
+    title: ClassVar[str] = "linear model with a loss of your own"
+    table: ClassVar[type[own_losses.OwnLoss | own_losses.OwnResidualLoss]] = own_losses.OwnLoss
+
     loss: CodeReference = Field(
         "",
         description="own-loss, own-residual-loss: your function, 'file.py:function' or "
@@ -322,44 +344,32 @@ class OwnLoss(Linear, _OfLabels):
             )
         return self
 
-    @property
-    def label(self) -> str:
-        """−1 and +1."""
-        return "logistic"
+    def plain_loss(self, _: int) -> Loss:
+        """The table of the function that the job names, which this runs."""
+        try:
+            function = function_named(self.loss, what="loss")
+            return own_losses.tabled(
+                self.table, function, lipschitz=self.lipschitz, steeper=self.steeper
+            )
+        except ValueError as error:
+            remedy = " (model.steeper = 'clip' clips them)" if "as stated" in str(error) else ""
+            raise JobError(f"model.loss = {self.loss!r}: {error}{remedy}") from error
 
-    def label_kind(self, classes: int) -> str:
-        """The same."""
-        del classes
-        return self.label
+    def slope_and_curvature(self) -> tuple[float | None, float]:
+        """As of a parabola: its code says L_s, which is not run to count steps."""
+        return None, 1.0
 
 
 class OwnResidualLoss(OwnLoss):
     """A linear model of targets with a loss of your own."""
 
+    title: ClassVar[str] = "linear regression with a loss of your own"
+    label: ClassVar[str] = "ridge"
     metric: ClassVar[str] = "r2"
+    table: ClassVar[type[own_losses.OwnLoss | own_losses.OwnResidualLoss]] = (
+        own_losses.OwnResidualLoss
+    )
 
-    kind: Literal["own-residual-loss"] = Field("own-residual-loss", description=_KIND)  # type: ignore[assignment]
-
-    @property
-    def label(self) -> str:
-        """Targets in [−1, 1]."""
-        return "ridge"
-
-
-Model = (
-    Mlp
-    | PcaMlp
-    | Cnn
-    | OwnNetwork
-    | NoModel
-    | TableModel
-    | Logistic
-    | Softmax
-    | Ridge
-    | HuberSvm
-    | OwnLoss
-    | OwnResidualLoss
-)
 
 MODELS: dict[str, type[ModelSection]] = {
     "mlp": Mlp,
@@ -376,3 +386,8 @@ MODELS: dict[str, type[ModelSection]] = {
     "own-residual-loss": OwnResidualLoss,
 }
 """`model.kind` → its form of the section; keys are printed in this order."""
+
+
+def models_that_learn(what: str) -> tuple[str, ...]:
+    """The kinds of `[model]` that learn such."""
+    return tuple(kind for kind, form in MODELS.items() if form.learns == what)

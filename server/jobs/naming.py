@@ -30,7 +30,6 @@ class Names:
 
     Attributes:
         what: in a message; empty: nothing of a machine.
-        does: whether a text does.
     """
 
     what: str
@@ -59,13 +58,7 @@ TextSettings = Annotated[dict[str, Any], _NOTHING]
 
 @dataclass(frozen=True)
 class Named:
-    """Something of the machine that a key names.
-
-    Attributes:
-        key: dotted.
-        value: of it.
-        what: it names.
-    """
+    """Something of the machine that a key names."""
 
     key: str
     value: Any
@@ -121,11 +114,7 @@ def code_named_by(given: BaseModel) -> list[Named]:
 
 
 def check_from_elsewhere(given: BaseModel) -> None:
-    """Refuses what comes from another machine and names something of this one.
-
-    Raises:
-        JobError: the key, its value and what to do instead.
-    """
+    """Refuses what comes from another machine and names something of this one. Raises JobError."""
     for each in named_here(given):
         raise JobError(
             f"Expected no {each.what} in {each.key} of a submission from another machine, got "

@@ -27,7 +27,6 @@ class UnitBudget:
     """What a job asks for one unit of privacy.
 
     Attributes:
-        unit: record or party.
         epsilon, delta: of this job's rounds, and of what is ahead of them.
         total: ε of all that the job releases.
         dataset_epsilon: total of the unit's data, fixed at their first release.

@@ -35,11 +35,7 @@ _LISTS = {
 
 
 def from_run_config(config: Mapping[str, Any]) -> Job:
-    """The job of a run config; keys it does not have keep their defaults.
-
-    Raises:
-        JobError: a key is unknown or a value is out of range.
-    """
+    """The job of a run config; keys it does not have keep their defaults. Raises JobError."""
     tree: dict[str, dict[str, Any]] = {}
     for name, value in config.items():
         if name in RUN_KEYS:

@@ -35,12 +35,7 @@ def check_unchanged(job: Any, section: str, keys: tuple[str, ...], needs: str) -
     """Refuses keys of a section that would do nothing, where they were changed.
 
     Args:
-        section: its attribute of the job.
         keys: attributes of the section; none: all of them.
-        needs: what they need instead.
-
-    Raises:
-        ValueError: the key, its default, what it needs, and what came.
     """
     part = getattr(job, section)
     for name in keys or tuple(type(part).model_fields):

@@ -1,22 +1,37 @@
-"""`[algorithm]` of jobs that make synthetic records from one noisy sum."""
+"""`[algorithm]` of jobs that make synthetic records from one noisy sum.
+
+What is summed follows from the public schema alone.
+"""
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+import math
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.data.codes import array_of, class_names, coded_columns
+from parley.client.data.schema import Schema, SchemaError
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs.algorithm_section import (
     BOTH_KEYS,
-    KIND,
     AlgorithmSection,
     Idle,
     check_private_sizes,
 )
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import Text
-from parley.server.jobs.section import Auto
+from parley.server.jobs.section import Auto, JobError
 from parley.server.jobs.whole import WholeJob
+
+_MOST_RECORDS = 2.0**24
+"""Of a party beyond which its sum is clamped, where its own number of records is private."""
+
+_TABLE_SCALE = 2.0
+_ARRAY_SCALE = math.sqrt(105 / 784)
+"""Of one cell: √105 of 28×28 (arXiv:2002.11603), in proportion to the root of their number."""
 
 
 class _OneSum(AlgorithmSection):
@@ -26,14 +41,12 @@ class _OneSum(AlgorithmSection):
     laws: ClassVar[tuple[str, ...]] = ("gaussian", "discrete-gaussian")
     releases: ClassVar[int | None] = 1
     rounds: ClassVar[int] = 1
-    idle: ClassVar[Idle] = MappingProxyType(
-        {
-            "dp_sgd": (),
-            "run": ("device",),
-            "privacy": ("unit", *BOTH_KEYS),
-            "parties": ("weights",),
-        }
-    )
+    idle: ClassVar[Idle] = {
+        "dp_sgd": (),
+        "run": ("device",),
+        "privacy": ("unit", *BOTH_KEYS),
+        "parties": ("weights",),
+    }
     idle_needs: ClassVar[str] = "an algorithm that trains a model"
 
     rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
@@ -54,11 +67,45 @@ class _OneSum(AlgorithmSection):
         if not job.privacy.delta:
             raise ValueError(f"Expected privacy.delta > 0 with {self.kind}, got 0.")
 
+    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """What is summed of the parties' schema; raises JobError."""
+        if parties is None or not parties.schema:
+            raise JobError(
+                f"Expected the parties' schema with {self.kind} (it says which values are summed), "
+                "got none: name a copy of it at the server, data.schema."
+            )
+        private = job.privacy.neighbouring == "add-or-remove-one"
+        bound = max(_MOST_RECORDS if private else float(parties.max_records), 1.0)
+        try:
+            return self.summed(
+                Schema.from_toml(parties.schema),
+                columns=model.features,
+                neighbouring=Neighbouring(job.privacy.neighbouring),
+                bound=bound,
+            )
+        except JobError:
+            raise
+        except (SchemaError, ValueError) as error:
+            raise JobError(str(error)) from error
+
+    def summed(
+        self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
+    ) -> FederatedAlgorithm:
+        """The sum; no entry of a party's is beyond `bound`. Raises JobError, SchemaError."""
+        raise NotImplementedError
+
+
+def _check_columns(wide: int, columns: int, what: str) -> None:
+    if columns != wide:
+        raise JobError(
+            f"Expected records of {wide} {what}, as data.schema says, got {columns}: give the "
+            "server a copy of the parties' schema."
+        )
+
 
 class Marginals(_OneSum):
     """Noisy two-way tables of all records, once, and synthetic rows from them."""
 
-    kind: Literal["marginals"] = Field("marginals", description=KIND)
     pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
         "all",
         description="marginals: columns that are counted together: all pairs, each with the label, "
@@ -69,11 +116,50 @@ class Marginals(_OneSum):
     )
     steps: int = Field(400, ge=1, le=100_000, description="Steps of the fit.")
 
+    def summed(
+        self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
+    ) -> FederatedAlgorithm:
+        """The tables."""
+        from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_of  # noqa: PLC0415 - start-up: no other kind needs it (.06 s)
+
+        coded = coded_columns(schema)
+        sizes = tuple(column.size for column in coded)
+        _check_columns(sum(sizes[:-1]), columns, "codes")
+        pairs = self._pairs([column.name for column in coded])
+        cells = cells_of(sizes, pairs)
+        if cells > MOST_CELLS:
+            widest = sorted(coded, key=lambda column: -column.size)[:3]
+            named = ", ".join(f"{column.name} ({column.size:,} values)" for column in widest)
+            raise JobError(
+                f"Expected at most {MOST_CELLS:,} cells of all tables, got {cells:,}. The largest "
+                f"columns are {named}: fewer bins or categories, or algorithm.pairs = 'label'."
+            )
+        return PairTables(sizes=sizes, pairs=pairs, neighbouring=neighbouring, bound=bound)
+
+    def _pairs(self, names: list[str]) -> tuple[tuple[int, ...], ...]:
+        from parley.client.algorithms.pair_tables import named_pairs  # noqa: PLC0415 - start-up: no other kind needs it (.06 s)
+
+        if isinstance(self.pairs, str):
+            return named_pairs(self.pairs, len(names))
+        pairs = []
+        for pair in self.pairs:
+            if unknown := [name for name in pair if name not in names]:
+                raise JobError(
+                    f"Expected algorithm.pairs of the schema's columns ({', '.join(names)}), got "
+                    f"{unknown[0]!r}."
+                )
+            i, j = sorted(names.index(name) for name in pair)
+            if i == j or (i, j) in pairs:
+                raise JobError(f"Expected different pairs of two columns, got {list(pair)}.")
+            pairs.append((i, j))
+        if not pairs:
+            raise JobError("Expected at least one pair in algorithm.pairs, got none.")
+        return tuple(sorted(pairs))
+
 
 class RandomFeatures(_OneSum):
     """The noisy sum of random features by class, once, and synthetic records from it."""
 
-    kind: Literal["random-features"] = Field("random-features", description=KIND)
     frequencies: int = Field(
         1000, ge=1, le=1 << 20, description="random-features: F, cosines and as many sines."
     )
@@ -83,3 +169,36 @@ class RandomFeatures(_OneSum):
         "28×28 images, and in proportion to the root of an array's size.",
     )
     steps: int = Field(500, ge=1, le=100_000, description="Steps of the fit.")
+
+    def summed(
+        self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
+    ) -> FederatedAlgorithm:
+        """The features; raises JobError also where an image is not square."""
+        from parley.client.algorithms import random_features  # noqa: PLC0415 - start-up: no other kind needs it (.1 s)
+
+        array = array_of(schema)
+        sizes = () if array else tuple(each.size for each in coded_columns(schema)[:-1])
+        wide = array[1].width if array else sum(sizes)
+        _check_columns(wide, columns, "codes or cells")
+        if array and (len(array[1].shape) > 2 or len(set(array[1].shape)) != 1):
+            raise JobError(
+                f"Expected an array of one axis, or square images, got {array[0]!r} of shape "
+                f"{list(array[1].shape)}."
+            )
+        scale = self.length_scale
+        if scale == "auto":
+            scale = _ARRAY_SCALE * math.sqrt(wide) if array else _TABLE_SCALE
+        chosen = random_features.RandomFeatures(
+            features=wide,
+            sizes=sizes,
+            classes=len(class_names(schema)),
+            frequencies=self.frequencies,
+            length_scale=scale,
+            seed=self.seed,
+            digest="",
+            neighbouring=neighbouring,
+            bound=bound,
+        )
+        # W is drawn when it is known to be of a size that a machine can hold.
+        digest = random_features.waves_digest(wide, self.frequencies, scale, self.seed)
+        return replace(chosen, digest=digest)

@@ -1,25 +1,34 @@
-"""What a section's form may ask of the job that holds it, when it checks that job."""
+"""What a section's form may ask of the job that holds it: the job imports the forms."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from parley.server.jobs.model import Model
-from parley.server.jobs.parties import Parties
+from parley.server.jobs.dp_sgd import DPSGD
+from parley.server.jobs.model import ModelSection
+from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy
 from parley.server.jobs.running import Run
 
 
 class WholeJob(Protocol):
-    """A `parley.server.jobs.job.Job`, which imports the forms: they know it by these alone."""
+    """A `parley.server.jobs.job.Job`, but for its algorithm."""
 
     @property
     def parties(self) -> Parties:
         """`[parties]`."""
 
     @property
-    def model(self) -> Model:
+    def data(self) -> Data:
+        """`[data]`."""
+
+    @property
+    def model(self) -> ModelSection:
         """`[model]`."""
+
+    @property
+    def dp_sgd(self) -> DPSGD:
+        """`[dp-sgd]`."""
 
     @property
     def privacy(self) -> Privacy:
@@ -36,3 +45,11 @@ class WholeJob(Protocol):
     @property
     def noise(self) -> str:
         """The noise law asked for, `default` resolved by the algorithm."""
+
+    @property
+    def rounds(self) -> int:
+        """Number of releases."""
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the noise; None: of the operating system's entropy."""

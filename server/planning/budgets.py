@@ -36,7 +36,6 @@ def budgets_of(
     """The budget of the data for each of the plan's guarantees, in their order.
 
     Args:
-        fingerprint: of the data's bytes, or their name.
         contents: digest of their parsed rows, where they are here.
     """
     return tuple(
@@ -54,14 +53,7 @@ def budgets_of(
 
 
 def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
-    """Refuses a job that its budgets could not bear even if they were whole.
-
-    Args:
-        stages: all that it releases.
-
-    Raises:
-        JobError: the ε it comes to, and what could be chosen instead.
-    """
+    """Refuses a job that its budgets could not bear even if they were whole. Raises JobError."""
     check_delta(job, rounds_of(stages).plan)
     for asked, budget in zip(job.budgets, budgets, strict=True):
         total = spent_before(stages, len(stages))[asked.unit]
@@ -84,8 +76,7 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
     their number is 1 or more, one of them may be shown: that is said beforehand, and refused where
     the probability is above 1 in 100 for each.
 
-    Raises:
-        JobError: δ > .01, and δ times their number is ≥ 1.
+    Raises JobError.
     """
     records = math.ceil(plan.parties * plan.mean_records)
     counts = {Unit.RECORD: (records, "records"), Unit.PARTY: (plan.parties, "parties")}
@@ -106,9 +97,7 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
 def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:
     """The budgets to charge, as the ledger has them; says so where the data are known already.
 
-    Raises:
-        LedgerCorrupt: the ledger, verified whole, is not sound.
-        LedgerConflict: it knows the data with another budget.
+    Raises LedgerCorrupt, LedgerConflict.
     """
     ledger.check()
     known = ledger.register(*budgets)
@@ -138,12 +127,9 @@ def holding(
     After a kill the hold stands until the run is resumed, or freed by `parley ledger free`.
 
     Args:
-        stages: of the run, under its name.
-        dataset: name of the data in the ledger.
         partial: hold what fits, if that is one round at least.
 
-    Raises:
-        BudgetExceeded: not all of it fits beside what is spent and what other runs hold.
+    Raises BudgetExceeded.
     """
     run_id = stages[0].plan.run_id
     reserved = {
@@ -177,11 +163,7 @@ def holding(
 def _fitting(
     ledger: Ledger, run_id: str, wanted: Mapping[BudgetKey, Claims]
 ) -> Mapping[BudgetKey, Claims]:
-    """As many of the last releases of every claim as fit each of the budgets.
-
-    Raises:
-        BudgetExceeded: not even one does.
-    """
+    """As many of the last releases of every claim as fit each of the budgets."""
     while True:
         try:
             ledger.check_room(run_id, wanted)

@@ -23,13 +23,7 @@ from parley.privacy.sampling.stream import NoiseStream
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """How one winner is chosen.
-
-    Attributes:
-        query: whose candidates they are.
-        weight: of its vector.
-        selection: the mechanism.
-    """
+    """How one winner is chosen."""
 
     query: Choosable
     weight: int
@@ -88,12 +82,7 @@ _OF_NOISE = {"sensitivity_l1", "accounts"}
 def choice_of(
     batch: Batch, facts: Facts, law: str, epsilon: float, counting: Counting, shared: bool
 ) -> Choice:
-    """The choice of a batch's winner.
-
-    Raises:
-        QueryError: several queries, one without candidates, noise in shares, a score of a whole
-            party, or winners by party.
-    """
+    """The choice of a batch's winner. Raises QueryError."""
     if shared:
         raise QueryError(
             f"Expected noise of laplace or gaussian in shares, got {law}: {Choice.refusal}."

@@ -24,9 +24,9 @@ from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise, noise_of, one_noise
 from parley.server.planning.shared import Drawn, drawn_in_shares
 
@@ -38,11 +38,7 @@ _LIKELY_BITS = 20
 
 
 def check_asked(job: Job, claim: Claim) -> None:
-    """Refuses a job that asks for other guarantees than the algorithm gives.
-
-    Raises:
-        JobError: the key, what the algorithm is proved for, and what came.
-    """
+    """Refuses a job that asks for other guarantees than the algorithm gives. Raises JobError."""
     units = [each.unit for each in claim.guarantees]
     for key, asked, given in (
         ("parties.weights", job.parties.weights, claim.weights),
@@ -69,14 +65,9 @@ def plan_claim(
     """The plan of a release that asks for what a claim says.
 
     Args:
-        algorithm: its kind.
-        run_id, round_number: of the (first) release.
         noise: of its primary guarantee, where that is not calibrated to the unit's whole budget.
 
-    Raises:
-        JobError: a guarantee of a unit that the job has no budget for.
-        CalibrationError: the noise asked for cannot give the budget.
-        RingTooSmall: no grid fits the ring, with the numbers.
+    Raises JobError, CalibrationError, RingTooSmall.
     """
     noises = {each.unit: noise_of(job, each, claim.dimension) for each in claim.guarantees}
     if noise is not None:
@@ -117,8 +108,6 @@ class _Release:
     """A release whose grid is still to be chosen.
 
     Attributes:
-        job, claim: what is wanted.
-        parties: m.
         bound: largest |entry| of a weighted contribution.
         noises: how the noise of each unit's guarantee is scaled.
     """
@@ -174,11 +163,7 @@ class _Release:
         return sum(self.drawn(each, scale_bits).tail for each in accounts)
 
     def fitted(self) -> tuple[FixedPoint, list[Guarantee]]:
-        """The grid, and the guarantees on it.
-
-        Raises:
-            JobError, CalibrationError, RingTooSmall: no ring has room for them.
-        """
+        """The grid, and the guarantees on it. Raises JobError, CalibrationError, RingTooSmall."""
         after = self.after
         for ring_bits in self._rings(after=after):
             try:

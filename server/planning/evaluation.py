@@ -12,9 +12,9 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.planning.claimed import plan_claim
-from parley.server.planning.federation import Federation
 from parley.server.planning.scaled_noise import Noise
 from parley.server.planning.shared import cost_of
 
@@ -31,12 +31,7 @@ def counts_of(job: Job, learner: FederatedAlgorithm) -> HeldOutCounts:
 def evaluation_plan(
     job: Job, learner: FederatedAlgorithm, *, parties: int, run_id: str
 ) -> ReleasePlan:
-    """The plan of the release after the rounds.
-
-    Raises:
-        CalibrationError: no noise of the job's law gives the budget.
-        RingTooSmall: the largest sum does not fit.
-    """
+    """The plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
     counts = counts_of(job, learner)
     claim = counts.claim()
 

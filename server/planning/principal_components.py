@@ -1,38 +1,36 @@
 """Principal components for a `pca-mlp`: post-processing of released second moments, or public.
 
-The release is `parley.server.planning.second_moments`; the components travel in the run's state.
+Release 0 is the noisy sum of second moments (`parley.client.algorithms.second_moments`), through
+the same secure sum as every other release, whoever the parties are. Parties that drop out or
+decline are missing from the sum, which is noisier for it, never less private. The components
+travel in the run's state.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.second_moments import check_components
+from parley.client.algorithms.second_moments import SecondMoments, Triangle, check_components
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.rounding import quotient_up
+from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
+from parley.server.jobs.networks import components_mu
 from parley.server.jobs.section import JobError
 from parley.server.model_file import tensors_of
+from parley.server.planning.claimed import plan_claim
+from parley.server.planning.scaled_noise import Noise
 
-
-def model_width(job: Job, features: int) -> int:
-    """Columns that the job's network sees, of rows with `features` columns.
-
-    Raises:
-        JobError: more components than columns.
-    """
-    count = job.model.projected
-    if count is None:
-        return features
-    if count > features:
-        raise JobError(
-            f"Expected model.components of at most {features}, the number of features, got {count}."
-        )
-    return count
+_MOST_RECORDS = 2.0**24
+"""Records of a party beyond which its sum is clamped, where its own number of them is private."""
 
 
 def with_components(
@@ -66,9 +64,7 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
     Args:
         features: p, of the rows before they are projected.
 
-    Raises:
-        JobError: no file is named, it is not there, was changed since a run left it, has no such
-            tensor or one for other rows.
+    Raises JobError.
     """
     path, count = job.model.components_file, job.model.projected
     if count is None or job.model.components_share:
@@ -92,3 +88,47 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
             "components."
         )
     return np.asarray(components, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseAhead:
+    """Release 0."""
+
+    moments: SecondMoments
+    plan: ReleasePlan
+
+
+def release_ahead(
+    job: Job, *, features: int, federation: Federation, run_id: str = "plan"
+) -> ReleaseAhead | None:
+    """The release ahead of the first round; None where the job has none. Raises RingTooSmall.
+
+    Args:
+        features: p, of the rows before they are projected.
+    """
+    mu = components_mu(job)
+    if not mu:
+        return None
+    relation = Neighbouring(job.privacy.neighbouring)
+    private = relation is Neighbouring.ADD_OR_REMOVE_ONE
+    moments = SecondMoments(
+        model=Triangle(features=features),
+        neighbouring=relation,
+        bound=_MOST_RECORDS if private else float(federation.max_records),
+    )
+
+    def noise(sensitivity: float) -> Gaussian:
+        # Rounded so that Δ/σ is not above the μ that the steps' noise was calibrated beside.
+        sigma = quotient_up(sensitivity, mu * (1 - 1e-12))
+        return Gaussian(sensitivity=sensitivity, sigma=sigma, dimension=moments.dimension)
+
+    plan = plan_claim(
+        job,
+        moments.claim(),
+        algorithm=moments.kind,
+        federation=federation,
+        run_id=run_id,
+        round_number=0,
+        noise=Noise(calibration="exact", of=noise, delta=job.privacy.delta),
+    )
+    return ReleaseAhead(moments=moments, plan=plan)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
+from parley.client.algorithms.queries import LARGEST_SUM
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
@@ -33,13 +34,10 @@ from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.planning.choices import Choice, choice_of
-from parley.server.planning.query_laws import QUERY_LAWS
-from parley.server.planning.query_terms import Terms
+from parley.server.planning.query_terms import QUERY_LAWS, Terms
 from parley.server.planning.responses import Responses, responses_of
 
 ALGORITHM = "query"
-LARGEST_SUM = 2**53
-"""Of a party's integers: sums of whole doubles are exact below."""
 
 _LEAST_WEIGHT = 4096
 _RINGS = (16, 32, 64)
@@ -50,10 +48,7 @@ class PlannedBatch:
     """A batch as it will be released.
 
     Attributes:
-        batch: tuned and weighed.
-        plan: of its release.
         instead: what is done in the place of noise on the sum; None: noise is added.
-        counting: how records count in it.
     """
 
     batch: Batch
@@ -140,18 +135,10 @@ def plan_batch(
     """The release of some queries together.
 
     Args:
-        queries: as they were asked.
-        terms: of the session.
         epsilon: what the release costs, at the terms' δ.
-        run_id, number: the session, and which of its releases this is.
-        law: a row of `QUERY_LAWS`, or auto.
         shares: of the budget, one a query, any positive numbers; None: the same for all.
-        by_party: every party's own answer, in its own cells.
 
-    Raises:
-        QueryError, SchemaError: a query that cannot be asked.
-        CalibrationError: no noise gives that ε.
-        RingTooSmall: no ring holds the sum, with the numbers.
+    Raises QueryError, SchemaError, CalibrationError, RingTooSmall.
     """
     number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not number_like or not 0 < epsilon < math.inf:
@@ -231,7 +218,7 @@ def _planned(
     facts, row = terms.facts, QUERY_LAWS[law]
     terms = terms.clipped(row.clip)
     tuned = tuple(query.tuned(law, facts.neighbouring) for query in queries)
-    weights = _weights(tuned, row.shares_of(parts), law, terms)
+    weights = _weights(tuned, [row.share(part) for part in parts], law, terms)
     batch = Batch(queries=tuned, weights=weights)
     mechanism = row.mechanism(batch, terms, epsilon)
     split = None
@@ -289,8 +276,8 @@ def _weights(
     floor = terms.noise_point.in_contributions and SHARED_LAWS[law].floor > 0
     if len(queries) == 1:
         return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
-    norm = QUERY_LAWS[law].norm
-    units = [norm(query, terms, _LEAST_WEIGHT) / _LEAST_WEIGHT for query in queries]
+    alone = (Batch(queries=(query,), weights=(_LEAST_WEIGHT,)) for query in queries)
+    units = [QUERY_LAWS[law].norm(terms.norms(each)) / _LEAST_WEIGHT for each in alone]
     whole = max(_LEAST_WEIGHT * unit / part for unit, part in zip(units, parts, strict=True))
     return tuple(
         max(_LEAST_WEIGHT, math.floor(whole * part / unit * (1 + 1e-12)))

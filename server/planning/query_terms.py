@@ -1,14 +1,23 @@
-"""What is public of the parties of a session, and settled for all its queries."""
+"""What is settled for all queries of a session, and the noise laws that their sums may have."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from parley.client.queries.base import Facts, Norms
 from parley.client.queries.batch import Batch
 from parley.client.queries.counting import Clip, Counting
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.noise_points import NoisePoint
+from parley.privacy.accounting.rounding import root_up
+from parley.privacy.calibration.calibration import calibrate
+from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.laplace import Laplace
+from parley.privacy.mechanisms.shares import event_of_shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +31,8 @@ class Terms:
         most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
         min_survivors: least number of parties in a sum that is opened.
         corrupt: c, parties that may collude with the server.
-        noise_point: where the noise is added: on the sum, or in parts.
         delta: at which every ε is counted.
-        seeded: the noise is a simulation's.
-        counting: the unit, and how much of a sum one may be.
         relation: that is charged, where it is not that of records.
-        sizes: of every party, where they are public.
-        names: of the parties.
     """
 
     facts: Facts
@@ -63,3 +67,59 @@ class Terms:
         if not self.counting.clip:
             return self
         return replace(self, counting=replace(self.counting, clip=clip))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryLaw:
+    """A noise law of queries.
+
+    Attributes:
+        clip: the norm that a party's sum is clipped in, where it is.
+        share: of a query's part of the budget, its part of the norm.
+        norm: Δ in the law's own norm.
+    """
+
+    clip: Clip
+    share: Callable[[float], float]
+    norm: Callable[[Norms], float]
+    mechanism: Callable[[Batch, Terms, float], Mechanism]
+
+
+def _laplace(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
+    norms = terms.norms(batch)
+    return Laplace(
+        sensitivity=root_up(Fraction(norms.l2_squared)),
+        sensitivity_l1=float(norms.l1),
+        epsilon=epsilon,
+        dimension=terms.counting.cells(batch, terms.facts.schema),
+    )
+
+
+def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
+    if not terms.delta > 0:
+        raise CalibrationError(
+            "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
+        )
+    split = terms.noise_point.in_contributions
+    return calibrate(
+        law="gaussian",
+        epsilon=epsilon,
+        delta=terms.delta,
+        rounds=1,
+        sensitivity=root_up(Fraction(terms.norms(batch).l2_squared)),
+        dimension=terms.counting.cells(batch, terms.facts.schema),
+        accepted=("gaussian",),
+        cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
+    )
+
+
+QUERY_LAWS: dict[str, QueryLaw] = {
+    # ε is shared out as Δ₁ is, and μ² as Δ₂² is.
+    "laplace": QueryLaw(clip="l1", share=float, norm=lambda norms: norms.l1, mechanism=_laplace),
+    "gaussian": QueryLaw(
+        clip="l2",
+        share=math.sqrt,
+        norm=lambda norms: math.sqrt(norms.l2_squared),
+        mechanism=_gaussian,
+    ),
+}

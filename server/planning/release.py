@@ -9,37 +9,26 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition, lowest
 from parley.privacy.mechanisms.base import Mechanism
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.claimed import check_asked, plan_claim
-from parley.server.planning.federation import Federation
-from parley.server.planning.kinds import planner_of
 
 
 def model_for(job: Job, *, features: int, classes: int) -> Any:
     """The job's model for records of `features` columns (before the intercept) and K classes."""
-    return planner_of(job.algorithm.kind).model(job, features, classes)
+    return job.algorithm.learned(job, features, classes)
 
 
 def algorithm_for(job: Job, model: Any, federation: Federation | None = None) -> FederatedAlgorithm:
-    """The job's algorithm for a model of known dimension (a linear model, or a network).
-
-    Args:
-        federation: the parties; federated averaging needs them for its rate and noise.
-    """
-    return planner_of(job.algorithm.kind).algorithm(job, job.algorithm, model, federation)
+    """The job's algorithm for a model of known dimension (a linear model, or a network)."""
+    return job.algorithm.made(job, model, federation)
 
 
 def plan_release(
     job: Job, *, algorithm: FederatedAlgorithm, federation: Federation, run_id: str = "plan"
 ) -> ReleasePlan:
-    """The plan of every round of the job.
-
-    Raises:
-        JobError: the algorithm does not give the guarantee that the job asks for.
-        CalibrationError: the noise asked for cannot give the budget.
-        RingTooSmall: no grid fits the ring, with the numbers.
-    """
+    """The plan of every round of the job. Raises JobError, CalibrationError, RingTooSmall."""
     try:
         claim = algorithm.claim(federation.facts(job.parties.weights))
     except ValueError as error:

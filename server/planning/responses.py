@@ -21,12 +21,7 @@ from parley.privacy.sampling.stream import NoiseStream
 
 @dataclass(frozen=True, kw_only=True)
 class Responses:
-    """How records answer one question.
-
-    Attributes:
-        query: which, at its ε.
-        facts: of the records.
-    """
+    """How records answer one question."""
 
     query: Response
     facts: Facts
@@ -77,11 +72,7 @@ class Responses:
 def responses_of(
     batch: Batch, facts: Facts, law: str, epsilon: float, counting: Counting, shared: bool
 ) -> Responses:
-    """The reports of a batch's one query.
-
-    Raises:
-        QueryError: several queries, or another; another unit than a record, or by party.
-    """
+    """The reports of a batch's one query. Raises QueryError."""
     del shared  # no noise is added to the reports, by nobody
     if counting != Counting():
         raise QueryError(

@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Asked, Sums
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
-from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
-from parley.privacy.sampling.gaussian import rounded_distance
 from parley.server.jobs.job import Job
+from parley.server.jobs.networks import sampled_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import JobError
-from parley.server.planning.shared import cost_of, samplers
+from parley.server.planning.shared import cost_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +27,7 @@ class Noise:
     """How the noise of one guarantee is scaled.
 
     Attributes:
-        calibration: its name.
         of: Δ of the sum in grid units → the noise.
-        delta: of the budget.
     """
 
     calibration: str
@@ -53,11 +49,9 @@ def mechanism_for(
 
     Args:
         budget: of the unit that it hides; the primary one's where left out.
-        law, calibration: instead of the job's.
         releases: that together cost the budget; None: as many as the job has rounds.
 
-    Raises:
-        CalibrationError: no noise of that law gives the budget.
+    Raises CalibrationError.
     """
     asked = budget or job.budgets[0]
     return calibrate(
@@ -136,45 +130,6 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
     return Noise(calibration=calibration, of=of, delta=budget.delta)
 
 
-def sampled_multiplier(
-    job: Job,
-    *,
-    rate: float,
-    steps: int,
-    budget: UnitBudget,
-    dimension: int,
-    neighbouring: Neighbouring,
-    mu: float = 0.0,
-    probability: float = 1.0,
-    together: int = 1,
-) -> float:
-    """The least σ, in clip norms, with which all sampled sums of a run cost a unit's budget.
-
-    Args:
-        mu: of the Gaussian releases that share the budget.
-        probability: p of a party's coin that may be seen; 1: every party is in every sum.
-        together: steps that one coin decides on.
-
-    Raises:
-        CalibrationError: no noise gives the budget.
-    """
-    try:
-        return calibrate_steps(
-            sampling_rate=rate,
-            steps=steps,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            neighbouring=neighbouring,
-            # Twice: the components' own samplers have a distance too.
-            slack=2 * rounded_distance(dimension * steps * samplers(job)),
-            mu=mu,
-            probability=probability,
-            together=together,
-        )
-    except ValueError as error:
-        raise CalibrationError(str(error)) from error
-
-
 def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:
     """The mechanism with the largest noise that any of several accounts of it needs."""
     if wanted.sampled is None:
@@ -202,8 +157,7 @@ def _beside_objective(objective: float, budget: UnitBudget, dimension: int) -> N
 def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
     """How the noise of a guarantee is scaled, for the job's budget of its unit.
 
-    Raises:
-        JobError: the job has no budget for that unit.
+    Raises JobError.
     """
     budget = job.budget(asked.unit)
     if budget is None:

@@ -2,9 +2,8 @@
 
 With the server's noise a contribution is rounded to the ring's grid first, and Δ grows by √d grid
 units. In shares it is rounded to a grid at least 2¹²√d/Δ fine, where that growth is below 2⁻¹², the
-share is added, and what is sent is rounded to the ring's grid after it: post-processing. So the
-ring needs no more bits than the noise and m contributions ask for. The exact laws on integers are
-not rounded again: their grid is the ring's.
+share is added, and the sum is rounded to the ring's grid after it: post-processing. The exact laws
+on integers are not rounded again: their grid is the ring's.
 """
 
 from __future__ import annotations
@@ -72,11 +71,6 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
     return cost
 
 
-def samplers(job: Job) -> int:
-    """How many samplers one release's noise on the sum comes from."""
-    return job.parties.count if job.privacy.point.in_contributions else 1
-
-
 def drawn_in_shares(
     job: Job,
     mechanism_at: Callable[[int], Mechanism],
@@ -89,12 +83,10 @@ def drawn_in_shares(
 
     Args:
         mechanism_at: bits of a grid → the noise for it, in its units.
-        parties: m.
         fineness: √d/Δ, what rounding before the noise is small against; None: the ring's grid is
             the algorithm's own.
 
-    Raises:
-        JobError: no shares of that law, or as many colluders as survivors.
+    Raises JobError.
     """
     mechanism, more = mechanism_at(scale_bits), 0
     law = SHARED_LAWS.get(mechanism.law)

@@ -20,13 +20,12 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.evaluation import counts_of, evaluation_plan
-from parley.server.planning.federation import Federation
-from parley.server.planning.principal_components import leading, with_components
+from parley.server.planning.principal_components import leading, release_ahead, with_components
 from parley.server.planning.release import plan_release
-from parley.server.planning.second_moments import release_ahead
 
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
@@ -44,7 +43,6 @@ class Stage:
 
     Attributes:
         plan: of its releases; its `round_number` is the number of the first.
-        rounds: how many there are.
         algorithm: what the run has so far → what is computed. At the start of a run that is
             empty, at the start of a stage the `result` of the one before, and after that the
             stage's own state.
@@ -83,49 +81,37 @@ def stages_of(
     """All that a job releases, in order; the stage without a name is its rounds.
 
     Args:
-        algorithm: of the rounds, before its rows are projected.
-        federation: the public facts about the parties.
         features: p, of the rows before they are projected.
         components: `[p, k]` public components, where the job has them.
-        run_id: the run's name in the ledger.
 
-    Raises:
-        CalibrationError: the noise asked for cannot give the budget.
-        RingTooSmall: no grid fits the ring, with the numbers.
+    Raises CalibrationError, RingTooSmall.
     """
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
-    rounds = Stage(
-        plan=plan,
-        rounds=job.rounds,
-        algorithm=_unprojected(algorithm) if components is None else _public(algorithm, components),
-    )
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     first: tuple[Stage, ...] = ()
+
+    def learner(state: State) -> FederatedAlgorithm:
+        if ahead is not None:
+            return with_components(algorithm, state["components"])
+        return algorithm if components is None else _on_public(algorithm, components, state)
+
     if ahead is not None:
-        moments = ahead.moments
-        first = (
-            Stage(
-                name=COMPONENTS,
-                plan=ahead.plan,
-                rounds=1,
-                algorithm=lambda _: moments,
-                result=lambda state: {
-                    "components": leading(
-                        moments.model.matrix(state["theta"]), job.model.projected or 0
-                    )
-                },
-            ),
+        triangle, moments = ahead.moments.model, ahead.moments
+        count = job.model.projected or 0
+        stage = Stage(
+            name=COMPONENTS,
+            plan=ahead.plan,
+            rounds=1,
+            algorithm=lambda _: moments,
+            result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
         )
-        rounds = replace(
-            rounds, algorithm=lambda state: with_components(algorithm, state["components"])
-        )
+        first = (stage,)
+    rounds = Stage(plan=plan, rounds=job.rounds, algorithm=learner)
     if not job.evaluation.asked:
         return (*first, rounds)
-    counted = evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id)
-    learner = rounds.algorithm
     last = Stage(
         name=EVALUATION,
-        plan=counted,
+        plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
         rounds=1,
         algorithm=lambda state: counts_of(job, learner(state)),
     )
@@ -143,12 +129,7 @@ def beside(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarantee, ...]:
-    """The guarantees of the releases beside the rounds that were made.
-
-    Args:
-        stages: of a run.
-        made: their names.
-    """
+    """The guarantees of the releases beside the rounds that were made."""
     return tuple(
         guarantee
         for stage in beside(stages)
@@ -172,20 +153,12 @@ def _learned(algorithm: FederatedAlgorithm, state: State) -> State:
     return {"theta": algorithm.model_of(state), **kept}
 
 
-def _unprojected(algorithm: FederatedAlgorithm) -> Callable[[State], FederatedAlgorithm]:
-    return lambda _: algorithm
-
-
-def _public(
-    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
-) -> Callable[[State], FederatedAlgorithm]:
-    def on(state: State) -> FederatedAlgorithm:
-        begun = state.get("components", components)
-        if not np.array_equal(begun, components):
-            raise JobError(
-                "Expected the principal components that the run began with, got others: "
-                "model.pca-file or the held-out records were changed since."
-            )
-        return with_components(algorithm, components)
-
-    return on
+def _on_public(
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64], state: State
+) -> FederatedAlgorithm:
+    if not np.array_equal(state.get("components", components), components):
+        raise JobError(
+            "Expected the principal components that the run began with, got others: "
+            "model.pca-file or the held-out records were changed since."
+        )
+    return with_components(algorithm, components)

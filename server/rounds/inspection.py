@@ -15,9 +15,9 @@ import numpy as np
 
 from parley.client.contract.roster import Deployment
 from parley.secure_agg.parameters import derive
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -71,12 +71,6 @@ def data_head(job: Job) -> dict[str, Any]:
 
 def fewest_present(parties: int, *, survivors: int, corrupt: int, confirmed: bool = True) -> int:
     """With how many of m parties a round can begin: each needs t neighbours beside itself.
-
-    Args:
-        parties: m.
-        survivors: least number of parties in a sum.
-        corrupt: c.
-        confirmed: whether survivors' lists are confirmed.
 
     Raises:
         JobError: no parameters of the protocol are safe for so many.

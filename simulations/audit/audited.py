@@ -25,8 +25,8 @@ from parley.client.queries.counting import Counting
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
-from parley.server.planning.federation import Federation
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
 from parley.server.planning.release import algorithm_for, model_for, plan_release

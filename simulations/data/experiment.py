@@ -17,9 +17,9 @@ from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.features.table import build_map
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
 from parley.simulations.data.given import Given

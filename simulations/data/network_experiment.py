@@ -27,9 +27,9 @@ from parley.client.dp_sgd.parties import PartyData
 from parley.client.dp_sgd.training import train_party
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job
+from parley.server.jobs.networks import model_width, network_for
 from parley.server.jobs.section import JobError
-from parley.server.planning.federated_averaging import network_for
-from parley.server.planning.principal_components import leading, model_width, public_components
+from parley.server.planning.principal_components import leading, public_components
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.data.world import Experiment, Predictions
 

@@ -20,8 +20,8 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import block_ranges
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima, optimum
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.privacy.accounting.noise_points import point_named
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
@@ -36,21 +37,6 @@ _INFERRED = (
     "no ε covers. Before anything is released, hand over a schema made of public knowledge."
 )
 
-_ADVICE = {
-    "output-perturbation": "gradient-perturbation usually loses less at the same ε when δ > 0 is "
-    "acceptable.",
-    "pathak": "This noise is m times what its ε needs: output-perturbation at the same ε has the "
-    "part of it.",
-    "objective-perturbation": "Noise of every party by itself is √m times what a sum needs: "
-    "output-perturbation or gradient-perturbation with privacy.noise-point = 'share' lose less.",
-    "rajkumar-agarwal": "Every round is charged: fewer rounds cost less. gradient-perturbation "
-    "spreads its budget over all rounds instead.",
-    "gradient-perturbation": "Fewer rounds mean less noise in each (σ grows as √rounds); a larger "
-    "model.lambda needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
-    "what each would cost, before anything is spent.",
-}
-"""Of an algorithm whose noise cost accuracy; others have none."""
-
 _ON_SUM = (
     "The noise is proportional to 1/(parties × records × ε): twice the records a party (now at "
     "least {records}), twice the parties (now {parties}) or twice ε (now {epsilon}) each halve it."
@@ -60,12 +46,6 @@ _IN_EACH = (
     "(now at least {records}), four times the parties (now {parties}) or twice ε (now {epsilon}) "
     "each halve it."
 )
-_HALVED = {
-    "pathak": "The noise is proportional to 1/(records × ε), whatever the number of parties: twice "
-    "the records a party (now at least {records}) or twice ε (now {epsilon}) halve it.",
-}
-"""By an algorithm to which where the noise is added does not matter: what would halve it."""
-
 _RANKS, _CLEAR = 0.6, 0.1
 """An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
 
@@ -133,17 +113,16 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
                 "usually help DP-SGD, and so does a smaller network."
             )
     elif summary.status == "complete" and ((summary.excess_loss or 0) > 0.01 or lost > 0.01):
-        alone = point_named(noise.point).private_alone
-        by_point = _IN_EACH if alone else _ON_SUM
-        halved = _HALVED.get(summary.algorithm, by_point)
+        by_point = _IN_EACH if point_named(noise.point).private_alone else _ON_SUM
+        row = ALGORITHMS.get(summary.algorithm)
         advice.append(
-            halved.format(
+            ((row and row.halved) or by_point).format(
                 records=summary.min_records,
                 parties=summary.parties,
                 epsilon=as_written(summary.primary.epsilon_budget),
             )
         )
-        advice += [_ADVICE[summary.algorithm]] if summary.algorithm in _ADVICE else []
+        advice += [row.advice] if row and row.advice else []
     if summary.primary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
             f"δ = {shown_up(summary.primary.delta)} is not small against 1/N for N = "

@@ -23,8 +23,8 @@ from parley.secure_agg.messages import Roster
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import signing_public
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 NOW = 1_800_000_000.0

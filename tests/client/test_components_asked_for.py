@@ -14,7 +14,7 @@ from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.file import load_job
-from parley.server.planning.second_moments import release_ahead
+from parley.server.planning.principal_components import release_ahead
 
 FEATURES = 4
 

@@ -17,7 +17,7 @@ x = { kind = "numeric", range = [0, 1] }
 y = { kind = "label", positive = 1, negative = "rest", classes = [0, 1], range = [0, 1] }
 """
 DROP = REST.replace("positive", 'missing = "drop", positive')
-KINDS = ["logistic", "huber-svm", "softmax", "ridge"]
+KINDS = ["logistic", "softmax", "ridge"]
 
 
 def make(tmp_path, form, missing, name="d"):

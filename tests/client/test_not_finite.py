@@ -17,9 +17,9 @@ from parley.client.models.rows import prepare_rows
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federated_averaging import network_for
-from parley.server.planning.federation import Federation
+from parley.server.jobs.networks import network_for
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 P, SIZES = 16, (30, 40, 50)

@@ -19,8 +19,8 @@ from parley.client.party.policy import task_of
 from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, plan_release
 from parley.server.records.run_folder import anchored
 

@@ -15,8 +15,8 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 SIZE = ("parties.weights=size",)

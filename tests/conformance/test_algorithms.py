@@ -16,9 +16,9 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.planning.evaluation import counts_of, evaluation_plan
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 SIZES = (90, 90, 92, 93, 95)

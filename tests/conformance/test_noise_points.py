@@ -14,8 +14,8 @@ from parley.client.party.consent import Consent
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.noise_points import NOISE_POINTS, noise_point
 from parley.privacy.sampling.stream import NoiseStream
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 PARTIES, LEAST, COLLUDERS, DRAWS = 5, 4, 1, 150

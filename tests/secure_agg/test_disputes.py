@@ -8,11 +8,7 @@ from sums_expected import expected_sum
 
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.flags import pack_mask, unpack_mask
-from parley.secure_agg.interface import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    TooFewSurvivors,
-)
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import (
     Ciphertexts,
     Complaint,
@@ -66,19 +62,18 @@ def _answered(d):
     return complained
 
 
-def _first(drill, d, silent=()):
-    """Round 1 from its plan: who was asked, and the sum of who was not silent."""
-    plans = drill.plan(d)
-    return set(plans), drill.summed(d, plans, silent)
-
-
-def _round(drill, d, number):
-    """A whole round of those who have not left."""
+def _round(drill, d, number, without):
+    """A whole round of those who have not left: who is not in it, and the sum."""
     for party in d.parties.values():
-        if party.state.phase is not Phase.LEFT:
+        if number > 1 and party.state.phase is not Phase.LEFT:
             d.server.on_shares(party.prepare(number), number=number)
     plans = drill.plan(d, number)
-    return set(plans), drill.summed(d, plans)
+    assert set(plans) == set(range(M)) - set(without)
+    assert np.array_equal(drill.summed(d, plans), expected_sum(d, without))
+
+
+def _proved(d, accuser):
+    d.server.on_evidence(d.parties[accuser].prove(*d.server.delivery.certificate))
 
 
 def _dealt(drill, false=()):
@@ -102,11 +97,9 @@ def test_a_ciphertext_that_does_not_match_convicts_its_sender_and_makes_no_wrong
     assert (d.server.to_prove, d.server.blamed) == ((), set())  # nothing was confirmed yet
     assert np.array_equal(drill.summed(d, plans, [0]), expected_sum(d, [0]))
     assert d.server.to_prove == (0,)
-    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
+    _proved(d, 0)
     assert (d.server.to_prove, d.server.blamed) == ((), {2})
-    whom, total = _round(drill, d, 2)
-    assert whom == set(range(M)) - {0, 2}
-    assert np.array_equal(total, expected_sum(d, [0, 2]))
+    _round(drill, d, 2, without=[0, 2])
 
 
 def _complaint(d, accuser, *accused):
@@ -130,81 +123,68 @@ def _paired(drill):
 def test_a_false_accuser_convicts_itself_by_its_own_key_and_the_accused_comes_back(drill):
     d, seeds = _paired(drill)
     d.server.on_complaint(_complaint(d, 3, 1))
-    whom, _ = _first(drill, d)
-    assert whom == set(range(M)) - {1, 3}  # one of the two lies
+    _round(drill, d, 1, without=[1, 3])  # one of the two lies
     assert d.server.to_prove == (3,)
     for wrong in (bytes(64), seeds[1]):
         with pytest.raises(RemoteProtocolError, match="that party 3 signed, got the seed of a key"):
             d.server.on_evidence(_evidence(d, 3, wrong))
     d.server.on_evidence(_evidence(d, 3, seeds[3]))
     assert d.server.blamed == {3}
-    whom, total = _round(drill, d, 2)
-    assert whom == set(range(M)) - {3}
-    assert np.array_equal(total, expected_sum(d, [3]))
+    _round(drill, d, 2, without=[3])
 
 
 def test_an_accuser_that_will_not_prove_is_left_out_and_nobody_is_blamed(drill):
     d, _ = _paired(drill)
     d.server.on_complaint(_complaint(d, 3, 1, 2))
-    whom, _ = _first(drill, d)
-    assert whom == set(range(M)) - {1, 3}  # an accuser shuts out one, whomever it accuses
+    _round(drill, d, 1, without=[1, 3])  # an accuser shuts out one, whomever it accuses
     d.server.delivery.unproven(3)
     assert (d.server.to_prove, d.server.blamed) == ((), set())
     with pytest.raises(LocalProtocolError, match="an accuser to give up"):
         d.server.delivery.unproven(1)
-    whom, total = _round(drill, d, 2)
-    assert whom == set(range(M)) - {3}
-    assert np.array_equal(total, expected_sum(d, [3]))
+    _round(drill, d, 2, without=[3])
 
 
-def test_a_sender_of_false_ciphertexts_shuts_out_one_party_however_many_it_sends_them(drill):
-    d = _dealt(drill, [(0, 2), (1, 2)])
-    assert _answered(d) == [0, 1]
-    whom, total = _first(drill, d)
-    assert whom == set(range(M)) - {0, 2}  # party 1 goes on: whom it accuses is out
-    assert np.array_equal(total, expected_sum(d, [0, 2]))
-    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
-    assert d.server.blamed == {2}
-    with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
-        d.parties[1].prove(*d.server.delivery.certificate)
+@pytest.mark.parametrize(
+    ("false", "first", "asked", "blamed", "then"),
+    [
+        ([(0, 2), (1, 2)], {0, 2}, (0,), {2}, {0, 2}),  # party 1 goes on: whom it accuses is out
+        ([(0, 2), (0, 6), (1, 2)], {0, 2}, (0,), {2, 6}, {0, 2, 6}),  # one's evidence decides all
+        ([(0, 2), (1, 2), (3, 2)], {2}, (), {2}, {2}),  # more accusers than may lie: none is asked
+    ],
+)
+def test_a_sender_of_false_ciphertexts_shuts_out_one_party_however_many_it_sends_them(
+    drill, false, first, asked, blamed, then
+):
+    d, accusers = _dealt(drill, false), sorted({to for to, _ in false})
+    assert _answered(d) == accusers
+    _round(drill, d, 1, first)
+    assert d.server.to_prove == asked
+    for accuser in accusers:
+        if accuser in asked:
+            _proved(d, accuser)
+        else:
+            with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
+                d.parties[accuser].prove(*d.server.delivery.certificate)
+    assert d.server.blamed == blamed
+    _round(drill, d, 2, then)
 
 
-def test_more_accusers_than_may_lie_convict_without_evidence_and_stay(drill):
+def test_a_round_is_given_up_that_has_a_vector_of_whom_the_accusers_convict(drill):
     d = _dealt(drill, [(0, 2), (1, 2), (3, 2)])
-    assert _answered(d) == [0, 1, 3]
-    assert (d.server.to_prove, d.server.blamed) == ((), {2})
-    whom, total = _first(drill, d)
-    assert whom == set(range(M)) - {2}
-    assert np.array_equal(total, expected_sum(d, [2]))
-    assert d.server.to_prove == ()
-
-    d = _dealt(drill, [(0, 2), (1, 2), (3, 2)])
-    plans = drill.plan(d)  # they accuse a party whose vector is asked for already
+    plans = drill.plan(d)
     assert _answered(d) == [0, 1, 3]
     with pytest.raises(TooFewSurvivors, match="got that of party 2: the round is given up"):
         drill.summed(d, plans, [0, 1, 3])
     for party in d.parties.values():
         party.abandon()
-    assert np.array_equal(_round(drill, d, 2)[1], expected_sum(d, [2]))
+    _round(drill, d, 2, without=[2])
 
 
 def test_who_accuses_more_than_may_lie_is_convicted_itself(drill):
     d, _ = _paired(drill)
     d.server.on_complaint(_complaint(d, 5, 0, 1, 2))
     assert (d.server.to_prove, d.server.blamed) == ((), {5})
-    assert np.array_equal(_round(drill, d, 2)[1], expected_sum(d, [5]))
-
-
-def test_one_accuser_s_evidence_decides_all_it_said_and_no_more_are_asked(drill):
-    d = _dealt(drill, [(0, 2), (0, 6), (1, 2)])
-    assert _answered(d) == [0, 1]
-    _first(drill, d)
-    assert d.server.to_prove == (0,)
-    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
-    assert d.server.blamed == {2, 6}
-    whom, total = _round(drill, d, 2)
-    assert whom == set(range(M)) - {0, 2, 6}
-    assert np.array_equal(total, expected_sum(d, [0, 2, 6]))
+    _round(drill, d, 2, without=[5])
 
 
 def test_complaints_that_nobody_can_have_are_refused(drill):
@@ -316,25 +296,17 @@ def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
         party.prove(b"", b"", b"")
 
 
-def test_ciphertexts_in_another_s_place_make_no_sum_with_a_server_that_lies(drill):
-    d = drill.prepared(drill.joined(drill.build(5)))
+def test_a_complaint_that_was_lost_is_made_again_and_no_ciphertexts_follow_one_that_came(drill):
+    d = _dealt(drill)
     message = decode(d.run, d.server.ciphertexts(0), Ciphertexts)
     items = message.items[ITEM : 2 * ITEM] + message.items[:ITEM] + message.items[2 * ITEM :]
     swapped = encode(d.run, dataclasses.replace(message, items=items))
-    complaint = decode(d.run, d.parties[0].on_ciphertexts(swapped), Complaint)
-    assert complaint.accused == b"\xc0"
-    again = d.server.ciphertexts(0)
-    repeated = decode(d.run, d.parties[0].on_ciphertexts(again), Complaint)
-    assert repeated == complaint  # what came first stands
-    assert d.parties[0].state.disputed == [1, 2]
-
-
-def test_a_complaint_that_was_lost_is_made_again_and_no_ciphertexts_follow_one_that_came(drill):
-    d = _dealt(drill, [(0, 2)])
-    lost = d.parties[0].on_ciphertexts(d.server.ciphertexts(0))
     party = d.parties[0]
+    lost = party.on_ciphertexts(swapped)
+    assert decode(d.run, lost, Complaint).accused == b"\xc0\x00"
+    assert party.state.disputed == [1, 2]
     party.state = MaskingState.from_bytes(party.state.to_bytes())
-    assert party.on_ciphertexts(d.server.ciphertexts(0)) == lost
+    assert party.on_ciphertexts(d.server.ciphertexts(0)) == lost  # what came first stands
     d.server.on_complaint(lost)
     assert d.server.ciphertexts(0) == b""
 

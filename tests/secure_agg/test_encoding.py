@@ -43,7 +43,6 @@ def test_decoded_values_are_within_half_a_step(ring_bits, scale_bits, values):
     values=st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20),
 )
 def test_64_bits_hold_the_nearest_whole_number_however_fine_the_grid(scale_bits, values):
-    """Above 2^51 a float64 has no room for the constant that rounds below it."""
     grid = FixedPoint(scale_bits=scale_bits, ring_bits=64, bound=1.0)
     edges = [1.0, -1.0, 0.5, -0.5, math.ldexp(3.0, -scale_bits - 1)]
     found = grid.encode(np.array([[each for each in edges + values if abs(each) <= 1]]))[0]
@@ -81,13 +80,7 @@ def test_a_value_an_ulp_above_the_bound_passes_and_stays_within_the_capacity():
 
 @pytest.mark.parametrize(
     "values",
-    [
-        np.zeros((2, 2), dtype=np.int64),
-        np.zeros((2, 2), dtype=np.float16),
-        np.zeros(4),
-        np.zeros((0, 4)),
-        np.zeros((1, 2, 3)),
-    ],
+    [np.zeros((2, 2), "i8"), np.zeros((2, 2), "f2"), *map(np.zeros, (4, (0, 4), (1, 2, 3)))],
 )
 def test_wrong_dtype_or_shape_is_refused(values):
     with pytest.raises(EncodingError, match="Expected"):
@@ -160,18 +153,12 @@ def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
         )
 
 
-@pytest.mark.parametrize("ring_bits", [16, 32, 64])
-def test_fine_integers_without_further_bits_are_those_that_are_encoded(ring_bits):
-    grid = FixedPoint(scale_bits=9, ring_bits=ring_bits, bound=2.0)
+def test_fine_integers_are_of_a_finer_grid_and_below_2_to_the_62():
+    grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
     values = np.random.default_rng(5).uniform(-2, 2, size=(3, 50_000))
     assert np.array_equal(grid.wrapped(grid.fine(values, 0)), grid.encode(values))
     assert np.array_equal(grid.fine(values, 7), np.rint(values * 2.0**16).astype(np.int64))
-
-
-def test_fine_integers_refuse_what_encoding_refuses():
-    grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
-    for bad in (math.nan, math.inf, 2.1):
-        with pytest.raises(EncodingError, match="row 1, coordinate 2"):
-            grid.fine(np.array([[0.0] * 4, [0.0, 0.0, bad, 0.0]]), 3)
+    with pytest.raises(EncodingError, match="got a larger one in row 1, coordinate 2"):
+        grid.fine(np.array([[0.0] * 4, [0.0, 0.0, 2.1, 0.0]]), 3)
     with pytest.raises(EncodingError, match="below 2\\^62"):
         grid.fine(np.zeros((1, 1)), 53)

@@ -19,33 +19,13 @@ from parley.secure_agg.hybrid import (
     under_pad,
 )
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import (
-    Advertise,
-    Ciphertexts,
-    Complaint,
-    Confirm,
-    Confirmations,
-    Encapsulated,
-    Evidence,
-    Reveal,
-    Roster,
-    RoundStart,
-    Shares,
-    Survivors,
-    Vector,
-)
+from parley.secure_agg.messages import Message
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import agree, decapsulate, kem_public, public_key
 from parley.secure_agg.shamir import combine
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secure_agg"
-KINDS = {
-    kind.__name__.lower(): kind
-    for kind in (
-        Advertise, Roster, Encapsulated, Ciphertexts, Complaint, Evidence, Shares, RoundStart,
-        Vector, Survivors, Confirm, Confirmations, Reveal,
-    )
-}  # fmt: skip
+KINDS = {kind.__name__.lower(): kind for kind in Message.__subclasses__()}
 
 
 def _load(name):

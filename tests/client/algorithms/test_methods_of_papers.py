@@ -4,9 +4,9 @@ import pytest
 
 import parley
 from parley.privacy.accounting.composition import Composition
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, averaged, model_for, plan_release
 
 OUTPUT = (

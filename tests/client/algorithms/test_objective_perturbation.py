@@ -15,9 +15,9 @@ from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3
@@ -122,7 +122,7 @@ def test_what_it_costs_is_both_noises_and_within_the_budget():
 
 def test_weights_of_classes_are_refused_with_what_takes_them():
     sets = ("algorithm.kind=objective-perturbation", "privacy.noise-point=party")
-    with pytest.raises(JobError, match=r"class-weights = \[\] .* got \[1.0, 3.0\]. gradient-"):
+    with pytest.raises(JobError, match=r"class-weights = \[\] .*gradient-.* got \[1.0, 3.0\]"):
         load_job(overrides=[*sets, "model.class-weights=[1, 3]"])
 
 

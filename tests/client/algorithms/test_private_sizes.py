@@ -11,9 +11,9 @@ from parley.client.models.losses import Logistic, Softmax
 from parley.client.models.rows import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 FEDERATION = Federation(parties=4, min_records=500, total_records=2000, max_records=500)

@@ -17,8 +17,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
@@ -80,29 +80,17 @@ NETWORKS = [
 
 
 @pytest.mark.parametrize("overrides", LINEAR + NETWORKS)
-def test_plans_travel_as_json(overrides):
-    _, plan = made(*overrides)
+def test_plans_and_tasks_travel_as_json(overrides):
+    algorithm, plan = made(*overrides)
     there = json.loads(json.dumps(plan.to_json(), allow_nan=False))
     assert ReleasePlan.from_json(there) == plan
     assert ReleasePlan.from_json(there).digest() == plan.digest()
-
-
-@pytest.mark.parametrize("overrides", LINEAR)
-def test_linear_tasks_travel_as_json(overrides):
-    algorithm, _ = made(*overrides)
-    there = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
-    assert task_from(there) == algorithm
-
-
-@pytest.mark.parametrize("overrides", NETWORKS)
-def test_network_tasks_travel_as_json(overrides):
-    algorithm, _ = made(*overrides)
-    there = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
-    back = task_from(there)
-    same = replace(back, model=algorithm.model, components=algorithm.components)
-    assert same == algorithm
+    back = task_from(json.loads(json.dumps(describe_task(algorithm), allow_nan=False)))
     assert back.model.dimension == algorithm.model.dimension
-    assert back.model.dtype == algorithm.model.dtype
+    if overrides in NETWORKS:  # a module is no other module
+        assert back.model.dtype == algorithm.model.dtype
+        back = replace(back, model=algorithm.model)
+    assert back == algorithm
 
 
 def test_a_task_cannot_make_a_party_import_code():

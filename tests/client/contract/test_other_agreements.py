@@ -54,7 +54,7 @@ def another_plan(world, **changes):
 LIES = {
     "nothing": (lambda w: {}, None),
     "the data set": (lambda w: {"dataset": "ward-2"}, None),
-    "the label's reading": (lambda w: {"label": "huber-svm"}, None),
+    "the label's reading": (lambda w: {"label": "network"}, None),
     "the intercept": (lambda w: {"intercept": False}, "schema"),
     "the features": (
         lambda w: {"features": {"name": "bins", "settings": {}, "digest": "0" * 64}},

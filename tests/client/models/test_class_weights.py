@@ -76,21 +76,6 @@ def test_a_weight_is_that_many_copies_of_the_record(name):
     np.testing.assert_allclose(solved.theta, copies.theta, atol=1e-6)
 
 
-def test_the_optimum_is_scikit_learns():
-    linear_model = pytest.importorskip("sklearn.linear_model")
-    loss = LOSSES["logistic"]
-    rows, labels, model = records(loss, count=200)
-    ours = local_optima(model, one_party(rows, labels), 0.01, 1e-10).theta[0]
-    theirs = linear_model.LogisticRegression(
-        C=1 / (0.01 * len(labels)),
-        fit_intercept=False,
-        class_weight={-1.0: 1.0, 1.0: 3.0},
-        tol=1e-12,
-        max_iter=10_000,
-    ).fit(rows, labels)
-    np.testing.assert_allclose(ours, theirs.coef_[0], atol=1e-5)
-
-
 def test_constants_are_the_largest_weights():
     weighted = ClassWeighted(loss=Logistic(), weights=(0.5, 8.0))
     assert (weighted.lipschitz, weighted.smoothness) == (8.0, 2.0)

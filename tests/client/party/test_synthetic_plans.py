@@ -10,8 +10,8 @@ from parley.client.contract.protocol import Declined
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Facts
 from parley.client.party.verification import check_computation
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 SCHEMA = """

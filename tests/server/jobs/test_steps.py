@@ -6,9 +6,6 @@ import pytest
 from parley.client.models.losses import LOSSES
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
-from parley.server.jobs.steps import LOSSES as RULED
-from parley.server.planning.federation import Federation
-from parley.server.planning.release import algorithm_for, model_for
 
 
 def job(*overrides):
@@ -24,19 +21,16 @@ def test_known_answers(lambda_, rounds, momentum):
     assert own.momentum == pytest.approx(momentum, abs=1e-3)
 
 
-def test_its_numbers_are_those_of_the_losses():
-    assert set(RULED) == set(LOSSES)
-    for kind, numbers in RULED.items():
-        if kind.startswith("own-"):
-            continue  # its L_s is its code's, which nobody runs to count steps
-        planned = load_job(overrides=[f"model.kind={kind}"])
-        federation = Federation(parties=5, min_records=9, total_records=45, max_records=9)
-        loss = model_for(planned, features=3, classes=3).loss
-        slope, curvature = numbers({})
-        assert curvature == loss.smoothness
-        algorithm_for(planned, model_for(planned, features=3, classes=3), federation)
-        if slope is not None:
-            assert slope == np.abs(loss.slope(np.zeros(2), np.array([-1.0, 1.0]))).max()
+def test_a_slope_at_zero_that_is_stated_is_that_of_the_loss():
+    loss = LOSSES["logistic"]()
+    assert loss.slope_at_zero == np.abs(loss.slope(np.zeros(2), np.array([-1.0, 1.0]))).max()
+    assert [name for name, each in LOSSES.items() if each.slope_at_zero is not None] == ["logistic"]
+
+
+@pytest.mark.parametrize(("kind", "rounds"), [("ridge", 51), ("huber-svm", 51), ("softmax", 36)])
+def test_other_losses_have_their_own_curvature(kind, rounds):
+    own = job(f"model.kind={kind}").algorithm
+    assert (own.rounds, own.clip_norm) == (rounds, "auto")
 
 
 def test_what_a_job_gives_stays_and_the_numbers_stand_in_it():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 
 
 @pytest.mark.parametrize(("names", "who"), [(("north", "south"), "south"), ((), "party 1")])

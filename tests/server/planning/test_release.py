@@ -8,9 +8,9 @@ import pytest
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.federation import Federation
 from parley.server.planning.release import account, algorithm_for, averaged, model_for, plan_release
 
 

@@ -12,7 +12,6 @@ from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundl
     ("name", "model_kind", "shape"),
     [
         ("breast-cancer", "logistic", (569, 30)),
-        ("breast-cancer", "huber-svm", (569, 30)),
         ("digits", "softmax", (1797, 64)),
         ("synthetic", "logistic", (5000, 20)),
         ("synthetic", "softmax", (5000, 20)),
@@ -23,7 +22,7 @@ def test_a_bundled_set_has_its_shape_and_rows_within_the_unit_ball(name, model_k
     records, schema = load_bundled(name, model_kind)
     assert records.features.shape == shape == (len(records), schema.dimension)
     assert np.linalg.norm(records.features, axis=1).max() <= 1
-    if model_kind in {"logistic", "huber-svm"}:
+    if model_kind == "logistic":
         assert set(records.labels.tolist()) == {-1.0, 1.0}
     elif model_kind == "softmax":
         assert set(records.labels.tolist()) == set(range(schema.classes)) - (

@@ -37,8 +37,7 @@ class Federation:
     ) -> Federation:
         """From every party's number of records, the job's public bound, and names, if there are.
 
-        Raises:
-            JobError: a party is smaller than `min_records`.
+        Raises JobError.
         """
         least = int(sizes.min())
         if min_records is not None and least < min_records:

@@ -1,0 +1,103 @@
+"""Sums whose noisy total is the result: of one's own statistics, and of releases of Parley's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
+
+SCALE_BITS = 20
+"""Of the grid that sums are on, in a ring of 64 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRows:
+    """What a statistic learns: nothing; any labels will do."""
+
+    features: int
+    classes: int
+
+    def check_labels(self, labels: NDArray[np.generic]) -> None:
+        """Any will do."""
+
+
+class AsReleased(ABC):
+    """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """d: coordinates of a contribution."""
+
+    def init(self) -> State:
+        """Zeros."""
+        return {"theta": np.zeros(self.dimension)}
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """What was released is the result."""
+        del state
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """What was released."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside it; a subclass may name figures that follow from it."""
+        del state
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumOfRecords(AsReleased):
+    """Σ over all records of what is bounded in each; one release.
+
+    Attributes:
+        bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
+            party's number of records. Clamping brings no two sums further apart.
+    """
+
+    neighbouring: Neighbouring
+    bound: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bound < 2.0**40:
+            raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
+
+    @abstractmethod
+    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """`[d]` of `[n, p]` rows and their labels `[n]`: exact, whoever stands beside whom."""
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's own sum."""
+        del state, plan, randomness
+        values = np.empty((block.parties, self.dimension))
+        for party, (begin, end) in enumerate(pairwise(block.offsets)):
+            values[party] = self.summed(block.features[begin:end], block.labels[begin:end])
+        np.clip(values, -self.bound, self.bound, out=values)
+        return Contribution(values=values, failed=())
+
+    def moved_by(self, sensitivity: float, **more: Any) -> Claim:
+        """The claim that one record moves the sum so far, whatever the parties hold."""
+        own = {"bound": self.bound, **more}
+        return Claim(
+            dimension=self.dimension,
+            sensitivity=sensitivity,
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+            scale_bits=SCALE_BITS,
+            **own,
+        )
