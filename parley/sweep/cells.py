@@ -127,7 +127,7 @@ def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CE
     names = tuple(name for axis in axes for name in axis[0].values)
     rules = [_rule(rule, names, source) for rule in table.get("where", [])]
     seeds = _seeds(table.get("seeds", 1), source)
-    count = math.prod(map(len, (seeds, *axes)))
+    count = len(seeds) * math.prod(len(axis) for axis in axes)
     if most is not None and count > most:
         raise JobError(
             f"{source}: Expected at most {most:,} cells, got {count:,}: --yes runs them all."

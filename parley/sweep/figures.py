@@ -64,7 +64,7 @@ class Figure:
 
 def main_axis(cells: Sequence[Row]) -> str | None:
     """The axis that figures run along: ε, else the first one of several numbers; None of none."""
-    axes = list(cells[0]["values"]) if cells else []
+    axes: list[str] = list(cells[0]["values"]) if cells else []
     for axis in sorted(axes, key=lambda axis: axis != _PREFERRED):
         values = [as_number(cell["values"][axis]) for cell in cells]
         if all(value is not None for value in values) and len(set(values)) > 1:

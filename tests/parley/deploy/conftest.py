@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from attending import Consortium, World
+from attending import World
 
 from parley.deploy import pki
 from parley.deploy.making import make_deployment
@@ -22,13 +22,6 @@ def folder(tmp_path):
 @pytest.fixture
 def world(tmp_path):
     made = World(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def consortium(tmp_path):
-    made = Consortium(tmp_path)
     yield made
     made.close()
 

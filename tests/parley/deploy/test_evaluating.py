@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from attending import NAMES
+from attending import NAMES, Consortium
 
 import parley
 from parley.client.data.schema import SchemaError
@@ -47,8 +47,9 @@ def write(path, seed, count):
 
 
 @pytest.fixture
-def ward(consortium, tmp_path):
+def ward(tmp_path):
     """A consortium of wards with a schema of their own; the server has public records."""
+    consortium = Consortium(tmp_path)
     for seed, name in enumerate(NAMES):
         home = consortium.home(name)
         write(home / "ward.csv", seed, 300)
@@ -57,7 +58,8 @@ def ward(consortium, tmp_path):
             policy.write(POLICY)
     write(tmp_path / "public.csv", 99, 200)
     (tmp_path / "schema.toml").write_text(SCHEMA)
-    return consortium
+    yield consortium
+    consortium.close()
 
 
 def job_of(tmp_path, **more):
