@@ -72,7 +72,11 @@ class Place:
 
         parties = [self.party(index) for index in range(len(self.deployment.parties))]
         return local_summary(
-            served, job=job, experiment=self.experiment, model=model, parties=parties
+            served,
+            job=self.experiment.job,
+            experiment=self.experiment,
+            model=model,
+            parties=parties,
         )
 
     @property

@@ -78,6 +78,10 @@ def coordinate(
     if components is None:
         components = public_components(job, features=first.features)
     federation = replace(federation_of(job, deployment, parties.facts), schema=folder.schema)
+    settled = job.settled(federation, first.classes)
+    if settled != job:
+        folder.keep_job(settled)
+    job = settled
     model = model_for(job, features=first.features, classes=first.classes)
     stages = stages_of(
         job,

@@ -21,6 +21,7 @@ from parley.client.data.chunks import block_ranges
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima, optimum
 from parley.server.jobs.federation import Federation
+from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 
 _CHEAP = 500_000
@@ -58,6 +59,7 @@ class Experiment:
     Attributes:
         block: the parties' records, rows prepared.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
+        job: with the numbers of the rule that it asks for.
         model: what is learned.
         lambda_: its regularisation.
         federation: the public facts about the parties.
@@ -76,6 +78,7 @@ class Experiment:
     block: PartyBlock
     test_features: NDArray[np.floating]
     test_labels: NDArray[np.generic]
+    job: Job
     model: LinearModel
     lambda_: float
     federation: Federation
