@@ -153,7 +153,10 @@ def _signal(job: WholeJob, parties: Federation) -> float:
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
     honest = least - colluders if point.in_contributions else parties.parties
     mu = gaussian_mu(job.privacy.epsilon, stated_delta(job.noise, job.privacy.delta))
-    return parties.total_records * mu * math.sqrt(honest / parties.parties) / moved
+    # Where sizes are private the public number stands for all of them.
+    hidden = job.privacy.private_sizes
+    records = parties.parties * parties.min_records if hidden else parties.total_records
+    return records * mu * math.sqrt(honest / parties.parties) / moved
 
 
 def _with(section: Section, steps: Ruled) -> Section:

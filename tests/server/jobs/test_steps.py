@@ -63,6 +63,13 @@ def test_the_way_is_as_long_as_the_noise_that_the_job_really_has_allows(override
     assert plain.model.lambda_ / other.model.lambda_ * heavier == pytest.approx(times, rel=0.01)
 
 
+def test_private_sizes_do_not_reach_the_rule():
+    private = ("privacy.neighbouring=add-or-remove-one", "parties.min-records=2413")
+    larger = Federation(parties=10, min_records=2413, total_records=99_999, max_records=50_000)
+    assert settled(*private, parties=larger) == settled(*private)
+    assert settled(parties=larger) != settled()
+
+
 def test_what_a_job_gives_stays_and_the_numbers_stand_in_the_one_that_a_run_keeps(tmp_path):
     given = settled("algorithm.momentum=0.5", "algorithm.clip-norm=2", "model.lambda=0.1")
     assert (given.algorithm.momentum, given.algorithm.clip_norm) == (0.5, 2)
