@@ -40,7 +40,6 @@ def run_simulation(
             try:
                 return follow(
                     place.run,
-                    job,
                     ended=lambda: None if process.running else "finished",
                     observer=observer,
                 )

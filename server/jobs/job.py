@@ -130,10 +130,15 @@ class Job(Section):
     @property
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
-        rounds = self.algorithm.releases or getattr(self.algorithm, "rounds", 1)
-        if rounds == "auto":
+        if not self.is_settled:
             raise JobError("Expected settled rounds, got algorithm.rounds = 'auto'.")
-        return int(rounds)
+        return self.algorithm.releases or int(getattr(self.algorithm, "rounds", 1))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its rounds are known: a rule that it asks for was told the parties' sizes."""
+        own = self.algorithm
+        return own.releases is not None or getattr(own, "rounds", 1) != "auto"
 
     def settled(self, parties: Federation, classes: int) -> Job:
         """The job with the numbers of the rule that it asks for (`algorithm.rounds = "auto"`)."""

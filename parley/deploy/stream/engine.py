@@ -64,7 +64,7 @@ def _run(
     import parley.report.page  # noqa: F401, PLC0415 - start-up: read while the processes come up
 
     watch = _Watch(place.run, supervisor, server)
-    summary = follow(place.run, job, ended=watch, observer=observer, every=1)
+    summary = follow(place.run, ended=watch, observer=observer, every=1)
     with suppress(ProcessError):  # it has no more to say
         wait_until(lambda: not watch.server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
     nursery.end()
