@@ -27,9 +27,8 @@ import threading
 import time
 from pathlib import Path
 
-from parley.deploy.environment import own_environment
 from parley.deploy.making import make_deployment
-from parley.deploy.processes import ProcessError, free_ports
+from parley.deploy.processes import ProcessError, free_ports, own_environment
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
 from parley.simulations.engine.local_parties import prepare_parties

@@ -30,7 +30,7 @@ import torch
 
 from parley.client.dp_sgd.batches import party_batches
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
+from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.networks import Network
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
@@ -226,8 +226,15 @@ def union(options: argparse.Namespace) -> None:
             "union, a sum a party": lambda: union_sums(
                 network, theta, rows, labels, batches, training, public=RECORDS
             ),
-            "union, one sum": lambda: union_total(
-                network, theta, rows, labels, np.concatenate(batches), training, public=RECORDS
+            "union, one sum": lambda: party_sum(
+                network,
+                theta,
+                rows,
+                labels,
+                np.concatenate(batches),
+                training,
+                public=RECORDS,
+                pad=False,
             ),
         },
         options.rounds,

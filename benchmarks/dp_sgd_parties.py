@@ -79,7 +79,8 @@ def data(records: int) -> tuple[np.ndarray, np.ndarray]:
 def ours(precision: str, rate: float) -> Step:
     from parley.client.dp_sgd.parties import Parties
     from parley.client.dp_sgd.settings import LocalTraining
-    from parley.client.dp_sgd.training import party_chunks, train_parties
+    from parley.client.dp_sgd.steps import party_chunks
+    from parley.client.dp_sgd.training import train_parties
     from parley.client.models.networks import Network
     from parley.privacy.sampling.stream import NoiseStream
 

@@ -56,7 +56,7 @@ def main() -> None:
         line("discrete_laplace", label, lambda n, s=scale: discrete_laplace(s, n, stream))
     for label in ("1e3", "2^20"):
         scale = SCALES[label]
-        line("rounded_l2_laplace", label, lambda n, s=scale: rounded_l2_laplace(s, n, stream))
+        line("rounded_l2_laplace", label, lambda n, s=scale: rounded_l2_laplace(s, n, 1, stream))
         for law in (
             Gaussian(sensitivity=1.0, sigma=4 * scale, dimension=count),
             L2Laplace(sensitivity=scale, epsilon=1.0, dimension=count),

@@ -192,7 +192,7 @@ def dp_sgd(options: argparse.Namespace) -> Iterator[Figure]:
     told = script("dp_sgd_parties.py", "--rounds", "2" if options.short else "9", python=python)
     ways = dict(re.findall(r"^(Opacus .*?, threads: \d+) .*? ([\d.]+)× +[\d.]+×$", told, re.M))
     best = min(ways, key=lambda name: float(ways[name]))
-    yield Figure(what, "×", float(ways[best]), least=28, note=f"({best})")
+    yield Figure(what, "×", float(ways[best]), least=10, note=f"({best})")
 
 
 def masks(options: argparse.Namespace) -> Iterator[Figure]:

@@ -60,16 +60,12 @@ def main() -> None:
     noted = bytearray(), bytearray()
     with tempfile.TemporaryDirectory() as made, socket.create_server(("127.0.0.1", 0)) as between:
         folder = Path(made)
-        authority, key = folder / "ca.crt", folder / "ca.key"
-        pki.make_authority(authority, key, name="handshake")
-        pki.make_server_certificate(
-            folder / "server.pem", folder / "server.key", authority=authority, authority_key=key,
-            hosts=["localhost"],
-        )  # fmt: skip
+        pki.make_authority(folder, name="handshake")
+        pki.make_server_certificate(folder, authority=folder, hosts=["localhost"])
         server = grpc.server(ThreadPoolExecutor(1))
         port = server.add_secure_port("localhost:0", server_credentials(folder))
         server.start()
-        asked = grpc.ssl_channel_credentials(root_certificates=authority.read_bytes())
+        asked = grpc.ssl_channel_credentials(root_certificates=(folder / "ca.crt").read_bytes())
         name = f"localhost:{between.getsockname()[1]}"
         with grpc.secure_channel(name, asked) as channel:
             ready = grpc.channel_ready_future(channel)

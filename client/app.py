@@ -59,11 +59,7 @@ class Call:
 
 
 def read_call(message: Message) -> Call:
-    """The call in a message.
-
-    Raises:
-        CarrierError: it holds no such thing.
-    """
+    """The call in a message."""
     request = frame_of(message.content)
     config = message.content.config_records["call"]
     timeout, folder = config.get("timeout"), config.get("folder", "")
@@ -89,11 +85,7 @@ def frame_content(frame: bytes, **call: float | str) -> RecordDict:
 
 
 def frame_of(content: RecordDict) -> bytes:
-    """The frame in a message's content.
-
-    Raises:
-        CarrierError: it holds no such thing.
-    """
+    """The frame in a message's content."""
     names = check_names(content)
     records = [content[name] for name in names]
     if not names or not all(isinstance(record, ConfigRecord) for record in records):

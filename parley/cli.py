@@ -150,15 +150,7 @@ def run(
         typer.echo(render_job(loaded), nl=False)
         return
     canaries = 0 if audit is None else _canaries(audit)
-    _run(
-        loaded,
-        out=out,
-        resume=None,
-        as_json=as_json,
-        quiet=quiet,
-        canaries=canaries,
-        track=track,
-    )
+    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet, canaries=canaries, track=track)
 
 
 def _canaries(text: str) -> int:
@@ -272,8 +264,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

@@ -32,7 +32,7 @@ _STATUS = {
     "parley.server.rounds.cohort.PartyFailed": 1,
     "parley.client.contract.roster.RosterError": 2,
     "parley.client.party.consent_file.ConsentError": 2,
-    "parley.deploy.private_files.PkiError": 2,
+    "parley.deploy.pki.PkiError": 2,
     "parley.deploy.folders.DeployError": 2,
     "parley.deploy.processes.ProcessError": 1,
     "parley.deploy.stream.caller.CallError": 1,

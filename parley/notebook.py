@@ -28,11 +28,7 @@ def notebook_display() -> NotebookDisplay | None:
 
 
 class NotebookDisplay:
-    """An `Observer` that keeps one cell of output up to date.
-
-    Args:
-        display: the module `IPython.display`.
-    """
+    """An `Observer` that keeps one cell of output up to date."""
 
     def __init__(self, display: Any) -> None:
         self._display = display

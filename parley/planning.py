@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from parley.client.algorithms.registry import kind_of
-from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
+from parley.client.data.codes import coded_columns
+from parley.client.data.schema import Schema
 from parley.planning_simulation import simulation_ahead
-from parley.planning_synthetic import sums_ahead, tables_ahead
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
@@ -24,33 +24,23 @@ from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.naming import code_named_by
-from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import check_delta
-from parley.server.planning.release import account, algorithm_for, averaged, model_for
+from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.scaled_noise import mechanism_for
-from parley.server.planning.stages import (
-    EVALUATION,
-    Stage,
-    beside,
-    rounds_of,
-    spent_before,
-    stages_of,
-)
-from parley.server.records.accounts import accounts_of
+from parley.server.planning.stages import EVALUATION, Stage, rounds_of, stages_of
 from parley.server.records.clipped_fraction import fraction_deviation
 from parley.server.records.data_budgets import accounts_in_ledger
 from parley.server.records.evaluation import CONFIDENCE, noise_on_counts
-from parley.server.records.guarantees import noise_of, record_bounds
-from parley.server.records.outlook import (
-    AfterRound,
+from parley.server.records.guarantees import guarantee_outlook, noise_of, record_bounds
+from parley.server.records.outlook import Outlook
+from parley.server.records.planned import (
     Alternative,
     DistributedOutlook,
     DpSgdOutlook,
     EvaluationOutlook,
-    GuaranteeOutlook,
     Offer,
-    Outlook,
+    SyntheticOutlook,
 )
 from parley.simulations.data.outlook import public_shape
 
@@ -84,16 +74,13 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
     """The outlook of a job.
 
     Args:
-        job: of any kind.
         seconds_a_step: what a secure sum takes where it will run, measured or supposed: for the
             hours of distributed DP-SGD.
         trust_code: run what the job names of code: its claim, its loss or its network is planned.
 
     Raises:
-        ValueError: not seconds_a_step > 0.
         JobError: the parties' sizes or the columns are not known without the data; or the job names
             code that is not trusted, none of which was run.
-        NetworkError: a network that cannot be built.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
     if not 0 < seconds_a_step < math.inf:
@@ -132,7 +119,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         "min_records_from": shape.origin,
         "rounds": job.rounds,
         "guarantees": [
-            _guarantee(planned, own, asked)
+            guarantee_outlook(job, stages, own, asked)
             for own, asked in zip(release.guarantees, job.budgets, strict=True)
         ],
         "record_bounds": record_bounds(release, rounds=job.rounds),
@@ -170,61 +157,6 @@ def _evaluation(stages: Sequence[Stage]) -> EvaluationOutlook | None:
         within=noise_on_counts(stage.plan),
         confidence=CONFIDENCE,
     )
-
-
-def _guarantee(planned: _Planned, own: Guarantee, asked: UnitBudget) -> GuaranteeOutlook:
-    """What all rounds guarantee one unit, if all parties survive every round."""
-    job, release, others = planned.job, planned.release, beside(planned.stages)
-    noise = noise_of(job, release, own, engine=job.run.engine)
-    before = spent_before(planned.stages, len(planned.ahead))[own.unit]
-    event = release.event(own.unit)
-    by_round = tuple(
-        AfterRound(round=number, **account(before.add(event, count=number), own.delta))
-        for number in range(1, job.rounds + 1)
-    )
-    in_all = spent_before(planned.stages, len(planned.stages))[own.unit]
-    last = account(in_all, own.delta)
-    return GuaranteeOutlook(
-        unit=str(own.unit),
-        neighbouring=str(own.neighbouring),
-        epsilon=asked.total,
-        delta=own.delta,
-        noise_point=noise.point,
-        accounts=accounts_of(
-            release,
-            own.unit,
-            epsilon=last["epsilon_charged"],
-            delta=own.delta,
-            summed=[release.parties] * job.rounds,
-            beside=[each.plan.primary for each in others],
-        ),
-        shares=noise.shares,
-        clip_norm=own.clip_norm,
-        law=noise.law,
-        calibration=own.calibration,
-        scale=noise.scale,
-        scale_of_sum=noise.scale_of_sum,
-        expected_norm=noise.expected_norm,
-        description=_described(release, own),
-        epsilon_charged=last["epsilon_charged"],
-        conversion=last["conversion"],
-        epsilon_by_round=by_round,
-    )
-
-
-def _described(release: ReleasePlan, own: Guarantee) -> str:
-    """The noise that is charged, in a sentence; how it is bounded, for what a party holds."""
-    noise = averaged(release, own)
-    said = noise.describe()
-    if own.shares is not None:
-        on = "each sum" if release.sampled else "the average"
-        said = (
-            f"{noise.law} noise of scale {noise.scale:.6g} on {on} of {noise.dimension} "
-            f"coordinates is charged: that of {own.shares.honest} honest parties' shares."
-        )
-    if own.unit is Unit.PARTY:
-        said += f" A party's whole contribution is clipped to length {own.clip_norm:g}."
-    return said
 
 
 def _of_size(parties: int, records: int, *, schema: str = "") -> Federation:
@@ -366,13 +298,40 @@ def _of_distributed(planned: _Planned) -> dict[str, Any]:
 
 def _of_tables(planned: _Planned) -> dict[str, Any]:
     """Cells, and the noise of one beside the records that the average one holds."""
-    found = tables_ahead(planned.job, planned.algorithm, planned.release, planned.federation)
-    return {"synthetic": found}
+    tables, federation = planned.algorithm, planned.federation
+    columns = coded_columns(Schema.from_toml(federation.schema))
+    widest = sorted(columns, key=lambda column: -column.size)[:3]
+    return _synthetic(
+        planned,
+        released=f"{len(tables.pairs):,} tables of {len(columns)} columns, "
+        f"{tables.dimension:,} cells",
+        average=federation.total_records * len(tables.pairs) / tables.dimension,
+        largest=tuple((column.name, column.size) for column in widest),
+    )
 
 
 def _of_sums(planned: _Planned) -> dict[str, Any]:
-    """Coordinates of the sums of features, and the noise on their mean."""
-    found = sums_ahead(planned.job, planned.algorithm, planned.release, planned.federation)
+    """Features of every class, and how long the noise on their mean is: a record's is 1 long."""
+    summed = planned.algorithm
+    return _synthetic(
+        planned,
+        released=f"{2 * summed.frequencies:,} random features of {summed.features:,} cells in "
+        f"each of {summed.classes} classes and their counts, {summed.dimension:,} coordinates",
+    )
+
+
+def _synthetic(planned: _Planned, **more: Any) -> dict[str, Any]:
+    """The one release that synthetic records are made from."""
+    job, release = planned.job, planned.release
+    noise = noise_of(job, release, release.primary, engine=job.run.engine)
+    one = (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
+    found = SyntheticOutlook(
+        sensitivity=release.primary.sensitivity * (1 + release.inflation),
+        noise=one,
+        noise_norm=one * math.sqrt(release.dimension) / planned.federation.total_records,
+        vector_bytes=release.dimension * release.encoding.ring_bits // 8,
+        **more,
+    )
     return {"synthetic": found}
 
 

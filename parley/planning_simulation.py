@@ -20,7 +20,7 @@ from parley.client.data.chunks import PIECE_BYTES
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
-from parley.server.records.outlook import SimulationOutlook
+from parley.server.records.planned import SimulationOutlook
 from parley.simulations.data.keeping import memory_mib
 
 _MIB = 1 << 20

@@ -21,14 +21,10 @@ def sample_table(
 
     Args:
         model: a run's folder, or its `model.safetensors`; nothing else of the run is read.
-        rows: how many, from 1 to 10⁹.
         seed: public: the same one gives the same rows.
         out: a CSV to make, or an .npz of arrays.
         own_models: networks of your own code that may be built, as "file.py:function": one whose
             module draws is a generator too. No file can name code to run.
-
-    Returns:
-        The model file's privacy statement.
 
     Raises:
         ModelFileError: no generator in the file, a damaged one, or `out` exists.

@@ -35,11 +35,6 @@ _KEYS = {
     "lr": "algorithm.learning-rate",
     "parties": "parties.count",
 }
-_GONE = {
-    "transport": "Messages go by gRPC; Flower's own commands carry a deployment's, too "
-    "(docs/flower.md).",
-}
-"""Options that there were."""
 
 
 def suggest(error: click.UsageError) -> None:
@@ -48,9 +43,6 @@ def suggest(error: click.UsageError) -> None:
     if isinstance(error, click.NoSuchOption):
         options = [name for each in getattr(command, "params", ()) for name in each.opts]
         word = error.option_name.lstrip("-")
-        if word in _GONE:
-            said = f"There is no {error.option_name} any more. {_GONE[word]}"
-            vars(error).update(message=said)
         keys = _keys(word) if "--set" in options else []
         near = _near(word, [name[2:] for name in options if name.startswith("--")])
         meant = keys or [f"--{name}" for name in near]

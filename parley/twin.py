@@ -41,8 +41,6 @@ class Twin:
     """A model that protects nobody.
 
     Attributes:
-        method: of `TWINS`.
-        path: of its file.
         figures: of the training and held-out records, by name; simulation only.
     """
 
@@ -56,14 +54,10 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
 
     Args:
         job: data, parties and model; algorithm and budget are not looked at.
-        method: of `TWINS`.
         out: the model file to make. It says that it promises nothing.
 
     Raises:
         JobError: another method, real parties, a ledger, or no linear model.
-        ModelFileError: `out` exists.
-        DataError, SchemaError, PartitionError: the data.
-        OSError: the file can't be written.
     """
     from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
@@ -81,8 +75,8 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         )
     if not job.model.regularisation:
         raise JobError(
-            f"Expected a linear model with lambda > 0, got {job.model.kind!r}: a network's twin "
-            "stands beside its run."
+            "Expected a linear model with lambda > 0 (logistic, softmax, ridge, huber-svm, or a "
+            f"loss of your own), got {job.model.kind!r}: a network's twin stands beside its run."
         )
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")

@@ -48,8 +48,7 @@ class Adverts:
         named = commitments_digest(self.commitments) if self.commitments else NO_BEACON
         if run.commitments != named:
             raise LocalProtocolError(
-                f"Expected commitments of the parameters' digest {run.commitments.hex()}, got some "
-                f"of digest {named.hex()}."
+                f"Expected commitments of digest {run.commitments.hex()}, got {named.hex()}."
             )
 
     def take(self, message: Advertise) -> None:
@@ -59,21 +58,19 @@ class Adverts:
             raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
         statement = advertised(run.fingerprint, self.roster, sender, key, nonce)
         if not verifies(self.identities[sender], message.signature, statement):
-            raise RemoteProtocolError(
-                f"Expected the signed key of party {sender}, got a forged one."
-            )
+            raise RemoteProtocolError(f"Expected party {sender}'s signed key, got a forged one.")
         parts = {key[:KEY_BYTES], key[KEY_BYTES:]} - {b""}
         if parts & self._keys or is_weak(key[:KEY_BYTES]):
             raise RemoteProtocolError(
-                f"Expected a new key of party {sender}, got one that is weak or was sent before."
+                f"Expected a new key of party {sender}, got a weak one, or one sent before."
             )
         if run.hybrid and not is_kem_public(key[KEY_BYTES:]):
             raise RemoteProtocolError(
-                f"Expected an ML-KEM-768 public key of party {sender}, got no such key."
+                f"Expected an ML-KEM-768 public key of party {sender}, got none."
             )
         if run.sparse and self.commitments.get(sender) != commitment(sender, nonce):
             raise RemoteProtocolError(
-                f"Expected the nonce that party {sender} committed to, got {nonce.hex()}."
+                f"Expected the nonce that party {sender} committed to, got another."
             )
         self._keys |= parts
         self.of[sender] = message

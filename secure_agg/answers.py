@@ -34,9 +34,7 @@ def accept_survivors(
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
-        raise RemoteProtocolError(
-            "Expected survivors among the participants, got a list with parties that are none."
-        )
+        raise RemoteProtocolError("Expected survivors among the participants, got others.")
     if not flags[state.index]:
         raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
     size = int(flags.sum())
@@ -83,12 +81,10 @@ def true_signers(
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
     if (claimed & ~survived).any():
-        raise RemoteProtocolError(
-            "Expected confirmations of survivors, got some of parties that are not on the list."
-        )
+        raise RemoteProtocolError("Expected confirmations of survivors, got some of others.")
     if len(message.signatures) != SIGNATURE_BYTES * int(claimed.sum()):
         raise RemoteProtocolError(
-            f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."
+            f"Expected {claimed.sum()} signatures, got {len(message.signatures)} bytes."
         )
     statement = confirmed(plan, survivors)
     signers = work.once(signers_of, statement, identities, message.signers, message.signatures)

@@ -68,10 +68,10 @@ class Delivery:
                 f"Expected the ciphertexts of party {sender} once, after the roster and before the "
                 "first round, got them another time."
             )
-        if len(items) != len(self.near[sender]):
+        wanted = len(self.near[sender])
+        if len(items) != wanted:
             raise RemoteProtocolError(
-                f"Expected {len(self.near[sender])} ciphertexts of party {sender}, got "
-                f"{len(items)}."
+                f"Expected {wanted} ciphertexts of party {sender}, got {len(items)}."
             )
         self.sent.add(sender)
         for j, item in zip(self.near[sender], items, strict=True):

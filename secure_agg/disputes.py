@@ -51,8 +51,7 @@ def check_certificate(
     """
     if not run.confirm_survivors:
         raise RemoteProtocolError(
-            "Expected a run with confirmed lists to prove a dispute in, got one without "
-            "confirmations."
+            "Expected a run with confirmed lists to prove in, got one without confirmations."
         )
     plan, survivors, confirmations = certificate
     agreed = plan_digest(run, decode(run, plan, RoundStart))

@@ -77,9 +77,7 @@ def with_revealed(run: RunParameters, committed: bytes, nonces: bytes) -> RunPar
     revealed = nonces_by_party(run, committed, nonces)
     given = commitments_digest({i: commitment(i, nonce) for i, nonce in revealed.items()})
     if given != run.commitments:
-        raise RemoteProtocolError(
-            "Expected the nonces that were committed to, got some with other commitments."
-        )
+        raise RemoteProtocolError("Expected the nonces that were committed to, got others.")
     return run.with_beacon(revealed)
 
 
@@ -106,11 +104,14 @@ class EdgeWork:
         """The secret of each ciphertext."""
         return decapsulate(seed, ciphertexts)
 
+    def clear(self, *, ciphertexts: bool = False) -> None:
+        """Nothing is kept."""
+
 
 class SharedEdgeWork(EdgeWork):
     """For parties of one process. What one end leaves the other takes away, so nothing stays.
 
-    `clear` drops what nobody came for (edges to parties elsewhere).
+    `clear` drops what nobody came for.
     """
 
     def __init__(self) -> None:
@@ -157,11 +158,9 @@ class SharedEdgeWork(EdgeWork):
         fresh = iter(decapsulate(seed, missing) if missing else ())
         return [next(fresh) if secret is None else secret for secret in known]
 
-    def clear(self) -> None:
-        """Forget what nobody came for, but for secrets whose ciphertexts are on their way."""
+    def clear(self, *, ciphertexts: bool = False) -> None:
+        """Forget what nobody came for; of `ciphertexts` only when none is on its way."""
         self._known.clear()
         self._pairs.clear()
-
-    def forget_ciphertexts(self) -> None:
-        """Forget those, too."""
-        self._secrets.clear()
+        if ciphertexts:
+            self._secrets.clear()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,11 +56,7 @@ class RingTooSmall(ValueError):
 
 
 def ring_dtype(ring_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """The unsigned dtype of Z/2^ring_bits.
-
-    Raises:
-        ValueError: ring_bits is not 16, 32 or 64.
-    """
+    """The unsigned dtype of Z/2^ring_bits."""
     if ring_bits not in _UNSIGNED:
         raise ValueError(f"Expected ring_bits 16, 32 or 64, got {ring_bits!r}.")
     return _UNSIGNED[ring_bits]
@@ -111,11 +108,7 @@ class FixedPoint:
         return math.sqrt(dimension) / (self.scale * sensitivity)
 
     def check_capacity(self, parties: int, noise_tail_grid: float) -> None:
-        """Check that m·largest + noise tail < 2^(b−1).
-
-        Raises:
-            RingTooSmall: it does not fit; the message has the numbers.
-        """
+        """Check that m·largest + noise tail < 2^(b−1)."""
         if parties < 1:
             raise ValueError(f"Expected parties >= 1, got {parties}.")
         if not (math.isfinite(noise_tail_grid) and noise_tail_grid >= 0):
@@ -152,15 +145,9 @@ class FixedPoint:
         return self.wrapped(self._integers(values, self.scale))
 
     def fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
-        """Round to a grid of 1/2^(s + h), outside the ring, where a party adds noise.
+        """`[B, d]` nearest integers on a grid of 1/2^(s + h), where a party adds noise.
 
-        Args:
-            values: `[B, d]` float64 (or float32), every |entry| at most `bound`.
-            fine_bits: h, 0 for the ring's own grid.
-
-        Returns:
-            `[B, d]` integers, nearest, ties to even; with h = 0 those that `encode` takes modulo
-            2^b.
+        With h = 0 they are those that `encode` takes modulo 2^b.
 
         Raises:
             EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
@@ -210,11 +197,7 @@ class FixedPoint:
         )
 
     def decode(self, total: Ring) -> NDArray[np.int64]:
-        """The integer sum: representatives in [−2^(b−1), 2^(b−1)).
-
-        Raises:
-            EncodingError: wrong dtype.
-        """
+        """The integer sum: representatives in [−2^(b−1), 2^(b−1))."""
         if total.dtype != self.dtype:
             raise EncodingError(f"Expected a total of {self.dtype}, got {total.dtype}.")
         return total.view(_SIGNED[self.ring_bits]).astype(np.int64)
@@ -251,29 +234,26 @@ class FixedPoint:
         """
         if dimension < 1:
             raise ValueError(f"Expected dimension >= 1, got {dimension}.")
-        rings = (32, 64) if ring_bits is None else (ring_bits,)
-        fitted: FixedPoint | None = None
-        refused: RingTooSmall | None = None
-        for bits in rings:
-            try:
-                fitted = cls._finest(bits, bound, parties, noise_tail, scale_bits)
-            except RingTooSmall as error:
-                refused = error
-                continue
-            if (
-                sensitivity is None
-                or ring_bits is not None
-                or fitted.inflation(sensitivity, dimension) <= max_inflation
-            ):
-                return fitted
-        if fitted is None or sensitivity is None:
-            raise refused or RingTooSmall(f"Expected a ring of {rings} bits to fit, none does.")
-        if scale_bits is not None:
-            return fitted
+
+        def grid(bits: int) -> FixedPoint:
+            return cls._finest(bits, bound, parties, noise_tail, scale_bits)
+
+        def inflation(found: FixedPoint) -> float:
+            return 0.0 if sensitivity is None else found.inflation(sensitivity, dimension)
+
+        if ring_bits is not None:
+            return grid(ring_bits)
+        with suppress(RingTooSmall):
+            small = grid(32)
+            if inflation(small) <= max_inflation:
+                return small
+        large = grid(64)
+        if inflation(large) <= max_inflation or scale_bits is not None:
+            return large
         raise RingTooSmall(
             f"Expected a rounding inflation √d/(2^s·Δ) <= {max_inflation:g}, got "
-            f"{fitted.inflation(sensitivity, dimension):.3g} (d {dimension}, Δ {sensitivity:g}, "
-            f"ring_bits {fitted.ring_bits}, scale_bits {fitted.scale_bits})."
+            f"{inflation(large):.3g} (d {dimension}, Δ {sensitivity}, scale_bits "
+            f"{large.scale_bits} in a ring of 64)."
         )
 
     @classmethod

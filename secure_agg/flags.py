@@ -19,11 +19,7 @@ def pack_mask(flags: NDArray[np.bool_]) -> bytes:
 
 
 def unpack_mask(mask: bytes, count: int) -> NDArray[np.bool_]:
-    """`[count]` flags of a bit mask.
-
-    Raises:
-        RemoteProtocolError: wrong length, or a spare bit is set.
-    """
+    """`[count]` flags of a bit mask."""
     if len(mask) != mask_bytes(count):
         raise RemoteProtocolError(
             f"Expected a mask of {mask_bytes(count)} bytes for {count} parties, got {len(mask)}."

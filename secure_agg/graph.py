@@ -136,8 +136,7 @@ def choose_degree(
     """
     if not (0 <= corrupt < parties and 0 <= dropped < parties):
         raise ValueError(
-            f"Expected corrupt and dropped from 0 to m - 1 = {parties - 1}, "
-            f"got {corrupt} and {dropped}."
+            f"Expected corrupt and dropped from 0 to {parties - 1}, got {corrupt} and {dropped}."
         )
     if parties == 1:
         return 0, 0

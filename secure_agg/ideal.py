@@ -89,7 +89,6 @@ class IdealSum:
         """A sum for one run."""
         self.parameters = parameters
         self._last_round = self._wire_round = 0
-        self._complete: dict[int, SumResult] = {}  # by dimension: rounds without a dropout
 
     @property
     def name(self) -> Literal["ideal", "masked"]:
@@ -115,25 +114,10 @@ class IdealSum:
 
         For a simulation that adds the survivors' vectors up by itself, piece by piece.
         """
-        run = self.parameters
+        run, stages = self.parameters, self.parameters.stages
         _check_round(round_number, self._last_round)
         self._last_round = round_number
         self._wire_round += 1
-        if dropped or run.unpaired(self._wire_round):
-            return self._settle(dimension, dropped)
-        known = self._complete.get(dimension) or self._settle(dimension, {})
-        self._complete = {dimension: known}
-        return known
-
-    def of_all(self, total: Ring, *, round_number: int) -> SumResult:
-        """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
-
-        For a simulation that has the sum already.
-        """
-        return replace(self.settled(total.size, round_number=round_number, dropped={}), total=total)
-
-    def _settle(self, dimension: int, dropped: Mapping[int, DropStage]) -> SumResult:
-        run, stages = self.parameters, self.parameters.stages
         if run.dropouts is DropoutPolicy.OPTIMISTIC:
             survivors, up, down, stages = optimistic_outcome(run, dimension, dropped)
         else:
@@ -142,3 +126,10 @@ class IdealSum:
         return SumResult(
             total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=stages
         )
+
+    def of_all(self, total: Ring, *, round_number: int) -> SumResult:
+        """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
+
+        For a simulation that has the sum already.
+        """
+        return replace(self.settled(total.size, round_number=round_number, dropped={}), total=total)

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Literal
 
 from parley.secure_agg.beacon import commitment
-from parley.secure_agg.block import SHARED_BYTES, Block
+from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.ideal import check_vectors, simulated_nonces
 from parley.secure_agg.interface import (
@@ -30,7 +30,8 @@ from parley.secure_agg.interface import (
     SumResult,
     TooFewSurvivors,
 )
-from parley.secure_agg.pairwise import Wire, join, run_secure_sum
+from parley.secure_agg.pairwise import Block, Wire, join, run_secure_sum
+from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
@@ -49,7 +50,7 @@ class MaskedSum:
         *,
         entropy_seed: bytes | None = None,
         shared: bool = True,
-        shared_bytes: int = SHARED_BYTES,
+        shared_bytes: int = 1 << 27,
     ) -> None:
         """A sum for one run.
 
@@ -62,13 +63,11 @@ class MaskedSum:
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
         """
         if parameters.parties < 2:
-            raise ValueError(
-                f"Expected at least 2 parties to mask with each other, got {parameters.parties}."
-            )
+            raise ValueError(f"Expected at least 2 parties, got {parameters.parties}.")
         self.parameters = parameters
         self.seeded = entropy_seed is not None
         self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
-        self._shared, self._shared_bytes = shared, shared_bytes
+        self._shared, self._shared_bytes = shared, shared_bytes if shared else 0
         self._last_round = self._wire_round = 0
         self._ends: tuple[Server, Block] | None = None
         self.setup = Wire()
@@ -133,15 +132,20 @@ class MaskedSum:
             confirm_survivors=run.confirm_survivors,
             key_exchange=run.key_exchange,
         )
-        block = Block(
-            run=run.proposed,
-            policy=policy,
-            identities=private,
-            entropy=self._entropy,
-            nonces=nonces,
-            shared=self._shared,
-            shared_bytes=self._shared_bytes,
-        )
+        work = SharedEdgeWork() if self._shared else EdgeWork()
+        parties = {
+            i: Party(
+                run=run.proposed,
+                policy=policy,
+                index=i,
+                identity=identity,
+                entropy=self._entropy,
+                nonce=nonces.get(i, b""),
+                work=work,
+            )
+            for i, identity in private.items()
+        }
+        block = Block(parties=parties, work=work, shared_bytes=self._shared_bytes)
         given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
         server = Server(run=run, identities=identities, commitments=given)
         join(server, block, self.setup)

@@ -129,10 +129,10 @@ def open_round(
     Every check stands before the first change of the state: a plan that is refused costs nothing.
     """
     run = state.run
-    if vector.dtype != ring_dtype(run.ring_bits) or vector.ndim != 1:
+    dtype = ring_dtype(run.ring_bits)
+    if vector.dtype != dtype or vector.ndim != 1:
         raise LocalProtocolError(
-            f"Expected a vector [d] of {ring_dtype(run.ring_bits)}, got {vector.dtype} of "
-            f"shape {vector.shape}."
+            f"Expected a vector [d] of {dtype}, got {vector.dtype} of shape {vector.shape}."
         )
     plan = decode(run, data, RoundStart)
     number = plan.round_number
@@ -157,8 +157,7 @@ def open_round(
     robust = run.dropouts is DropoutPolicy.ROBUST
     if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
         raise RemoteProtocolError(
-            f"Expected {robust * len(members)} envelopes, got "
-            f"{len(plan.envelopes) // ENVELOPE_BYTES}."
+            f"Expected {robust * len(members)} envelopes, got {len(plan.envelopes)} bytes of them."
         )
     if robust and number not in state.prepared:
         raise RemoteProtocolError(f"Expected a round that was prepared, got {number}.")

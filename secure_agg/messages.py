@@ -43,8 +43,8 @@ class Part:
     each: Size = 0
 
 
-OF_PARTIES = Part(lambda run, _: mask_bytes(run.parties))
-OF_NEIGHBOURS = Part(lambda run, _: mask_bytes(run.degree))
+_OF_PARTIES = Part(lambda run, _: mask_bytes(run.parties))
+_OF_NEIGHBOURS = Part(lambda run, _: mask_bytes(run.degree))
 _KEY = Part(lambda run, _: run.key_bytes)
 _ENTRY = Part(each=lambda run, _: run.key_bytes + NONCE_BYTES + SIGNATURE_BYTES)
 _TABLE = Part(TAG_BYTES, lambda run, number: SECRET_BYTES * (1 + run.unpaired(number)))
@@ -123,7 +123,7 @@ class Advertise(Message, kind=1, what=_KEYS, set_up=True):
 class Nonces(Message, kind=10, what="nonces", down=True, set_up=True, most=_parties):
     """The nonces that the graph's beacon is made of; the same for everyone."""
 
-    committed: Annotated[bytes, OF_PARTIES]
+    committed: Annotated[bytes, _OF_PARTIES]
     nonces: Annotated[bytes, Part(each=NONCE_BYTES)]
 
 
@@ -131,7 +131,7 @@ class Nonces(Message, kind=10, what="nonces", down=True, set_up=True, most=_part
 class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_neighbours):
     """Who is there, and what the receiver's present neighbours advertised."""
 
-    present: Annotated[bytes, OF_PARTIES]
+    present: Annotated[bytes, _OF_PARTIES]
     entries: Annotated[bytes, _ENTRY]
 
 
@@ -148,7 +148,7 @@ class Ciphertexts(
 ):
     """The ciphertexts of the receiver's neighbours, as far as they sent any."""
 
-    sent: Annotated[bytes, OF_NEIGHBOURS]
+    sent: Annotated[bytes, _OF_NEIGHBOURS]
     items: Annotated[bytes, _ITEMS]
 
 
@@ -156,7 +156,7 @@ class Ciphertexts(
 class Complaint(Message, kind=13, what="the accused", set_up=True):
     """Whose ciphertexts do not match what this party decapsulated. No vector goes with it."""
 
-    accused: Annotated[bytes, OF_NEIGHBOURS]
+    accused: Annotated[bytes, _OF_NEIGHBOURS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=
 
     dimension: Annotated[int, Part(4)]
     context: Annotated[bytes, Part(32)]
-    participants: Annotated[bytes, OF_PARTIES]
+    participants: Annotated[bytes, _OF_PARTIES]
     envelopes: Annotated[bytes, _ENVELOPES]
 
 
@@ -200,7 +200,7 @@ class Vector(Message, kind=5):
 class Survivors(Message, kind=6, what="survivors", down=True):
     """Whose vectors are in the sum."""
 
-    survivors: Annotated[bytes, OF_PARTIES]
+    survivors: Annotated[bytes, _OF_PARTIES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +214,7 @@ class Confirm(Message, kind=7, what="a signature"):
 class Confirmations(Message, kind=8, what="signatures", down=True, most=_parties):
     """Who signed the survivors' list; the same for everyone."""
 
-    signers: Annotated[bytes, OF_PARTIES]
+    signers: Annotated[bytes, _OF_PARTIES]
     signatures: Annotated[bytes, Part(each=SIGNATURE_BYTES)]
 
 
@@ -227,7 +227,7 @@ class Reveal(Message, kind=9, what="secrets", most=lambda run: 2 * run.degree):
     """
 
     seed: Annotated[bytes, Part(SECRET_BYTES)] = field(repr=False)
-    opened: Annotated[bytes, OF_NEIGHBOURS]
+    opened: Annotated[bytes, _OF_NEIGHBOURS]
     secrets: Annotated[bytes, Part(each=SECRET_BYTES)] = field(repr=False)
 
 

@@ -150,8 +150,7 @@ class OpenSum:
         statement = confirmed(self._plan, self._mask(self.arrived))
         if not verifies(identity, message.signature, statement):
             raise RemoteProtocolError(
-                f"Expected party {message.sender} to sign the survivors' list, got a signature of "
-                "something else."
+                f"Expected party {message.sender} to sign the survivors' list, got another."
             )
         self.signatures[message.sender] = message.signature
 
@@ -178,8 +177,7 @@ class OpenSum:
         expected = SECRET_BYTES * (2 * len(members) - surviving)
         if len(message.secrets) != expected:
             raise RemoteProtocolError(
-                f"Expected {expected} bytes of secrets from party {sender}, got "
-                f"{len(message.secrets)}."
+                f"Expected {expected} secret bytes of party {sender}, got {len(message.secrets)}."
             )
         if not self._is_secret(sender, b"self", message.seed):
             raise RemoteProtocolError(
@@ -198,7 +196,7 @@ class OpenSum:
                 false += opened[n]
         if false > self.run.corrupt:  # so many dealers cannot all have lied
             raise RemoteProtocolError(
-                f"Expected true shares from party {sender}, got {false} false ones."
+                f"Expected true shares from party {sender}, got {false} false."
             )
         self._seeds[sender] = message.seed
         self._keys |= keys

@@ -42,7 +42,7 @@ def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pair
             secret, ciphertext = work.encapsulate(key)
         except ValueError:
             raise RemoteProtocolError(
-                f"Expected an ML-KEM-768 public key of party {j}, got no such key."
+                f"Expected an ML-KEM-768 public key of party {j}, got none."
             ) from None
         where = place(pair, index, j, ciphertext)
         kept.append(b"".join(direction(exchanged, secret, where)))

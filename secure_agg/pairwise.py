@@ -48,10 +48,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
-from parley.secure_agg.block import Block
+from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import DropoutPolicy, DropStage, SumResult, TooFewSurvivors
+from parley.secure_agg.masking import MaskJob
+from parley.secure_agg.masks import add_shared_masks
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
@@ -77,19 +80,59 @@ class Wire:
         return message
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """All parties of a run, in one process: bit for bit the same as so many separate ones.
+
+    They share the `work` of the edges between them, and each edge's mask is expanded once: added to
+    one vector, subtracted from the other. Above `shared_bytes` of vectors they mask one after the
+    other: twice the keystream, but memory for one vector instead of B.
+    """
+
+    parties: dict[int, Party]
+    work: EdgeWork
+    shared_bytes: int
+
+    def masked(
+        self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
+    ) -> Iterator[Bytes]:
+        """Masked vectors of `size` bytes of the parties of `plans`, one after the other."""
+        chosen = [i for i in plans if i in vectors]
+        if size * len(chosen) > self.shared_bytes:
+            for i in chosen:
+                yield self.parties[i].on_plan(plans[i], vectors[i], context=context)
+            return
+        jobs = [self.parties[i].start_round(plans[i], vectors[i], context=context) for i in chosen]
+        _mask_together(jobs)
+        for job in jobs:
+            yield job.message
+
+
+def _mask_together(jobs: list[MaskJob]) -> None:
+    """Mask B vectors; a key that one adds and another subtracts is expanded once."""
+    adds = {key: n for n, job in enumerate(jobs) for key in job.plus}
+    edges = [(adds[key], n, key) for n, job in enumerate(jobs) for key in job.minus if key in adds]
+    paired = {key for _, _, key in edges}
+    alone = [(n, 1, key) for key, n in adds.items() if key not in paired]
+    alone += [(n, -1, key) for n, job in enumerate(jobs) for key in job.minus if key not in paired]
+    add_shared_masks([job.words for job in jobs], alone, edges)
+
+
 def join(server: Server, block: Block, wire: Wire) -> None:
     """Set-up, once a run: signed keys up, the roster down, pair secrets agreed on."""
-    for message in block.advertise():
-        server.on_advertise(wire.up(message))
-    rosters = server.roster()
-    nonces = server.adverts.nonces()
+    for party in block.parties.values():
+        server.on_advertise(wire.up(party.advertise()))
+    rosters, nonces = server.roster(), server.adverts.nonces()
     if nonces:
         wire.down(nonces, copies=len(rosters))
-    for message in block.on_rosters(((i, wire.down(r)) for i, r in rosters.items()), nonces):
-        server.on_encapsulated(wire.up(message))
+    for i, roster in rosters.items():
+        answer = block.parties[i].on_roster(wire.down(roster), nonces)
+        if answer:
+            server.on_encapsulated(wire.up(answer))
+    block.work.clear()
 
 
-def run_secure_sum(
+def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     server: Server,
     block: Block,
     vectors: Mapping[int, Ring],
@@ -118,14 +161,19 @@ def run_secure_sum(
     try:
         # Shares of the round: they travel with an earlier message, so they are no stage.
         if run.dropouts is DropoutPolicy.ROBUST:
-            for message in block.prepare(round_number):
-                server.on_shares(wire.up(message), number=round_number)
+            for party in block.parties.values():
+                server.on_shares(wire.up(party.prepare(round_number)), number=round_number)
+            block.work.clear()
 
         # The last of a hybrid run's set-up, which travels with the first plan: the ciphertexts.
         if run.hybrid and server.round_number == 0:
-            given = ((i, server.ciphertexts(i)) for i in block.parties)
-            for complaint in block.on_ciphertexts((i, setup.down(c)) for i, c in given if c):
-                server.on_complaint(setup.up(complaint))
+            for i, party in block.parties.items():
+                ciphertexts = server.ciphertexts(i)
+                if ciphertexts:
+                    complaint = party.on_ciphertexts(setup.down(ciphertexts))
+                    if complaint:
+                        server.on_complaint(setup.up(complaint))
+            block.work.clear(ciphertexts=True)
 
         # Stage 1: the plan, and the masked vectors.
         plans = server.plan(
@@ -135,8 +183,9 @@ def run_secure_sum(
             wire.down(plan)
         heard = {i: plan for i, plan in plans.items() if _speaks(i, dropped, 0)}
         size = dimension * run.ring_bits // 8
-        for masked in block.on_plans(heard, vectors, size=size, context=context):
+        for masked in block.masked(heard, vectors, size=size, context=context):
             server.on_vector(wire.up(masked))
+        block.work.clear()
         survivors = server.survivors
         if run.dropouts is DropoutPolicy.OPTIMISTIC:
             return _result(server.finish(), survivors, wire, run.stages)
@@ -159,7 +208,8 @@ def run_secure_sum(
                     server.on_reveal(wire.up(party.on_confirmations(confirmations[i])))
         return _result(server.finish(), survivors, wire, run.stages)
     finally:
-        block.abandon()
+        for party in block.parties.values():
+            party.abandon()
 
 
 _SILENT_FROM = {

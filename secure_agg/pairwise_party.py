@@ -46,6 +46,8 @@ class Party:
 
     Methods take the bytes of a message and return the bytes of the answer. A refusal raises and
     gives nothing away; one about a survivors' list or its confirmations also ends the round.
+    RemoteProtocolError is a message that breaks the protocol or this party's policy,
+    LocalProtocolError a call out of order, TooFewSurvivors a list that is too short to answer.
     """
 
     def __init__(
@@ -66,11 +68,7 @@ class Party:
             identity: its Ed25519 private key, 32 bytes.
             nonce: what it committed to for this set-up; empty where the graph is complete.
             state: from `MaskingState.from_bytes`, to go on after a restart.
-            work: shared between parties of one process (`block`).
-
-        Raises:
-            RemoteProtocolError: the run's parameters are weaker than the policy.
-            LocalProtocolError: not the identity pinned for this index, or another run's state.
+            work: shared between parties of one process (`edges`).
         """
         policy.check(run)
         if not 0 <= index < run.parties:
@@ -131,10 +129,6 @@ class Party:
         """ADVERTISED → PAIRING (hybrid) with an Encapsulated, or IDLE with nothing to say.
 
         Verifies the neighbours' signed keys and agrees on X25519's secrets.
-
-        Raises:
-            RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to,
-                or too few parties.
         """
         state = self.state
         self._expect("a roster", Phase.ADVERTISED)
@@ -160,9 +154,6 @@ class Party:
         Returns:
             Empty; or a Complaint about neighbours whose ciphertext does not match, with whom this
             party is in no round. It may be asked to prove it (`prove`) until it sends a vector.
-
-        Raises:
-            RemoteProtocolError: no roster yet, malformed, or too few.
         """
         state = self.state
         if state.phase <= Phase.PAIRING:
@@ -183,11 +174,6 @@ class Party:
         Only before this party sent any vector, and once so many of its neighbours' neighbours
         signed a list of this run, that is sent vectors, that those who can prove anything are
         fewer than t with the colluders: `disputes`.
-
-        Raises:
-            RemoteProtocolError: nothing is disputed, a vector was sent since, a run in which
-                nothing can be proved, or malformed messages.
-            TooFewSurvivors: fewer parties signed than that takes.
         """
         state = self.state
         if state.phase is not Phase.IDLE or not state.disputed or not state.kem_seed:
@@ -207,10 +193,6 @@ class Party:
 
         In a hybrid run round 1, and no other, while PAIRING: it travels with the Encapsulated. May
         travel with an earlier message, so that a round needs no stage for it.
-
-        Raises:
-            LocalProtocolError: not joined yet, or optimistic dropouts, which share nothing.
-            RemoteProtocolError: a round number not above the last, or too far ahead.
         """
         return prepare_round(self.state, number, self._work, self._entropy)
 
@@ -221,10 +203,6 @@ class Party:
 
         Args:
             context: 32 bytes, the caller's digest of what it agreed to release in this round.
-
-        Raises:
-            RemoteProtocolError: a repeated round, another context or dimension, too few parties.
-            LocalProtocolError: a vector of the wrong dtype or shape.
         """
         return self.start_round(data, vector, context=context).run()
 
@@ -234,13 +212,7 @@ class Party:
         return open_round(self.state, data, vector, context, self._policy, self._work)
 
     def on_survivors(self, data: Bytes) -> bytes:
-        """MASKED → CONFIRMED with a signature of the list (active), or → IDLE with the reveal.
-
-        Raises:
-            RemoteProtocolError: not this round, or a list that is not a subset of the participants
-                or leaves this party out. The round is erased.
-            TooFewSurvivors: the list is below a minimum. The round is erased.
-        """
+        """MASKED → CONFIRMED with a signature of the list (active), or → IDLE with the reveal."""
         self._expect("a survivors' list", Phase.MASKED)
         state, current = self.state, self._current()
         message = decode(state.run, data, Survivors)
@@ -260,12 +232,7 @@ class Party:
         return encode(state.run, confirm)
 
     def on_confirmations(self, data: Bytes) -> bytes:
-        """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased.
-
-        Raises:
-            RemoteProtocolError: not this round, or malformed.
-            TooFewSurvivors: fewer parties confirmed than the run asks for.
-        """
+        """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased."""
         self._expect("confirmations", Phase.CONFIRMED)
         current = self._current()
         message = decode(self.state.run, data, Confirmations)

@@ -42,7 +42,11 @@ from parley.secure_agg.parameters import RunParameters
 
 
 class Server:
-    """The server of one run. Holds nothing that is secret from it, and no party's vector."""
+    """The server of one run. Holds nothing that is secret from it, and no party's vector.
+
+    RemoteProtocolError is a message that it refuses, unchanged: its sender's doing, or of another
+    phase or round. LocalProtocolError is a call out of order. TooFewSurvivors ends the round.
+    """
 
     def __init__(
         self,
@@ -95,28 +99,18 @@ class Server:
         )
 
     def on_advertise(self, data: Bytes) -> int:
-        """JOINING: keep a party's signed key; its index is returned.
-
-        Raises:
-            RemoteProtocolError: forged, of small order, another party's, without the nonce that
-                was committed to, or the party advertised before.
-        """
+        """JOINING: keep a party's signed key; its index is returned."""
         message = self._accept(data, Advertise, ServerPhase.JOINING)
         self.adverts.take(message)
         return message.sender
 
     def roster(self) -> Mapping[int, bytes]:
-        """JOINING → READY: the roster for each party that advertised, made when it is read.
-
-        Raises:
-            TooFewSurvivors: fewer parties than a sum needs.
-        """
+        """JOINING → READY: the roster for each party that advertised, made when it is read."""
         self._local("make the roster", ServerPhase.JOINING)
-        adverts, silent = self.adverts.of, self.adverts.unrevealed
+        adverts, silent = self.adverts.of, len(self.adverts.unrevealed)
         if silent:
             raise LocalProtocolError(
-                f"Expected every party that committed to advertise, {len(silent)} did not: the "
-                "set-up is void."
+                f"Expected all who committed to advertise, {silent} did not: the set-up is void."
             )
         self.run = run = self.run.with_beacon({i: a.nonce for i, a in adverts.items()})
         if len(adverts) < run.min_survivors:
@@ -132,11 +126,7 @@ class Server:
 
     @property
     def delivery(self) -> Delivery:
-        """The ciphertexts, from READY on.
-
-        Raises:
-            RemoteProtocolError: no roster yet, or a run that has none.
-        """
+        """The ciphertexts, from READY on."""
         if self._delivery is None:
             raise RemoteProtocolError(
                 f"Expected ciphertexts in a hybrid run, once there is a roster, got them in "
@@ -145,11 +135,7 @@ class Server:
         return self._delivery
 
     def on_encapsulated(self, data: Bytes) -> int:
-        """READY, before the first round: keep a party's ciphertexts.
-
-        Raises:
-            RemoteProtocolError: another time, a second one, or not one for each neighbour.
-        """
+        """READY, before the first round: keep a party's ciphertexts."""
         message = decode(self.run, data, Encapsulated)
         self.delivery.take(message)
         return message.sender
@@ -160,11 +146,7 @@ class Server:
         return self._delivery.of(party) if self._delivery is not None else b""
 
     def on_complaint(self, data: Bytes) -> int:
-        """Any phase after JOINING: a party says whose ciphertexts do not match.
-
-        Raises:
-            RemoteProtocolError: not about ciphertexts that it was given, or a second one.
-        """
+        """Any phase after JOINING: a party says whose ciphertexts do not match."""
         message = decode(self.run, data, Complaint)
         self.delivery.accuse(message)
         self.blamed |= self.delivery.blamed
@@ -179,11 +161,7 @@ class Server:
         return self._delivery.to_prove if self._delivery is not None else ()
 
     def on_evidence(self, data: Bytes) -> int:
-        """Any phase after JOINING: who lied about a ciphertext is blamed.
-
-        Raises:
-            RemoteProtocolError: nothing to prove, or not the seed of the sender's key.
-        """
+        """Any phase after JOINING: who lied about a ciphertext is blamed."""
         message = decode(self.run, data, Evidence)
         self.delivery.judge(message)
         self.blamed |= self.delivery.blamed
@@ -194,10 +172,6 @@ class Server:
 
         Args:
             number: the round that they were asked for; None: the coming one. Any other is refused.
-
-        Raises:
-            RemoteProtocolError: another round, one prepared before, who did not join, or a wrong
-                number of envelopes.
         """
         message = decode(self.run, data, Shares)
         asked, sender = self.round_number + 1 if number is None else number, message.sender
@@ -236,9 +210,6 @@ class Server:
             participants: None: all that joined. Left out in any case: who did not prepare this
                 round (robust) or send ciphertexts (hybrid), who is blamed, pairs of which one lies
                 about a ciphertext, and who has fewer than t neighbours taking part.
-
-        Raises:
-            TooFewSurvivors: fewer participants than a sum needs.
         """
         if self.phase is ServerPhase.JOINING or number <= self.round_number or len(context) != 32:
             raise LocalProtocolError(
@@ -275,11 +246,7 @@ class Server:
         return self._sum
 
     def on_vector(self, data: Bytes) -> int:
-        """VECTORS: add a masked vector to the total.
-
-        Raises:
-            RemoteProtocolError: not asked for, a second one, or another dimension.
-        """
+        """VECTORS: add a masked vector to the total."""
         message = self._accept(data, Vector, ServerPhase.VECTORS)
         self._open.add(message)
         if self._delivery is not None:
@@ -292,11 +259,7 @@ class Server:
         return tuple(sorted(self._sum.arrived)) if self._sum is not None else ()
 
     def close(self) -> bytes:
-        """VECTORS → CONFIRMING (active) or UNMASKING: the survivors' list, for each of them.
-
-        Raises:
-            TooFewSurvivors: below the minimum; the round is given up.
-        """
+        """VECTORS → CONFIRMING (active) or UNMASKING: the survivors' list, for each of them."""
         self._local("close the vectors", ServerPhase.VECTORS)
         run = self.run
         if run.dropouts is DropoutPolicy.OPTIMISTIC:
@@ -318,11 +281,7 @@ class Server:
         return self._open.listed()
 
     def on_confirm(self, data: Bytes) -> int:
-        """CONFIRMING: keep a survivor's signature of the list.
-
-        Raises:
-            RemoteProtocolError: not a survivor, a second one, or a false signature.
-        """
+        """CONFIRMING: keep a survivor's signature of the list."""
         message = self._accept(data, Confirm, ServerPhase.CONFIRMING)
         self._open.sign(message, self.adverts.identities[message.sender])
         return message.sender
@@ -331,9 +290,6 @@ class Server:
         """CONFIRMING → UNMASKING: for each party that confirmed, who else did; one message.
 
         As many signatures as a party asks for, and no more.
-
-        Raises:
-            TooFewSurvivors: too few confirmed; the round is given up.
         """
         self._local("pass on confirmations", ServerPhase.CONFIRMING)
         run, summed = self.run, self._open
@@ -351,12 +307,7 @@ class Server:
         return dict.fromkeys(signers, summed.confirmations(run.confirmations))
 
     def on_reveal(self, data: Bytes) -> int:
-        """UNMASKING: keep what a survivor reveals, as far as it is true.
-
-        Raises:
-            RemoteProtocolError: not a survivor, a second one, a wrong number of secrets, or false
-                ones (`OpenSum.reveal`).
-        """
+        """UNMASKING: keep what a survivor reveals, as far as it is true."""
         message = self._accept(data, Reveal, ServerPhase.UNMASKING)
         self._open.reveal(message)
         return message.sender

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,17 @@ from parley.secure_agg.primitives import KEM_PUBLIC_BYTES, KEY_BYTES, digest
 
 _LAYOUT = struct.Struct(">B16s32s32sIIIIIBBBB")
 _VERSION = 3
-_DROPOUTS = {DropoutPolicy.ROBUST: 0, DropoutPolicy.OPTIMISTIC: 1}
-_EXCHANGES = {KeyExchange.X25519: 0, KeyExchange.HYBRID: 1}
+_FIELDS = (
+    "run_id", "commitments", "beacon", "parties", "min_survivors", "corrupt", "dropped", "rounds",
+    "ring_bits", "dropouts", "confirm_survivors", "key_exchange",
+)  # fmt: skip
+"""In the order of their encoding."""
+_CODES: dict[str, tuple[Any, Any]] = {
+    "dropouts": (DropoutPolicy.ROBUST, DropoutPolicy.OPTIMISTIC),
+    "confirm_survivors": (False, True),
+    "key_exchange": (KeyExchange.X25519, KeyExchange.HYBRID),
+}
+"""What a byte of 0 and one of 1 stand for."""
 SIGNATURE = "ed25519"
 """How keys and lists are signed; its name is in what is signed, so that another can follow."""
 MOST_PARTIES = 2**20
@@ -58,11 +68,7 @@ def assumed_corrupt(parties: int) -> int:
 
 @lru_cache(maxsize=64)
 def derive(parties: int, *, corrupt: int, dropped: int, confirm_survivors: bool) -> Derived:
-    """Degree, threshold, confirmations and least survivors, from what is assumed.
-
-    Raises:
-        ValueError: nothing meets the bounds of `graph`, with the numbers.
-    """
+    """Degree, threshold, confirmations and least survivors, from what is assumed."""
     degree, threshold = choose_degree(
         parties, corrupt=corrupt, dropped=dropped, active=confirm_survivors
     )
@@ -90,9 +96,6 @@ class RunParameters:
         commitments: digest of the nonces' commitments; zeros where the graph is complete.
         beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
             graph is complete.
-
-    Raises:
-        ValueError: out of range, or no graph meets its bounds, with numbers.
     """
 
     run_id: bytes = field(repr=False)
@@ -120,8 +123,7 @@ class RunParameters:
             raise ValueError(f"Expected parties from 1 to 2^20, got {m}.")
         if not 0 <= c < m or not 0 <= self.dropped < m:
             raise ValueError(
-                f"Expected corrupt and dropped from 0 to m - 1 = {m - 1}, got {c} and "
-                f"{self.dropped}."
+                f"Expected corrupt and dropped from 0 to m - 1 = {m - 1}, got {c}, {self.dropped}."
             )
         if not 1 <= self.rounds < 2**32 - 1:
             raise ValueError(f"Expected rounds from 1 to 2^32 - 2, got {self.rounds}.")
@@ -145,14 +147,12 @@ class RunParameters:
         parties: int,
         min_survivors: int,
         run_id: bytes,
-        rounds: int = 2**32 - 2,
-        ring_bits: int = 32,
         dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
         confirm_survivors: bool = True,
-        key_exchange: KeyExchange = KeyExchange.HYBRID,
         corrupt: int | None = None,
         dropped: int | None = None,
         commitments: Mapping[int, bytes] | None = None,
+        **others: Any,
     ) -> RunParameters:
         """Fill in what is not given.
 
@@ -160,28 +160,24 @@ class RunParameters:
             min_survivors: asked for; raised to the least number that `derive` allows.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
+            others: further fields.
 
         Raises:
             ValueError: no such parameters, or outside their ranges.
         """
-        colluding = assumed_corrupt(parties) if corrupt is None else corrupt
-        silent = parties // 10 if dropped is None else dropped
-        confirmed = confirm_survivors and dropouts is DropoutPolicy.ROBUST
-        least = derive(
-            parties, corrupt=colluding, dropped=silent, confirm_survivors=confirmed
-        ).least_survivors
+        assumed: dict[str, Any] = {
+            "corrupt": assumed_corrupt(parties) if corrupt is None else corrupt,
+            "dropped": parties // 10 if dropped is None else dropped,
+            "confirm_survivors": confirm_survivors and dropouts is DropoutPolicy.ROBUST,
+        }
         return cls(
             run_id=run_id,
             parties=parties,
-            min_survivors=max(min_survivors, least),
-            corrupt=colluding,
-            dropped=silent,
-            rounds=rounds,
-            ring_bits=ring_bits,
+            min_survivors=max(min_survivors, derive(parties, **assumed).least_survivors),
             dropouts=dropouts,
-            confirm_survivors=confirmed,
-            key_exchange=key_exchange,
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
+            **assumed,
+            **others,
         )
 
     @cached_property
@@ -259,11 +255,9 @@ class RunParameters:
 
     def to_bytes(self) -> bytes:
         """The canonical encoding; `fingerprint` is over it."""
-        return _LAYOUT.pack(
-            _VERSION, self.run_id, self.commitments, self.beacon, self.parties,
-            self.min_survivors, self.corrupt, self.dropped, self.rounds, self.ring_bits,
-            _DROPOUTS[self.dropouts], self.confirm_survivors, _EXCHANGES[self.key_exchange],
-        )  # fmt: skip
+        values = {name: getattr(self, name) for name in _FIELDS}
+        values |= {name: codes.index(values[name]) for name, codes in _CODES.items()}
+        return _LAYOUT.pack(_VERSION, *values.values())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RunParameters:
@@ -274,21 +268,17 @@ class RunParameters:
         """
         if len(data) != _LAYOUT.size:
             raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
-        version, run_id, commitments, beacon, *numbers = _LAYOUT.unpack(data)
-        m, least, c, d, rounds, bits, dropouts, confirmed, exchange = numbers
-        if version != _VERSION or dropouts > 1 or confirmed > 1 or exchange > 1:
+        version, *given = _LAYOUT.unpack(data)
+        values = dict(zip(_FIELDS, given, strict=True))
+        coded = [values[name] for name in _CODES]
+        if version != _VERSION or max(coded) > 1:
             raise RemoteProtocolError(
-                f"Expected version {_VERSION}, dropouts, confirm_survivors and key_exchange 0 or "
-                f"1, got {version}, {dropouts}, {confirmed}, {exchange}."
+                f"Expected version {_VERSION}, and 0 or 1 for each of {', '.join(_CODES)}, got "
+                f"{version} and {coded}."
             )
+        values |= {name: codes[values[name]] for name, codes in _CODES.items()}
         try:
-            return cls(
-                run_id=run_id, commitments=commitments, beacon=beacon, parties=m, corrupt=c,
-                dropped=d, min_survivors=least, rounds=rounds, ring_bits=bits,
-                confirm_survivors=bool(confirmed),
-                key_exchange=KeyExchange.HYBRID if exchange else KeyExchange.X25519,
-                dropouts=DropoutPolicy.OPTIMISTIC if dropouts else DropoutPolicy.ROBUST,
-            )  # fmt: skip
+            return cls(**values)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from error
 
@@ -329,11 +319,9 @@ class Policy:
     deployment: bytes = b""
 
     def __post_init__(self) -> None:
-        if len(set(self.identities)) != len(self.identities):
-            raise ValueError(
-                f"Expected {len(self.identities)} different identities, "
-                f"got {len(set(self.identities))}."
-            )
+        parties, different = len(self.identities), len(set(self.identities))
+        if different != parties:
+            raise ValueError(f"Expected {parties} different identities, got {different}.")
         if any(len(identity) != 32 for identity in self.identities):
             raise ValueError("Expected identities of 32 bytes.")
 
@@ -343,11 +331,7 @@ class Policy:
         return roster_digest(self.identities, self.deployment)
 
     def check(self, run: RunParameters) -> None:
-        """Accept a run's parameters or refuse them.
-
-        Raises:
-            RemoteProtocolError: a parameter weaker than this policy, with both numbers.
-        """
+        """Accept a run's parameters or refuse them."""
         if run.parties != len(self.identities):
             raise RemoteProtocolError(
                 f"Expected {len(self.identities)} parties, got {run.parties}."
@@ -372,6 +356,5 @@ class Policy:
             )
         if run.sparse and run.commitments == NO_BEACON:
             raise RemoteProtocolError(
-                "Expected commitments to every party's nonce for a graph that is not complete, "
-                "got none."
+                "Expected commitments to every party's nonce for a sparse graph, got none."
             )

@@ -69,11 +69,7 @@ def _extension(count: int, threshold: int) -> _Bytes:
 
 
 def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[bytes]:
-    """Shares 1..count of a secret, `len(secret)` bytes each.
-
-    Raises:
-        ValueError: count or threshold out of range.
-    """
+    """Shares 1..count of a secret, `len(secret)` bytes each."""
     if not 1 <= threshold <= count <= 255:
         raise ValueError(
             f"Expected 1 <= threshold <= count <= 255, got threshold {threshold}, count {count}."
@@ -87,16 +83,11 @@ def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[b
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret of shares by coordinate; right only if at least t are given and all are true.
-
-    Raises:
-        ValueError: no shares, a coordinate outside 1..255, or unequal lengths.
-    """
+    """The secret of shares by coordinate; right only if at least t are given and all are true."""
     sizes = {len(share) for share in shares.values()}
     if len(sizes) != 1 or not all(1 <= x <= 255 for x in shares):
         raise ValueError(
-            f"Expected shares of one length at 1..255, got {len(shares)} shares of "
-            f"{sorted(sizes)} bytes."
+            f"Expected shares of one length at 1..255, got {len(shares)} of {sorted(sizes)} bytes."
         )
     points = np.fromiter(shares, dtype=np.int64, count=len(shares))
     values = np.frombuffer(b"".join(shares.values()), dtype=np.uint8).reshape(len(shares), -1)

@@ -160,7 +160,7 @@ def _check_pairs(state: MaskingState) -> None:
         )
     if (pairing is not None) != (state.phase is Phase.PAIRING):
         raise LocalProtocolError(
-            f"Expected unfinished pair secrets while PAIRING alone, got {state.phase.name}."
+            f"Expected pair secrets unfinished while PAIRING, got {state.phase.name}."
         )
 
 
@@ -202,9 +202,7 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         piece = self._data[self._at : self._at + size]
         if len(piece) != size:  # before any list is made: a count cannot ask for memory
-            raise LocalProtocolError(
-                f"Expected {size} more bytes of state at {self._at}, got {len(piece)}."
-            )
+            raise LocalProtocolError(f"Expected {size} more bytes at {self._at}, got {len(piece)}.")
         self._at += size
         return piece
 

@@ -58,7 +58,6 @@ EXCEPTIONS = {
     "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "server/planning/responses.py": "its law plans the one query that it is for",
-    "server/records/points.py": "a noise point's words for a reader, which it may go without",
     "server/jobs/running.py": "the one line that says which engine is one process",
 }
 """A file or folder → why its lines may."""

@@ -1,16 +1,14 @@
 """Which parties are in a sum: all of them, each by its own coin, or a number drawn in public.
 
 Every party answers every sum, with its mask and its share of the noise; one that is not in it
-answers zero. So the noise never depends on who is in, and no server chooses who is:
+answers zero. So the noise never depends on who is in, and no server chooses who is.
 
-- **by its own coin** (p): nobody else learns how it fell, since masks hide a zero as they hide an
-  update. The sum is that of a Poisson sample of the parties, and for unit party a
-  Poisson-subsampled Gaussian (`parley.privacy.mechanisms.sampled`). Where it may be known how coins
-  fell, and for a record, whose party may be seen in a sum, a party costs nothing in the sums that
-  it is not in (`parley.privacy.accounting.events.BehindCoin`). A party by itself computes
-  whatever its coin says, so that the time it takes says nothing; a simulation computes what counts.
-- **a number k of m**, without replacement, by a stream that follows from the run's name: everybody
-  knows who it is, whoever chose the name could choose them, and nothing is amplified.
+- **By its own coin** (p): masks hide a zero as they hide an update. For unit party the sum is a
+  Poisson-subsampled Gaussian; where coins may be known, and for a record, a party costs nothing in
+  the sums that it is not in (`parley.privacy.accounting.events.BehindCoin`). A party by itself
+  computes whatever its coin says, so that the time it takes says nothing.
+- **k of m**, without replacement, by a stream that follows from the run's name: everybody knows who
+  it is, and nothing is amplified.
 
 What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
 

@@ -1,19 +1,9 @@
 """What an algorithm is: what a party computes, what the server does with the average, and a claim.
 
-An algorithm is a few functions over plain arrays. Arrays of parties are `[B, d]`, where d is the
+An algorithm is a few functions over plain arrays; those of parties are `[B, d]`, where d is the
 `dimension` of a contribution. Its `claim` says what a release asks the noise to cover. The server
 plans from it; a party calls the same function with its own facts, and declines a plan that does
 not cover the answer.
-
-A sum of ones, which is all that a federated count is:
-
-    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
-    >>> claim = Claim(
-    ...     dimension=1, features=3, bound=500.0, sensitivity=1.0, unit=Unit.RECORD,
-    ...     neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
-    ... )
-    >>> claim.weights, claim.inside, claim.covered
-    ('uniform', False, 1.0)
 """
 
 from __future__ import annotations

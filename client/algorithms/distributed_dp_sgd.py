@@ -5,26 +5,19 @@ A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, acr
 1. Party j draws each of its records into a batch with probability q, by its own coins; its
    contribution is g_j = Σ clip(∇ℓ_i(θ), C). An empty batch contributes zero.
 2. The secure sum gives Σ_j g_j with noise N(0, (σC)²I), on integers.
-3. The noisy sum is divided by the public q·N, with sampled parties p·q·N: never by how many records
-   were drawn, nor by who
-   survived.
-4. The server's optimiser moves θ. Its moments live for the whole run, in the state; they, and the
-   mean of later iterates, are post-processing.
+3. It is divided by the public q·N, with sampled parties p·q·N, whoever was drawn or survived.
+4. The server's optimiser moves θ: post-processing, as the mean of later iterates is.
 
-**It is DP-SGD on all records in one place.** The union of independent Poisson samples at one rate
-is a Poisson sample of the union, and a record's share of the sum is at most C long, so that a step
-is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled`). The parties pay for one
-noise together, where DP-SGD inside each party (`fedavg`) pays for m.
+The union of independent Poisson samples at one rate is a Poisson sample of the union, and a
+record's share of the sum is at most C long: a step is the Poisson-subsampled Gaussian
+(`parley.privacy.accounting.subsampled`), and the parties pay for one noise together, where fedavg
+pays for m. A round is a block of steps that are reserved, charged and committed together.
 
-A round is a block of steps: they are reserved, charged and committed together.
-
-- unit record: as above. Amplification holds against everyone but the record's own party, whose
-  coins they are. Where parties are sampled, a party's coin for a step may be seen, and a step that
-  it is not in costs its records nothing.
+- unit record: amplification holds against everyone but the record's own party, whose coins they
+  are. Where parties are sampled, a party's coin for a step may be seen, and a step that it is not
+  in costs its records nothing.
 - unit party: g_j is clipped to S in L2; replacing what a party holds moves the sum by at most 2S.
-  Batches amplify nothing: no party hides behind its records' coins.
-  A party's own coin (p, `parley.client.algorithms.attendance`) amplifies that, by one for a step,
-  hidden or seen.
+  No party hides behind its records' coins; its own coin amplifies that, hidden or seen.
 - both: records clipped to C, then g_j to S. The projection on a ball brings no two vectors further
   apart, so C still bounds a record: one noise, two accounts.
 """
@@ -45,7 +38,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.optimisers import stepped
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
+from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -205,9 +198,9 @@ class DistributedDPSGD(Iterates):
             clamp(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
-        return union_total(
+        return party_sum(  # of all of them as one: nobody's own is made
             self.model, theta, block.features, block.labels, rows, self.training,
-            public=public, draws=self._draws(plan, randomness),
+            public=public, pad=False, draws=self._draws(plan, randomness),
         )  # fmt: skip
 
     def _batches(

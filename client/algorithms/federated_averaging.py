@@ -1,25 +1,19 @@
 """Federated averaging of networks (McMahan et al. 2017, arXiv:1602.05629), private inside or out.
 
-Every round each party trains from θ by `parley.client.dp_sgd.training` and contributes its update
-v_j = θ_j − θ.
+Every round each party trains from θ and contributes its update v_j = θ_j − θ.
 
 - unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
-  clamping its coordinates to the ring's bound is free, and nothing is added on the server. With a
-  share for it the party's noisy fraction of clipped gradients travels as one coordinate more.
+  clamping its coordinates is free, and nothing is added on the server. With a share for it the
+  party's noisy fraction of clipped gradients travels as one coordinate more.
 - unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum, whose
   sensitivity is 2S when one party's data are replaced, and S when they are added or removed: a
-  party without any contributes zero (McMahan et al. 2018, arXiv:1710.06963). A party's every record
-  is covered by it.
-- both: DP-SGD in the party, then the clip to S (post-processing of noisy sums) and the server's
-  noise: a record-level and a party-level guarantee of one release
-  (`parley.client.contract.guarantee.Guarantee`).
+  party without any contributes zero (McMahan et al. 2018, arXiv:1710.06963).
+- both: DP-SGD in the party, then the clip to S and the server's noise: two guarantees of one
+  release.
 
-Where parties are sampled (`parley.client.algorithms.attendance`, McMahan et al. 2018, Algorithm 1)
-one that is not in a round contributes zero, and the average is divided by the public fraction.
-One coin of a party decides on all its steps of a round.
-
-The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
-arXiv:2003.00295) on the average update: post-processing.
+A sampled party that is not in a round contributes zero, and the average is divided by the public
+fraction; one coin decides on all its steps of a round. The server's step is averaging, averaging
+with momentum, or Adam (Reddi et al. 2021, arXiv:2003.00295): post-processing.
 """
 
 from __future__ import annotations
@@ -39,7 +33,8 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import Among, party_chunks, train_parties
+from parley.client.dp_sgd.steps import party_chunks
+from parley.client.dp_sgd.training import train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -205,10 +200,8 @@ class FederatedAveraging(Iterates):
             batches=batches,
             noise=noise,
         )
-        everyone = Among(
-            parties=plan.parties, records=round(plan.mean_records) if own else plan.min_records
-        )
-        trained = train_parties(self.model, state["theta"], parties, self.training, among=everyone)
+        records = round(plan.mean_records) if own else plan.min_records
+        trained = train_parties(self.model, state["theta"], parties, self.training, records=records)
         with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
             values = trained.theta - state["theta"]
         if trained.clipped is not None:

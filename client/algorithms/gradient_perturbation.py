@@ -140,7 +140,7 @@ class GradientPerturbation(Iterates):
                 min_records=facts.min_records,
                 total_records=facts.total_records,
                 weights=self.weights,
-            ).total
+            )
             # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
             # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n.
             rounded = facts.max_records * (facts.max_records + self.dimension + 8)

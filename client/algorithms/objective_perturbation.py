@@ -24,7 +24,7 @@ from parley.client.models.bounded import clamp
 from parley.client.solvers.certified import local_optima
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
-from parley.privacy.sampling.gaussian import rounded_l2_laplace, rounded_l2_laplace_vectors
+from parley.privacy.sampling.gaussian import rounded_l2_laplace
 from parley.privacy.sampling.randomness import Randomness
 
 _UNITS: Final = 2.0**28
@@ -128,6 +128,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         """`[B, d]` b in units of its grid, of length Gamma(d, `_UNITS`)."""
         if not randomness.seeded:
             stream = randomness.objective(number)
-            return rounded_l2_laplace_vectors(_UNITS, self.dimension, len(places), stream)
+            return rounded_l2_laplace(_UNITS, self.dimension, len(places), stream)
         streams = (randomness.objective(number, place) for place in places.tolist())
-        return np.stack([rounded_l2_laplace(_UNITS, self.dimension, each) for each in streams])
+        drawn = [rounded_l2_laplace(_UNITS, self.dimension, 1, each) for each in streams]
+        return np.concatenate(drawn)

@@ -122,7 +122,7 @@ class OutputPerturbation(AsReleased):
                 total_records=facts.total_records,
                 weights=self.weights,
                 relative_tolerance=self.relative_tolerance,
-            ).total,
+            ),
             unit=Unit.RECORD,
             neighbouring=Neighbouring.REPLACE_ONE,
             weights=self.weights,

@@ -2,18 +2,7 @@
 
 `describe_task(algorithm)` says everything that `local` depends on; `task_from` builds the algorithm
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
-send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`): job
-and `party.toml` name it as `file.py:Class`.
-
-    >>> from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-    >>> from parley.client.models.linear import LinearModel
-    >>> from parley.client.models.losses import Logistic
-    >>> algorithm = GradientPerturbation(
-    ...     model=LinearModel(loss=Logistic(), features=3), lambda_=0.01, lipschitz=1.0,
-    ...     weights="uniform", rounds=10, learning_rate=0.5, momentum=0.0, average=True,
-    ... )
-    >>> task_from(describe_task(algorithm)) == algorithm
-    True
+send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`).
 """
 
 from __future__ import annotations

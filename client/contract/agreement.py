@@ -47,7 +47,6 @@ class Agreement:
     """What server and party have agreed to for one round of one run; before a round, for the run.
 
     Attributes:
-        run_id: name of the run in the ledgers.
         dataset: which of the parties' data sets, by the name they serve it under.
         label, intercept: how it is read.
         schema: digest of what columns and label mean (`Holding.schema`), one for all parties.
@@ -58,7 +57,6 @@ class Agreement:
         present: bit mask of the parties that joined, as the session's roster has it; empty before.
         task: what the party computes, as `parley.client.algorithms.registry` describes it.
         rounds: T, how many releases the run is meant to make.
-        plan: the release, its `round_number` included.
         components: safetensors of what rows are projected on; empty for none.
         serial: the session's own count of exchanges: every attempt at a round has another.
         state: safetensors of the model that the round starts from.
@@ -125,11 +123,6 @@ class Agreement:
     ) -> Agreement:
         """The run that a join request proposes; the inverse of `head`.
 
-        Args:
-            head: as it came, its plain values of checked types (`parley.client.party.requests`).
-            components: the request's blob.
-            identities: from this party's own copy of the roster.
-
         Raises:
             Declined: protocol (malformed), or wrong-run (parameters of another session).
         """
@@ -174,11 +167,7 @@ class Agreement:
 
 
 def session_of(head: Mapping[str, Any]) -> str:
-    """The session that a request names.
-
-    Raises:
-        Declined: protocol.
-    """
+    """The session that a request names."""
     session = head["session"]
     if not isinstance(session, str) or not _SESSION.fullmatch(session):
         raise Declined(
@@ -188,11 +177,7 @@ def session_of(head: Mapping[str, Any]) -> str:
 
 
 def plan_from(value: Any) -> ReleasePlan:
-    """The plan that a request proposes.
-
-    Raises:
-        Declined: protocol.
-    """
+    """The plan that a request proposes."""
     try:
         return ReleasePlan.from_json(value)
     except DecodingError as error:

@@ -31,22 +31,14 @@ class CarrierError(ValueError):
 
 
 def split(frame: bytes) -> list[bytes]:
-    """The parts of a frame, at least one.
-
-    Raises:
-        CarrierError: it is longer than a frame may be.
-    """
+    """The parts of a frame, at least one."""
     if len(frame) > LARGEST_FRAME:
         raise CarrierError(f"Expected a frame of at most {LARGEST_FRAME} bytes, got {len(frame)}.")
     return [frame[at : at + _PART] for at in range(0, max(len(frame), 1), _PART)]
 
 
 def join(length: object, parts: Sequence[object]) -> bytes:
-    """The frame of that length in its parts.
-
-    Raises:
-        CarrierError: another number of parts, or one of another length.
-    """
+    """The frame of that length in its parts."""
     expected = _sizes(length)
     sizes = [len(part) if isinstance(part, bytes) else -1 for part in parts]
     if sizes != expected:
@@ -67,11 +59,7 @@ def part_name(index: int) -> str:
 
 
 def check_names(names: Iterable[str]) -> list[str]:
-    """The names of a frame's records, in order.
-
-    Raises:
-        CarrierError: one is missing, or there is another.
-    """
+    """The names of a frame's records, in order."""
     given = set(names)
     expected = [part_name(index) for index in range(len(given))]
     if len(given) > LARGEST_FRAME // _PART or given != set(expected):

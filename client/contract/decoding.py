@@ -54,8 +54,6 @@ def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
     """A `kind` from a mapping of plain JSON values.
 
     Args:
-        kind: a frozen dataclass.
-        value: what came.
         given: fields that are decoded already (those are not looked for in `value`).
 
     Raises:
@@ -87,11 +85,7 @@ def as_came(value: object) -> str:
 
 
 def value_from(hint: Any, value: Any, name: str) -> Any:
-    """A value of the type that `hint` says.
-
-    Raises:
-        DecodingError: it is of another type, not finite, or too long.
-    """
+    """A value of the type that `hint` says."""
     return _checked(_value(hint), value, name)
 
 

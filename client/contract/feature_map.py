@@ -31,11 +31,7 @@ def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
     """The map that a request names; empty for none.
 
     Args:
-        value: as it came.
         agreed: with its digest.
-
-    Raises:
-        Declined: protocol.
     """
     keys = {"name", "settings", "digest"} if agreed else {"name", "settings"}
     if not isinstance(value, Mapping) or (value and set(value) != keys):

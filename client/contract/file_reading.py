@@ -59,12 +59,7 @@ def bytes_of(path: Path, *, largest: int = LARGEST_TEXT) -> bytes:
 
 
 def text_of(path: Path, *, largest: int = LARGEST_TEXT) -> str:
-    """The same as text.
-
-    Raises:
-        OSError: see `opened`.
-        UnicodeDecodeError: no UTF-8.
-    """
+    """The same as text."""
     # Line ends as in a file that is opened as text.
     text = bytes_of(path, largest=largest).decode("utf-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")

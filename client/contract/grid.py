@@ -37,7 +37,6 @@ def check_grid(
     """Derives the plan's grid by its own rule.
 
     Args:
-        plan: what is proposed.
         entry: largest |entry| of an unweighted contribution.
         sensitivity: Δ of the sum as the party derived it; of a step's noise, √d of its standard
             deviations, where all noise is inside the party.

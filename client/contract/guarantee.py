@@ -49,23 +49,15 @@ class Guarantee:
     by this mechanism's event.
 
     Attributes:
-        unit: what one neighbour differs by.
-        neighbouring: in which way.
         sensitivity: L2, of the sum of contributions, before the grid.
         mechanism: the noise; on the sum in grid units, its sensitivity with the grid's share.
-        noise_point: where it is added.
         against: whom the guarantee holds against.
         delta: the δ that its ε is stated at, the sampler's distance included.
-        calibration: how the noise was scaled to the unit's budget.
         clip_norm: L2 norm that a record's gradient, or a party's update, is clipped to; None
             where the bound needs no clipping.
-        charges: the units that this mechanism's event is charged to.
         shares: how the parties add the noise of a sum: the mechanism is that of the k honest ones,
             in fine units. They add a part each, or all of it (k = 1), as the noise point says; None
             where whoever opens the sum adds it, or the training inside a party.
-
-    Raises:
-        ValueError: values outside their ranges, or that contradict each other.
     """
 
     unit: Unit
@@ -147,7 +139,6 @@ class Guarantee:
         """What one release costs against an adversary; None where nothing is proved.
 
         Args:
-            adversary: who tries to tell two neighbours apart.
             survivors: contributions in the sum, where they are known; None: all parties'.
         """
         if self.shares is None:
@@ -242,11 +233,7 @@ class Guarantee:
 
     @classmethod
     def from_json(cls, value: Any) -> Guarantee:
-        """The inverse of `to_json`.
-
-        Raises:
-            DecodingError: not such values.
-        """
+        """The inverse of `to_json`."""
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a guarantee as an object, got {type(value).__name__}.")
         decoded: dict[str, Any] = {"mechanism": mechanism_from_json(value.get("mechanism"))}
@@ -275,11 +262,7 @@ def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def mechanism_from_json(value: Any) -> Mechanism:
-    """The inverse of `mechanism_to_json`.
-
-    Raises:
-        DecodingError: an unknown law, or numbers that it refuses.
-    """
+    """The inverse of `mechanism_to_json`."""
     if not isinstance(value, Mapping):
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")

@@ -23,11 +23,7 @@ def is_plain(name: object) -> bool:
 
 
 def plain_name(name: object) -> str:
-    """The name, which joined to a folder is one entry of that folder.
-
-    Raises:
-        NameRefused: it is no plain name.
-    """
+    """The name, which joined to a folder is one entry of that folder."""
     if not isinstance(name, str) or not is_plain(name):
         raise NameRefused(
             "Expected a name of 1 to 128 letters, digits, '.', '_' and '-', the first a letter or "

@@ -45,7 +45,6 @@ class ReleasePlan:
         gradient_tolerance: κG = n·τ, the certified gradient norm of a local optimum times n; output
             perturbation only.
         min_survivors: least number of contributions whose sum may be opened.
-        parties: m.
         seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
         guarantees: what the release hides, the primary one first: each of another unit, and each
             of their units charged by one of them.
@@ -107,14 +106,10 @@ class ReleasePlan:
         return next((each for each in self.guarantees if each.unit is unit), None)
 
     def charged_by(self, unit: Unit) -> Guarantee:
-        """The guarantee whose noise a unit is charged by.
+        """The guarantee whose noise a unit is charged by; of two, as `privacy.record-bound` says.
 
-        Where two bounds are proved for a record, a job's `privacy.record-bound` has chosen:
-        privacy.md section 4, "a local DP-SGD release that only the aggregate reveals may be
-        charged by whichever bound is lower". No update is ever shown but in the noisy sum.
-
-        Raises:
-            ValueError: the release guarantees nothing for that unit.
+        "A local DP-SGD release that only the aggregate reveals may be charged by whichever bound
+        is lower" (privacy.md, section 4): no update is ever shown but in the noisy sum.
         """
         for each in self.guarantees:
             if unit in each.charges:
@@ -136,11 +131,7 @@ class ReleasePlan:
         return self.primary.mechanism.parameters
 
     def event(self, unit: Unit) -> Event:
-        """What one release under this plan charges one unit.
-
-        Raises:
-            ValueError: the release guarantees nothing for that unit.
-        """
+        """What one release under this plan charges one unit."""
         return self.charged_by(unit).event
 
     @property
@@ -179,8 +170,7 @@ class ReleasePlan:
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
-        alone: NDArray[np.int64] = self.draw_many(1, stream)[0]
-        return alone
+        return np.asarray(self.draw_many(1, stream)[0])
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """`[count, d]` the noise of `count` such releases, independent; `draw` is one."""
@@ -194,10 +184,6 @@ class ReleasePlan:
     ) -> NDArray[np.unsignedinteger[Any]]:
         """`[B, d]` weighted contributions as ring elements, each with its share of the noise.
 
-        Args:
-            values: `[B, d]`.
-            streams: one a row, where the noise is in shares; else none is used.
-
         Raises:
             EncodingError: a value that is not finite or beyond the bound; nothing is drawn then.
         """
@@ -210,11 +196,7 @@ class ReleasePlan:
         return self.encoding.wrapped(shares.rounded(integers))
 
     def deal(self, survivors: int, stream: NoiseStream) -> NDArray[np.unsignedinteger[Any]]:
-        """`[d]` ring elements: one draw of the law of so many shares' sum. For simulations only.
-
-        Raises:
-            ValueError: no shares.
-        """
+        """`[d]` ring elements: one draw of the law of so many shares' sum. For simulations only."""
         split = self.shared
         if split is None or split.shares is None:
             raise ValueError(
@@ -257,58 +239,11 @@ class ReleasePlan:
         return replace(self, run_id=run_id)
 
     def facts(self, unit: Unit) -> dict[str, Any]:
-        """What the ledger keeps of a release that is charged to `unit`: see `ledger.entry.FACTS`.
-
-        Raises:
-            ValueError: the release guarantees nothing for that unit.
-        """
+        """What the ledger keeps of a release charged to `unit`: see `ledger.entry.FACTS`."""
         own, by = self.of(unit), self.charged_by(unit)
         if own is None:
             raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
         facts = {
-            **self._common_facts(),
-            **by.facts(2.0**self.encoding.scale_bits),
-            # A record within a party: the party's bound, under the record's own relation.
-            "unit": str(own.unit),
-            "neighbouring": str(own.neighbouring),
-            "grid_inflation": self.inflation,
-        }
-        if by is self.primary:
-            facts["lipschitz"] = self.lipschitz
-            if self.gradient_tolerance is not None:
-                facts["gradient_tolerance"] = self.gradient_tolerance / self.min_records
-        if own is self.primary and len(self.guarantees) > 1 and not self.sampled:
-            inner, outer = (
-                "inner: DP-SGD in the party",
-                "outer: noise on the sum of clipped updates",
-            )
-            facts["bound"] = inner if by is own else outer
-        return facts
-
-    def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
-        """What the release charges: one entry a guarantee, to its unit's budget.
-
-        Args:
-            dataset: name of the data in the ledger.
-            party: who charges it.
-
-        Raises:
-            ValueError: facts that no ledger would take.
-        """
-        return tuple(
-            Entry(
-                run_id=self.run_id,
-                dataset=dataset,
-                party=party,
-                index=self.round_number,
-                event=self.event(unit),
-                facts=self.facts(unit),
-            )
-            for unit in self.units
-        )
-
-    def _common_facts(self) -> dict[str, Any]:
-        return {
             "mechanism": self.algorithm,
             "norm": "L2",
             "accountant": "parley.privacy.accounting.events",
@@ -323,7 +258,34 @@ class ReleasePlan:
             "lambda_convention": "(λ/2)‖θ‖²",
             "grid_scale": 2.0**self.encoding.scale_bits,
             "min_survivors": self.min_survivors,
+            **by.facts(2.0**self.encoding.scale_bits),
+            # A record within a party: the party's bound, under the record's own relation.
+            "unit": str(own.unit),
+            "neighbouring": str(own.neighbouring),
+            "grid_inflation": self.inflation,
         }
+        if by is self.primary:
+            facts["lipschitz"] = self.lipschitz
+            if self.gradient_tolerance is not None:
+                facts["gradient_tolerance"] = self.gradient_tolerance / self.min_records
+        if own is self.primary and len(self.guarantees) > 1 and not self.sampled:
+            inner = "inner: DP-SGD in the party"
+            facts["bound"] = inner if by is own else "outer: noise on the sum of clipped updates"
+        return facts
+
+    def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
+        """What the release charges: one entry a guarantee, to its unit's budget."""
+        return tuple(
+            Entry(
+                run_id=self.run_id,
+                dataset=dataset,
+                party=party,
+                index=self.round_number,
+                event=self.event(unit),
+                facts=self.facts(unit),
+            )
+            for unit in self.units
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same plan back."""
@@ -333,11 +295,7 @@ class ReleasePlan:
 
     @classmethod
     def from_json(cls, value: Any) -> ReleasePlan:
-        """The inverse of `to_json`, for a plan that somebody proposes.
-
-        Raises:
-            DecodingError: a field is missing, unknown, of another type or out of its range.
-        """
+        """The inverse of `to_json`, for a plan that somebody proposes."""
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
         guarantees = value.get("guarantees")

@@ -35,23 +35,31 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from parley.client.contract.decoding import as_came, facts_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 
 WIRE_VERSION = 6
-REQUESTS = frozenset(
-    {
-        "inspect",
-        "commit",
-        "join",
-        "roster",
-        "prepare",
-        "round",
-        "prove",
-        "survivors",
-        "confirmations",
-        "finish",
-    }
-)
+LARGEST_REQUEST = 1 << 30
+"""Bytes of a request: a larger one is refused unread."""
+
+_DATA: dict[str, Any] = {"dataset": str, "label": str, "intercept": bool, "features": object}
+_SESSION: dict[str, Any] = {"session": str}
+_PREPARE: dict[str, Any] = {**_SESSION, "prepare": int | None}
+_JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
+REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
+    "inspect": ({"run": str, **_DATA, "sizes": bool, "clock": float}, 0),
+    "commit": (_SESSION, 0),
+    "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
+    "roster": (_PREPARE, 2),
+    "prepare": (_PREPARE, 1),
+    "round": ({**_PREPARE, "plan": object}, 3),
+    "prove": (_SESSION, 3),
+    "survivors": (_SESSION, 1),
+    "confirmations": (_SESSION, 1),
+    "finish": (_SESSION, 0),
+}
+"""By kind of request: its head beside `version`, with types, and its number of blobs; an `object`
+is decoded by whoever computes with it."""
+
 _MAGIC = b"PLY1"
 _LARGEST_HEAD = 1 << 18
 _MOST_BLOBS = 4
@@ -120,8 +128,6 @@ class Frame:
 
     Attributes:
         kind: a key of `REQUESTS`, or `answer`.
-        head: plain JSON values.
-        blobs: bytes that JSON is not for; masked vectors and models.
     """
 
     kind: str
@@ -138,7 +144,7 @@ class _Outer:
     blobs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if self.kind not in REQUESTS | {"answer"}:
+        if self.kind not in (*REQUESTS, "answer"):
             raise ValueError(f"Expected a known kind of frame, got {as_came(self.kind)}.")
         if len(self.blobs) > _MOST_BLOBS or min(self.blobs, default=0) < 0:
             raise ValueError(f"Expected the lengths of at most {_MOST_BLOBS} blobs, got others.")
@@ -175,11 +181,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(data: bytes) -> Frame:
-    """The frame in `data`.
-
-    Raises:
-        WireError: not exactly one frame.
-    """
+    """The frame in `data`."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise WireError(f"Expected bytes, got {type(data).__name__}.")
     data = bytes(data)
@@ -200,6 +202,30 @@ def decode_frame(data: bytes) -> Frame:
         blobs.append(data[at : at + length])
         at += length
     return Frame(kind=outer.kind, head=outer.head, blobs=tuple(blobs))
+
+
+def request_from(data: bytes) -> Frame:
+    """The request in `data`, its head of exactly the keys and types that `REQUESTS` says."""
+    try:
+        if len(data) > LARGEST_REQUEST:
+            raise WireError(f"Expected at most {LARGEST_REQUEST} bytes, got {len(data)}.")
+        frame = decode_frame(data)
+        if frame.kind not in REQUESTS:
+            raise WireError(f"Expected a request, got {frame.kind!r:.40}.")
+        version = frame.head.get("version")
+        if type(version) is not int or version != WIRE_VERSION:
+            raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got {version!r:.40}.")
+        hints, blobs = REQUESTS[frame.kind]
+        if set(frame.head) != {*hints, "version"} or len(frame.blobs) != blobs:
+            raise WireError(
+                f"Expected {sorted([*hints, 'version'])} and {blobs} blobs with {frame.kind}, got "
+                f"{sorted(frame.head)!s:.200} and {len(frame.blobs)}."
+            )
+        for key, hint in hints.items():
+            value_from(hint, frame.head[key], key)
+    except (WireError, DecodingError) as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    return frame
 
 
 def strict_json(data: bytes | str) -> Any:

@@ -68,11 +68,7 @@ class RosterParty:
     """One party.
 
     Attributes:
-        name: at most 63 letters, digits, `.`, `_`, `-`, of which the first is a letter or digit.
         identity: Ed25519 public key, 32 bytes: what its messages are signed with.
-
-    Raises:
-        RosterError: one of them is something else.
     """
 
     name: str
@@ -92,15 +88,7 @@ class RosterParty:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Everything public about a deployment.
-
-    Attributes:
-        server_address: `host:port`; empty in a simulation.
-        parties: in order; a party's index is its place.
-
-    Raises:
-        RosterError: two parties with one name or one key, or an address that is none.
-    """
+    """Everything public about a deployment."""
 
     server_address: str
     parties: tuple[RosterParty, ...]
@@ -165,12 +153,7 @@ def new_deployment(*, server_address: str, parties: Iterable[RosterParty]) -> De
 
 
 def load_deployment(path: Path) -> Deployment:
-    """The deployment in a file.
-
-    Raises:
-        RosterError: not there, not TOML, unknown or missing keys, two parties with one key, or an
-            id that is not that of its parties.
-    """
+    """The deployment in a file."""
     try:
         raw: dict[str, Any] = load_toml(path)
         read = _DeploymentFile.model_validate(raw)

@@ -70,12 +70,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def load_toml(path: Path) -> dict[str, Any]:
-    """The tables in a file.
-
-    Raises:
-        OSError: it is not there, no regular file, or too long.
-        UnicodeDecodeError, tomllib.TOMLDecodeError: no TOML; see `parse_toml`.
-    """
+    """The tables in a file."""
     return parse_toml(text_of(path, largest=LARGEST_TOML))
 
 

@@ -16,57 +16,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartyBlock:
-    """Records of B parties.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parties:
+    """Of B parties, whose records lie party after party.
 
     Attributes:
-        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
-        labels: `[N]`; floats −1/+1 (logistic), float targets (ridge), or integer
-            classes 0..K−1 (softmax).
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         places: `[B]` of the parties among all parties; left out: 0 to B − 1.
-
-    Raises:
-        ValueError: shapes disagree, or a party is empty.
     """
 
-    features: NDArray[np.floating]
-    labels: NDArray[np.generic]
     offsets: NDArray[np.int64]
     places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.features.ndim != 2:
-            raise ValueError(f"Expected features of shape [N, p], got {self.features.shape}.")
-        records = self.features.shape[0]
-        if self.labels.shape != (records,):
-            raise ValueError(f"Expected {records} labels, got shape {self.labels.shape}.")
         object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
         if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
             raise ValueError("Expected offsets [0, …] with one entry more than parties.")
-        if self.offsets[-1] != records:
-            raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
-        sizes = self.sizes
-        if sizes.min() < 1:
+        if self.sizes.min() < 1:
             raise ValueError(
-                f"Expected every party to hold a record, party {sizes.argmin()} has 0."
+                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
             )
 
     def placed(self) -> NDArray[np.int64]:
         """`[B]` the parties' places among all parties."""
         return np.arange(self.parties) if self.places is None else self.places
-
-    @property
-    def record_bytes(self) -> int:
-        """Of a record's features."""
-        return int(self.features.itemsize * self.features.shape[1])
 
     @property
     def parties(self) -> int:
@@ -79,6 +57,34 @@ class PartyBlock:
         sizes = np.diff(self.offsets)
         sizes.flags.writeable = False
         return sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyBlock(Parties):
+    """Records of B parties to learn from.
+
+    Attributes:
+        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
+        labels: `[N]`; −1/+1 (logistic, huber-svm), targets (ridge) or classes 0..K−1 (softmax).
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.generic]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features.ndim != 2:
+            raise ValueError(f"Expected features of shape [N, p], got {self.features.shape}.")
+        records = self.features.shape[0]
+        if self.labels.shape != (records,):
+            raise ValueError(f"Expected {records} labels, got shape {self.labels.shape}.")
+        if self.offsets[-1] != records:
+            raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a record's features."""
+        return int(self.features.itemsize * self.features.shape[1])
 
     @cached_property
     def uniform_size(self) -> int | None:
@@ -104,24 +110,10 @@ class PartyBlock:
         begins = self.offsets[chosen]
         sizes = self.offsets[chosen + 1] - begins
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        size = int(sizes.max(initial=1))
-        if (sizes == size).all() and not (begins % size).any():
-            # A party at a time: its records lie side by side, and the next party's far away.
-            features, labels = _in_groups(self.features, size), _in_groups(self.labels, size)
-            features = np.take(features, begins // size, axis=0)
-            labels = np.take(labels, begins // size, axis=0)
-        else:
-            index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
-            features, labels = self.features[index], self.labels[index]
+        index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
         return PartyBlock(
-            features=features.reshape(-1, self.features.shape[1]),
-            labels=labels.ravel(),
+            features=self.features[index],
+            labels=self.labels[index],
             offsets=offsets,
             places=chosen if self.places is None else self.places[chosen],
         )
-
-
-def _in_groups(rows: NDArray[Any], size: int) -> NDArray[Any]:
-    """`[⌊N/size⌋, size, …]` of rows `[N, …]`, without a copy."""
-    groups = len(rows) // size
-    return rows[: groups * size].reshape(groups, size, *rows.shape[1:])

@@ -19,14 +19,39 @@ from parley.client.data.columns import (
     CategoricalColumn,
     canonical_text,
 )
-from parley.client.data.schema import Schema
+from parley.client.data.schema import FeatureColumn, Schema
 from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
+def feature_cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
+    """A column's numbers or codes, and how many lay outside its range."""
+    if isinstance(column, CategoricalColumn):
+        return _category_codes(table, name, column), 0
+    return ranged_numbers(table, name, column.range, outside=column.outside, missing=column.missing)
+
+
+def ranged_numbers(
+    table: Table,
+    name: str,
+    interval: tuple[float, float],
+    *,
+    outside: str,
+    missing: float | None = None,
+) -> tuple[NDArray[Any], int]:
+    """`[N, …]` finite numbers, and how many lie outside the range, if it doesn't refuse them."""
+    values, (low, high) = _numbers(table, name, missing), interval
+    beyond = (values < low) | (values > high)
+    if outside == "refuse" and beyond.any():
+        at = np.argwhere(beyond)[0]
+        expected, got = f"a number in [{low:g}, {high:g}]", f"{values[tuple(at)]:g}{_inside(at)}"
+        raise table.fault(expected, got, row=int(at[0]), column=name)
+    return values, int(beyond.sum())
+
+
+def _numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
     """`[N, …]` finite numbers."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
@@ -71,19 +96,10 @@ def with_points(texts: pl.Series, decimal: str) -> pl.Series:
 
 
 def _parsed(table: Table, name: str) -> pl.Series:
-    """`[N]` the numbers that a column of text writes, null where a cell is empty.
-
-    Raises:
-        DataError: the first cell that writes none.
-    """
+    """`[N]` the numbers that a column of text writes, null where a cell is empty."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
-    raw = table.column(name)
-    if not table.null_values and table.decimal == ".":
-        plain = raw.cast(pl.Float64, strict=False)
-        if plain.null_count() == raw.null_count():
-            return plain
-    texts = _without(raw.str.strip_chars(), {"", *table.null_values}, ())
+    texts = _without(table.column(name).str.strip_chars(), {"", *table.null_values}, ())
     series = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
         row = int(bad.arg_max() or 0)
@@ -104,21 +120,6 @@ def _inside(at: NDArray[np.int64]) -> str:
 def _quoted(value: object) -> str:
     text = str(value)
     return repr(text if len(text) <= 60 else text[:57] + "…")
-
-
-def count_outside(
-    table: Table, name: str, values: NDArray[Any], interval: tuple[float, float], rule: str
-) -> int:
-    """How many values lie outside the range; an error where the schema refuses them."""
-    low, high = interval
-    if values.min() >= low and values.max() <= high:
-        return 0
-    outside = (values < low) | (values > high)
-    if rule == "refuse":
-        at = np.argwhere(outside)[0]
-        expected, got = f"a number in [{low:g}, {high:g}]", f"{values[tuple(at)]:g}{_inside(at)}"
-        raise table.fault(expected, got, row=int(at[0]), column=name)
-    return int(outside.sum())
 
 
 def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
@@ -152,7 +153,7 @@ def _without(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) ->
     return texts.set(empty, None) if empty.any() else texts
 
 
-def _label_texts(table: Table, schema: Schema) -> pl.Series:
+def label_texts(table: Table, schema: Schema) -> pl.Series:
     """`[N]` canonical texts of the label, null where it is missing."""
     listed = schema.label.texts
     texts = _texts(table, schema.label_column, listed=listed)
@@ -161,16 +162,11 @@ def _label_texts(table: Table, schema: Schema) -> pl.Series:
 
 def missing_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """`[≥ 0]` rows (from 0) of the records without a label."""
-    return np.flatnonzero(_label_texts(table, schema).is_null().to_numpy())
+    return np.flatnonzero(label_texts(table, schema).is_null().to_numpy())
 
 
 def labelled(table: Table, schema: Schema) -> Table:
-    """The table of the records that have a label.
-
-    Raises:
-        DataError: some have none, and the schema doesn't say `missing = "drop"`; the error names
-            their lines or rows.
-    """
+    """The table of the records that have a label; refused where the schema drops none without."""
     rows = missing_labels(table, schema)
     if not len(rows):
         return table
@@ -198,7 +194,7 @@ def plain_texts(table: Table, name: str) -> pl.Series:
     return _texts(table, name).fill_null("")
 
 
-def _look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
+def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     """`[N]` positions in `known`, −1 for a text that isn't there (or null)."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
@@ -208,42 +204,31 @@ def _look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     return codes.fill_null(-1).to_numpy(writable=True)
 
 
-def category_codes(table: Table, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
-    """`[N]` positions of the categories, the other bucket's last."""
-    missing = None if column.missing is None else canonical_text(column.missing)
-    texts = _texts(table, name, listed=column.texts)
-    if missing is not None:
-        texts = texts.fill_null(missing)
-    codes = _look_up(texts, column.texts)
-    unknown = codes < 0
-    if unknown.any():
-        if not column.other:
-            expected = f"one of the categories {_some(column.texts)}"
-            raise _unexpected(table, name, texts, int(unknown.argmax()), expected)
-        codes[unknown] = len(column.texts)
+def _known_codes(
+    table: Table, name: str, texts: pl.Series, known: Sequence[str], kind: str
+) -> NDArray[np.int64]:
+    """`[N]` positions in `known`, or the first text that isn't there."""
+    codes = look_up(texts, known)
+    if (codes < 0).any():
+        expected = f"one of the {kind} {_some(known)}"
+        raise _unexpected(table, name, texts, int((codes < 0).argmax()), expected)
     return codes
 
 
-def category_places(
-    table: Table,
-    name: str,
-    known: Sequence[str],
-    *,
-    fill: str | None = None,
-    empty: Iterable[str] = (),
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """`[N]` positions in `known`, −1 where a text isn't there; and which cells are empty.
+def _category_codes(table: Table, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
+    """`[N]` positions of the categories, the other bucket's last."""
+    texts = category_texts(table, name, column)
+    if not column.other:
+        return _known_codes(table, name, texts, column.texts, "categories")
+    codes = look_up(texts, column.texts)
+    codes[codes < 0] = len(column.texts)
+    return codes
 
-    Args:
-        known: canonical texts.
-        fill: what an empty cell is read as.
-        empty: texts that mean an empty cell, beside those of the file.
-    """
-    texts = _texts(table, name, listed=known)
-    texts = _without(texts, empty, known)
-    if fill is not None:
-        texts = texts.fill_null(fill)
-    return _look_up(texts, known), texts.is_null().to_numpy()
+
+def category_texts(table: Table, name: str, column: CategoricalColumn) -> pl.Series:
+    """`[N]` canonical texts, null where a value is empty and nothing stands in for it."""
+    texts = _texts(table, name, listed=column.texts)
+    return texts if column.missing is None else texts.fill_null(canonical_text(column.missing))
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -259,13 +244,13 @@ def _unexpected(table: Table, name: str, texts: pl.Series, row: int, expected: s
 def _binary_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
     """`[N]` −1/+1."""
     name, label = schema.label_column, schema.label
-    texts = _label_texts(table, schema)
+    texts = label_texts(table, schema)
     signs = np.zeros(len(texts))
     named: list[str] = []
     for side, sign in ((label.positive, 1.0), (label.negative, -1.0)):
         if isinstance(side, tuple):
             listed = [canonical_text(value) for value in side]
-            signs[_look_up(texts, listed) >= 0] = sign
+            signs[look_up(texts, listed) >= 0] = sign
             named += listed
     rest = 1.0 if label.positive == "rest" else -1.0 if label.negative == "rest" else None
     if rest is not None:
@@ -278,22 +263,15 @@ def _binary_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
 
 def _class_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """`[N]` classes 0..K−1."""
-    name = schema.label_column
-    texts = _label_texts(table, schema)
     known = [canonical_text(value) for value in schema.label.classes or ()]
-    classes = _look_up(texts, known)
-    if (classes < 0).any():
-        expected = f"one of the classes {_some(known)}"
-        raise _unexpected(table, name, texts, int((classes < 0).argmax()), expected)
-    return classes
+    return _known_codes(table, schema.label_column, label_texts(table, schema), known, "classes")
 
 
 def _target_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
     """`[N]` targets, the label's range mapped to [−1, 1]."""
-    name, label = schema.label_column, schema.label
-    low, high = label.range or (-1.0, 1.0)
-    targets = numbers(table, name, None)
-    count_outside(table, name, targets, (low, high), label.outside)
+    low, high = interval = schema.label.range or (-1.0, 1.0)
+    outside = schema.label.outside
+    targets, _ = ranged_numbers(table, schema.label_column, interval, outside=outside)
     scaled: NDArray[np.float64] = (2 * np.clip(targets, low, high) - low - high) / (high - low)
     return scaled
 

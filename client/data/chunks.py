@@ -41,15 +41,12 @@ _MOST_WORKERS = 8  # the work is bound by memory, more cores than this only wait
 def chunk_ranges(
     offsets: NDArray[np.int64], rows: int, alike: int | None = None
 ) -> list[tuple[int, int]]:
-    """Cut parties into consecutive ranges of about `rows` records, at least one party each.
+    """Parties `(first, last + 1)` in ranges of about `rows` records, at least one party each.
 
     Args:
         offsets: `[B + 1]` where each party's records (or bytes) begin.
         rows: most records (or bytes) of a chunk; a single larger party is its own chunk.
         alike: records of each party, where all have as many.
-
-    Returns:
-        Pairs `(first, last + 1)` of parties that cover 0..B−1 in order.
     """
     parties = len(offsets) - 1
     if alike:

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from parley.client.data.columns import (
     ArrayColumn,
     CategoricalColumn,
-    LabelColumn,
     NumericColumn,
     canonical_text,
 )
@@ -50,8 +49,8 @@ class CodedColumn:
 
     Attributes:
         texts: what each stands for; none of a number's parts.
-        range, edges, step: of a number: its public range, where a new part begins, and the steps
-            that its values are whole numbers of (None: any value).
+        edges, step: of a number: where a new part of its range begins, and the steps that its
+            values are whole numbers of (None: any value).
     """
 
     name: str
@@ -93,11 +92,7 @@ class CodedColumn:
 
 
 def edges_of(column: NumericColumn) -> tuple[float, ...]:
-    """Where a new part of a number's range begins, from the second on, in its unit.
-
-    Raises:
-        SchemaError: fewer than two parts hold a value.
-    """
+    """Where a new part of a number's range begins, from the second on, if there are two or more."""
     low, high = column.range
     logs = column.transform == "log1p"
     begin, end = (math.log1p(low), math.log1p(high)) if logs else (low, high)
@@ -115,13 +110,9 @@ def edges_of(column: NumericColumn) -> tuple[float, ...]:
 
 
 def coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
-    """The columns that become features, in the schema's order, and the label last.
-
-    Raises:
-        SchemaError: an array, a label without classes, or more than `MOST_VALUES` values.
-    """
+    """The columns that become features, in order, and the label last; no array, nor many values."""
     columns = [_coded(name, column) for name, column in schema.features.items()]
-    columns.append(CodedColumn(name=schema.label_column, texts=_label_texts(schema.label, schema)))
+    columns.append(CodedColumn(name=schema.label_column, texts=class_names(schema)))
     for column in columns:
         if column.size > MOST_VALUES:
             raise SchemaError(
@@ -138,12 +129,21 @@ def array_of(schema: Schema) -> tuple[str, ArrayColumn] | None:
 
 
 def class_names(schema: Schema) -> tuple[str, ...]:
-    """`[K]` what the label's classes are called, in the order of their numbers.
+    """`[K]` what the label's classes are called, by number: of two sides, the negative one first.
 
     Raises:
         SchemaError: a label without classes.
     """
-    return _label_texts(schema.label, schema)
+    label = schema.label
+    if label.classes is not None:
+        return tuple(canonical_text(value) for value in label.classes)
+    if label.positive is None or label.negative is None:
+        raise SchemaError(
+            f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
+            " to be counted, got a range: make it a column of kind numeric, and another the label."
+        )
+    sides = (label.negative, label.positive)
+    return tuple(REST if side == "rest" else canonical_text(side[0]) for side in sides)
 
 
 def class_codes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
@@ -166,16 +166,3 @@ def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -
     except SchemaError as error:
         raise SchemaError(f"columns.{name}: {error}") from error
     return CodedColumn(name=name, range=column.range, edges=edges, step=column.step)
-
-
-def _label_texts(label: LabelColumn, schema: Schema) -> tuple[str, ...]:
-    """In the order of the class numbers: of two sides, the negative one first."""
-    if label.classes is not None:
-        return tuple(canonical_text(value) for value in label.classes)
-    if label.positive is None or label.negative is None:
-        raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
-            " to be counted, got a range: make it a column of kind numeric, and another the label."
-        )
-    sides = (label.negative, label.positive)
-    return tuple(REST if side == "rest" else canonical_text(side[0]) for side in sides)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -23,9 +22,6 @@ from numpy.typing import NDArray
 
 from parley.client.data.cells import with_points
 from parley.client.data.columns import MISSING_TEXTS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""
@@ -58,14 +54,7 @@ class Cells:
 
 
 def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
-    """The column as numbers if it is one of numbers, else as texts.
-
-    Args:
-        series: `[N]`.
-        decimal: what stands before decimals in text.
-        texts: whether a column of text may be one of numbers (CSV).
-    """
-
+    """The column as numbers if it is one of numbers (`texts`: written as text), else as texts."""
     if series.dtype in (pl.Categorical, pl.Enum):
         series = series.cast(pl.String)
     if series.dtype != pl.String:
@@ -73,32 +62,25 @@ def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
             series = series.fill_nan(None)
         return Cells(values=series, missing=_counts(series.is_null(), {}))
     stripped = series.str.strip_chars()
-    as_texts = _Texts(stripped, MISSING_TEXTS)
+    present, missing = _present(stripped, MISSING_TEXTS)
     if not texts:
-        return as_texts.cells()
-    as_numbers = _Texts(stripped, MISSING_TEXTS | _MARKS)
-    numbers = _numbers(as_numbers.present, decimal)
-    odd = np.flatnonzero((numbers.is_null() & as_numbers.present.is_not_null()).to_numpy())
-    there = len(series) - as_numbers.present.null_count()
+        return Cells(values=present, missing=missing)
+    unmarked, marked = _present(stripped, MISSING_TEXTS | _MARKS)
+    numbers = with_points(unmarked, decimal).cast(pl.Float64, strict=False)
+    odd = np.flatnonzero((numbers.is_null() & unmarked.is_not_null()).to_numpy())
+    there = len(series) - unmarked.null_count()
     if there and len(odd) <= _ODD_SHARE * there:
-        return Cells(values=_whole(numbers), missing=as_numbers.missing, odd=odd)
-    return as_texts.cells(near=odd if 2 * len(odd) < there else odd[:0])
+        return Cells(values=_whole(numbers), missing=marked, odd=odd)
+    return Cells(values=present, missing=missing, near=odd if 2 * len(odd) < there else odd[:0])
 
 
-class _Texts:
-    """Texts with the missing ones taken out and counted."""
-
-    def __init__(self, stripped: pl.Series, marks: frozenset[str]) -> None:
-        found = stripped.is_in(sorted(marks))
-        self.present = stripped.set(found.fill_null(False), None)
-        # Counted here: polars names the column of its counts, as the file's own may be named.
-        counts = Counter(stripped.filter(found & (stripped != "")).to_list())
-        self.missing = _counts(stripped.is_null() | (stripped == ""), counts)
-
-    def cells(self, near: NDArray[np.int64] | None = None) -> Cells:
-        """As a column of texts."""
-        places = np.zeros(0, np.int64) if near is None else near
-        return Cells(values=self.present, missing=self.missing, near=places)
+def _present(stripped: pl.Series, marks: frozenset[str]) -> tuple[pl.Series, dict[str, int]]:
+    """Texts with the missing ones taken out, and counted."""
+    found = stripped.is_in(sorted(marks))
+    # Counted here: polars names the column of its counts, as the file's own may be named.
+    counts = Counter(stripped.filter(found & (stripped != "")).to_list())
+    missing = _counts(stripped.is_null() | (stripped == ""), counts)
+    return stripped.set(found.fill_null(False), None), missing
 
 
 def _counts(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]:
@@ -108,14 +90,8 @@ def _counts(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]:
     return counted
 
 
-def _numbers(texts: pl.Series, decimal: str) -> pl.Series:
-
-    return with_points(texts, decimal).cast(pl.Float64, strict=False)
-
-
 def _whole(numbers: pl.Series) -> pl.Series:
     """As integers where all are whole."""
-
     exact = (numbers == numbers.floor()) & (numbers.abs() < 2**53)
     return numbers.cast(pl.Int64) if bool(exact.all()) else numbers
 
@@ -126,7 +102,7 @@ def decimal_of(columns: Sequence[pl.Series]) -> str:
         there = series.str.strip_chars()
         there = there.filter(~there.is_in(sorted(MISSING_TEXTS | _MARKS)))
         if len(there) and bool((there.str.contains(_DECIMAL_COMMA)).any()):
-            numbers = _numbers(there, ",")
+            numbers = with_points(there, ",").cast(pl.Float64, strict=False)
             if numbers.null_count() <= _ODD_SHARE * len(there):
                 return ","
     return "."

@@ -110,7 +110,25 @@ def _require_range(interval: tuple[float, float]) -> None:
 _MOST_STEPS = 2**53
 
 
-class _Scaled(SchemaPart):
+class _Feature(SchemaPart):
+    """A column that becomes features: one, if it doesn't say otherwise."""
+
+    @property
+    def width(self) -> int:
+        """How many features."""
+        return 1
+
+    @property
+    def squared_norm(self) -> float:
+        """The largest squared L2 norm of them together."""
+        return 1.0
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names."""
+        return [column]
+
+
+class _Scaled(_Feature):
     """Numbers with a public range."""
 
     range: tuple[Number, Number]
@@ -170,20 +188,6 @@ class NumericColumn(_Scaled):
             )
         return self
 
-    @property
-    def width(self) -> int:
-        """Features this column becomes."""
-        return 1
-
-    @property
-    def squared_norm(self) -> float:
-        """Largest squared L2 norm of this column's features."""
-        return 1.0
-
-    def feature_names(self, column: str) -> list[str]:
-        """`[width]` names."""
-        return [column]
-
 
 class ArrayColumn(_Scaled):
     """An array of numbers a record, all with one range (an image): .npz only."""
@@ -193,12 +197,12 @@ class ArrayColumn(_Scaled):
 
     @property
     def width(self) -> int:
-        """Features this column becomes."""
+        """p of an array."""
         return math.prod(self.shape)
 
     @property
     def squared_norm(self) -> float:
-        """Largest squared L2 norm of this column's features."""
+        """See `_Feature`: p."""
         return float(self.width)
 
     def feature_names(self, column: str) -> list[str]:
@@ -206,7 +210,7 @@ class ArrayColumn(_Scaled):
         return [f"{column}[{','.join(map(str, at))}]" for at in np.ndindex(*self.shape)]
 
 
-class CategoricalColumn(SchemaPart):
+class CategoricalColumn(_Feature):
     """One of the listed categories, one-hot.
 
     With `other`, a category not listed (and an empty value, if `missing` names none) falls into
@@ -232,13 +236,8 @@ class CategoricalColumn(SchemaPart):
 
     @property
     def width(self) -> int:
-        """Features this column becomes."""
+        """One a cell."""
         return len(self.categories) + self.other
-
-    @property
-    def squared_norm(self) -> float:
-        """Largest squared L2 norm of this column's features."""
-        return 1.0
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -260,15 +259,12 @@ class LabelColumn(SchemaPart):
     """What is learned: at least one of the three readings, by the models to be used.
 
     Attributes:
-        positive, negative: of two labels; lists of values, one of them may be
-            "rest" (whatever the other list doesn't name).
+        positive, negative: of two labels; lists of values, one of them may be "rest".
         classes: for softmax; class k is the k-th value listed.
-        range: for ridge; [low, high] is mapped to [−1, 1].
-        outside: for ridge: what becomes of a target outside the range.
-        missing: what becomes of a record without a label: "refuse" refuses the file, "drop"
-            leaves the record out, by itself, before anything is counted, drawn or split. A label
-            is missing where it is empty, NaN, or one of `MISSING_TEXTS` and `file.null-values`
-            (unless the schema lists that text as a label).
+        range, outside: for ridge; [low, high] is mapped to [−1, 1].
+        missing: "refuse" refuses a file with a record without a label, "drop" leaves the record out
+            before anything is counted, drawn or split. A label is missing where it is empty, NaN,
+            or one of `MISSING_TEXTS` and `file.null-values` that the schema does not list.
     """
 
     kind: Literal["label"]
@@ -321,13 +317,10 @@ class LabelColumn(SchemaPart):
         return list(dict.fromkeys(canonical_text(value) for value in listed))
 
     def names(self, reading: str) -> tuple[str, ...]:
-        """Names of the labels, as a model of that kind counts them; none for ridge's targets.
+        """Names of the labels, as a model of that kind (or a network) counts them; none for ridge.
 
         Of two labels the negative one is first. Where several values mean one label the first
         stands for them; "not X" stands for every value but X.
-
-        Args:
-            reading: logistic, softmax, ridge; or network: classes where there are some.
         """
         key = READINGS.get(reading, "classes")
         if key == "range":

@@ -47,24 +47,14 @@ _MODULUS = 1 << 256
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The multiset of a table's rows.
-
-    Attributes:
-        columns: digest of the columns' names and kinds.
-        rows: N.
-        total: T.
-    """
+    """The multiset of N rows: a digest of the columns' names and kinds, and T."""
 
     columns: str
     rows: int
     total: int
 
     def __add__(self, other: Contents) -> Contents:
-        """The rows of both.
-
-        Raises:
-            ValueError: their columns differ.
-        """
+        """The rows of both, of the same columns."""
         if self.columns != other.columns:
             raise ValueError("Expected tables of the same columns, got others.")
         total = (self.total + other.total) % _MODULUS

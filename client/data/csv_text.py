@@ -12,14 +12,14 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from parley.client.data.schema import FileFormat
-from parley.client.data.table import DataError
+from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,11 +33,7 @@ _LONGEST = 2**24
 
 @contextmanager
 def open_plain(path: str | Path) -> Iterator[BinaryIO]:
-    """The file's content as a stream, decompressed where it is gzip.
-
-    Raises:
-        DataError: the file isn't there, can't be read, or its compressed data are damaged.
-    """
+    """The file's content as a stream, decompressed where it is gzip."""
     try:
         with Path(path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -52,11 +48,7 @@ def open_plain(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
-    """The file's text, a few MiB at a time, without a byte-order mark.
-
-    Raises:
-        DataError: as `open_plain`; bytes that aren't text of this encoding (their line is named).
-    """
+    """The file's text, a few MiB at a time, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
     line = 1
     with open_plain(path) as stream:
@@ -79,14 +71,7 @@ def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class CsvBatch:
-    """Some whole records.
-
-    Attributes:
-        path: of the file.
-        text: their lines, without the last line's end.
-        line: the file's line (from 1) on which the first of them begins.
-        separator: between fields.
-    """
+    """Some whole records: their lines without the last end, and the line (from 1) of the first."""
 
     path: str
     text: str
@@ -94,12 +79,7 @@ class CsvBatch:
     separator: str
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
-        """Each record's first line and its fields, as Python's `csv` reads them.
-
-        Raises:
-            DataError: a line that isn't CSV, a quotation mark that is never closed, or a field of
-                more than `csv.field_size_limit()`.
-        """
+        """Each record's first line and its fields, as Python's `csv` reads them."""
         # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
         # because a mark that is never closed would make one cell of all records after it.
         lines = io.StringIO(self.text, newline="\n")
@@ -119,11 +99,7 @@ class CsvBatch:
         return next(line for k, (line, _) in enumerate(self.records()) if k == record)
 
     def rows(self, width: int) -> list[list[str]]:
-        """The fields of all records.
-
-        Raises:
-            DataError: as `records`; a record without `width` fields.
-        """
+        """The fields of all records, `width` of each."""
         found: list[list[str]] = []
         for line, fields in self.records():
             if len(fields) != width:
@@ -134,12 +110,7 @@ class CsvBatch:
 
 
 def csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[CsvBatch]:
-    """The records of a CSV, header included, in batches; line ends at the file's end are left out.
-
-    Raises:
-        DataError: as `text_pieces`; a record of more than 16 MiB, such as a quotation mark that is
-            never closed makes.
-    """
+    """The records of a CSV, header included, in batches; without line ends at the file's end."""
     rest, line = "", 1
     pieces = text_pieces(path, encoding)
     while True:
@@ -205,31 +176,38 @@ def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
     return DataError("CSV", text, path=path, row=line)
 
 
-def csv_tables(
-    path: str | Path, file: FileFormat, choose: Callable[[list[str] | None, int], list[str]]
-) -> Iterator[tuple[CsvBatch, pl.DataFrame]]:
-    """Every batch of a CSV, and its cells as text.
-
-    Args:
-        path: of the file.
-        file: separator, encoding, and whether the first line names the columns.
-        choose: gives the columns' names from those of the header (None without one) and the
-            number of fields of the first record.
-
-    Raises:
-        DataError: as `csv_batches`; an empty file; a record of another number of fields.
-    """
-    names: list[str] = []
-    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
-        content = batch
-        if not names:
-            first = next(batch.records())[1]
-            names = choose([name.strip() for name in first] if file.header else None, len(first))
-            content = _without_header(batch) if file.header else batch
-        if content.text:
-            yield content, _cells(content, names)
-    if not names:
+def csv_names(path: str | Path, file: FileFormat) -> list[str]:
+    """The columns' names; without a header column_1, column_2, …, as the first record has them."""
+    batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
+    if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
+    first = next(batch.records())[1]
+    if file.header:
+        return [name.strip() for name in first]
+    return [f"column_{at}" for at in range(1, len(first) + 1)]
+
+
+def csv_tables(
+    path: str | Path, file: FileFormat, names: list[str], wanted: list[str]
+) -> Iterator[Table]:
+    """The cells of a CSV as text, in batches: of its columns `names` those that are wanted."""
+    header = file.header
+    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
+        content, header = (_without_header(batch) if header else batch), False
+        if not content.text:
+            continue
+        # Without quotation marks every line is a record, and its text isn't needed to count.
+        lines = content if '"' in content.text else replace(content, text="")
+        yield Table(
+            path=str(path),
+            frame=_cells(content, names)[wanted],  # by exact names: `select` takes patterns
+            arrays={},
+            typed=False,
+            null_values=file.null_values,
+            decimal=file.decimal,
+            row_unit="line",
+            row_number=lines.line_of,
+        )
 
 
 def _without_header(batch: CsvBatch) -> CsvBatch:

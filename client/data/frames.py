@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,28 +40,26 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
-    """Columns in memory.
-
-    Attributes:
-        columns: `[N]` each, or `[N, …]`; a missing value is NaN, or "" among texts.
-        name: what errors call them.
-    """
+    """Columns in memory, `[N]` or `[N, …]`; a missing value is NaN, or "" among texts."""
 
     columns: Mapping[str, Array]
     name: str = _WHERE
 
 
+Source = str | Path | Frame
+"""A file, or columns in memory."""
+
+
+def name_of(source: Source) -> str | Path:
+    """What errors call it."""
+    return source.name if isinstance(source, Frame) else source
+
+
 def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> Frame:
-    """What is given, as columns (the module's table).
+    """What is given, as columns (the module's table), called `name` in errors.
 
-    Args:
-        data: of one of the kinds of the module's table.
-        schema: names the columns of arrays, in its order; without one they are x1, x2, … (x where
-            a record has an array) and y.
-        name: what errors call it.
-
-    Raises:
-        DataError: nothing of those kinds, or arrays that the schema has no columns for.
+    The schema names the columns of arrays, in its order; without one they are x1, x2, … (x where a
+    record has an array) and y.
     """
     if isinstance(data, Frame):
         return data
@@ -117,11 +116,7 @@ def _of_pair(features: Any, labels: Any, schema: Schema | None, where: str) -> d
 
 
 def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
-    """X's columns by the names of the schema's features, in its order; x1, x2, … without one.
-
-    Raises:
-        DataError: another number of columns.
-    """
+    """X's columns by the names of the schema's features, in its order; x1, x2, … without one."""
     if features.ndim < 2:
         got = f"shape {features.shape} (Reshape your data: one row is [1, p])"
         raise DataError("X of shape [N, p] or [N, …]", got, path=where)

@@ -36,12 +36,7 @@ _RESERVE = 2**28
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Memory for the records of one file.
-
-    Attributes:
-        bytes: how much.
-        source: what says so, for the error.
-    """
+    """Memory for the records of one file, and what says so, for the error."""
 
     bytes: int
     source: str

@@ -30,13 +30,7 @@ _LONGEST_KEY = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Persons:
-    """Whose a record is, and how many of one person count.
-
-    Attributes:
-        column: with a text for each person, of kind ignore.
-        most: k.
-        key: of the hash that chooses, secret.
-    """
+    """Whose a record is, by a column of kind ignore, and which k of one count, by a secret key."""
 
     column: str
     most: int
@@ -48,11 +42,7 @@ class Persons:
 
 
 def check_column(schema: Schema, column: str) -> None:
-    """Refuses a column that could be asked about.
-
-    Raises:
-        SchemaError: no such column, or one that is read.
-    """
+    """Refuses a column that is not there, or could be asked about."""
     known = schema.columns.get(column)
     if not isinstance(known, IgnoreColumn):
         got = f"none {column!r}" if known is None else f"{column!r}, of kind {known.kind}"
@@ -63,11 +53,7 @@ def check_column(schema: Schema, column: str) -> None:
 
 
 def owners_of(table: Table, persons: Persons) -> NDArray[np.bytes_]:
-    """`[n]` whose each row is: 16 bytes under the key, for the text that stands for a person.
-
-    Raises:
-        DataError: a row is nobody's.
-    """
+    """`[n]` whose each row is: 16 bytes under the key, for the text that stands for a person."""
     texts = plain_texts(table, persons.column).to_list()
     known = {text: named(persons, text) for text in set(texts)}
     empty = {*MISSING_TEXTS, *table.null_values} & known.keys()

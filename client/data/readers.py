@@ -1,11 +1,11 @@
-"""Tables as they lie on disk: CSV (also .gz), Parquet and .npz, read as a schema says, in batches.
+"""Tables as they lie on disk or in memory, read as a schema says, in batches.
 
-A reader checks what belongs to the file (there, whole, the columns of the schema and no others, no
-more than there is room for) and hands the cells on unchanged; what they may contain is checked in
-`parley.client.data.records`. Every fault is a `DataError` that names file, line or row, column,
-what was
-expected and what came. No file is held whole: a batch of a CSV is some MiB of text, a batch of a
-Parquet file some ten thousand rows, and a .npz's arrays are measured before they are loaded.
+A file is CSV (also .gz), Parquet or .npz. A reader checks what belongs to the file (there, whole,
+the columns of the schema and no others, no more than there is room for) and hands the cells on
+unchanged; what they may contain is checked in `parley.client.data.records`. Every fault is a
+`DataError` that names file, line or row, column, what was expected and what came. No file is held
+whole: a batch of a CSV is some MiB of text, a batch of a Parquet file some ten thousand rows, and a
+.npz's arrays are measured before they are loaded.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ import math
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
-from parley.client.data.csv_text import csv_tables
-from parley.client.data.frames import Frame
+from parley.client.data.csv_text import csv_names, csv_tables
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
-from parley.client.data.schema import Schema
+from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sniffing import other_separator
 from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
 
-_SUFFIXES = {
+_SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".gz"), "csv"),
     ".parquet": "parquet",
     ".npz": "npz",
@@ -49,232 +52,189 @@ class MissingColumns(DataError):
         self.missing = tuple(missing)
 
 
-CheckNames = Callable[[str | Path, list[str], Schema], None]
+def file_format(path: str | Path, file: FileFormat) -> str:
+    """What the schema says, else the suffix."""
+    name = Path(path).name
+    suffixed = [kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)]
+    if file.format is None and not suffixed:
+        raise DataError(
+            "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz (or file.format in the schema)",
+            repr(name),
+            path=path,
+        )
+    return file.format or suffixed[0]
 
 
-def file_format(path: str | Path, schema: Schema | None = None) -> str:
-    """ "csv", "parquet" or "npz": what the schema says, else the suffix.
+def names_in(source: Source, file: FileFormat) -> list[str]:
+    """The names of all columns that are there, maybe one twice."""
+    if isinstance(source, Frame):
+        return list(source.columns)
+    match file_format(source, file):
+        case "csv":
+            return csv_names(source, file)
+        case "parquet":
+            with _parquet(source) as polars:
+                return list(polars.read_parquet_schema(source))
+        case _:
+            found: list[str] = []
 
-    Raises:
-        DataError: neither says.
-    """
-    if schema is not None and schema.file.format is not None:
-        return schema.file.format
-    name = Path(path).name.lower()
-    for suffix, kind in _SUFFIXES.items():
-        if name.endswith(suffix):
-            return kind
-    raise DataError(
-        "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz (or file.format in the schema)",
-        repr(Path(path).name),
-        path=path,
-    )
+            def note(names: list[str]) -> list[str]:
+                found.extend(names)
+                return []
+
+            read_arrays(source, note, room_for(math.inf))
+            return found
 
 
 def read_tables(
-    path: str | Path | Frame,
+    source: Source,
     schema: Schema,
     *,
     keep: str | None = None,
     sampled: bool = False,
     only: Sequence[str] | None = None,
 ) -> Iterator[Table]:
-    """The columns of the file at `path` that the schema uses, and column `keep`, in batches.
+    """The columns of a file that the schema uses, and column `keep`, in batches.
 
-    What is in memory is read alike; columns to ignore need not be there.
-
-    There must be room for the features of all records or, if they are to be `sampled`, for the
-    cells that the sample is drawn from. With `only`, these columns must be there, whatever else is,
-    and batches come one by one, in any number.
-
-    Raises:
-        DataError: no such file, not whole, no rows, columns missing, twice or not in the schema,
-            lines with too few or too many fields, more than there is room for.
+    What is in memory is read alike; columns to ignore need not be there. There must be room for the
+    features of all records or, if they are to be `sampled`, for the cells that the sample is drawn
+    from. With `only`, these columns must be there, whatever else is, and batches come one by one,
+    in any number.
     """
-    if only is not None:
-        wanted, check = list(only), _check_wanted(list(only))
-    else:
-        wanted = [n for n in schema.columns if n in schema.used or n == keep]
-        check = _check_used if isinstance(path, Frame) else _check_names
-        if keep is not None and isinstance(path, Frame) and keep not in path.columns:
-            raise MissingColumns([keep], path=path.name)
+    wanted = [n for n in schema.columns if n in schema.used or n == keep]
+    wanted = wanted if only is None else list(only)
     room = room_for(schema.file.max_gib)
-    where = path.name if isinstance(path, Frame) else path
+    where = name_of(source)
     room.check_left(where)
-    if isinstance(path, Frame):
-        tables = _frame_tables(path, schema, wanted, check)
-    else:
-        tables = _file_tables(path, schema, wanted, room, check, whole=not sampled and only is None)
+    names = _checked_names(source, schema, wanted, keep=keep, all_used=only is None)
+    fits = partial(room.check_records, features=schema.dimension, path=where)
+    announced = fits if only is None and not sampled else None
     rows = size = 0
-    for table in tables:
+    for table in _tables(source, schema, names, wanted, room, announced):
         room.check_left(where)
         rows += table.rows
         size += table.size
-        if only is not None:
-            room.check_records(table.rows, features=schema.dimension, path=where)
-        elif sampled:
+        if sampled and only is None:
             room.check_bytes(size, path=where)
         else:
-            room.check_records(rows, features=schema.dimension, path=where)
+            fits(rows if only is None else table.rows)
         yield table
     if not rows:
         raise DataError("at least one record", "none", path=where)
 
 
-def _file_tables(
-    path: str | Path,
+def _tables(
+    source: Source,
     schema: Schema,
+    names: list[str],
     wanted: list[str],
     room: Room,
-    check: CheckNames,
-    *,
-    whole: bool,
+    announced: Callable[[int], None] | None,
 ) -> Iterator[Table]:
-    match file_format(path, schema):
+    if isinstance(source, Frame):
+        return _slices({n: source.columns[n] for n in wanted}, schema, source.name)
+    match file_format(source, schema.file):
         case "csv":
-            return _csv_tables(path, schema, wanted, check)
+            return csv_tables(source, schema.file, names, wanted)
         case "parquet":
-            return _parquet_tables(path, schema, wanted, room if whole else None, check)
+            return parquet_tables(source, schema.file, wanted, announced)
         case _:
-            return _npz_tables(path, schema, wanted, room, check)
+            return _slices(read_arrays(source, lambda _: wanted, room), schema, source)
 
 
-def _frame_tables(
-    frame: Frame, schema: Schema, wanted: list[str], check: CheckNames
+def _slices(
+    columns: Mapping[str, NDArray[Any]], schema: Schema, path: str | Path
 ) -> Iterator[Table]:
-    check(frame.name, list(frame.columns), schema)
-    table = table_of({name: frame.columns[name] for name in wanted}, schema, path=frame.name)
+    table = table_of(columns, schema, path=path)
     for begin in range(0, table.rows, _ROWS):
-        yield table.take(np.arange(begin, min(begin + _ROWS, table.rows)))
+        yield table.part(begin, _ROWS)
 
 
-def _check_wanted(wanted: list[str]) -> CheckNames:
-    """Whether a file has the columns that are wanted, whatever else it has."""
-
-    def check(path: str | Path, names: list[str], schema: Schema) -> None:
-        del schema
-        _check_once(path, names)
+def _checked_names(
+    source: Source,
+    schema: Schema,
+    wanted: list[str],
+    *,
+    keep: str | None,
+    all_used: bool,
+) -> list[str]:
+    """The names of all columns that are there: of a CSV without a header by the schema's order."""
+    names = names_in(source, schema.file)
+    where = name_of(source)
+    if isinstance(source, Frame):
+        if all_used and keep is not None and keep not in names:
+            raise MissingColumns([keep], path=where)
+    elif file_format(source, schema.file) == "csv":
+        width = len(names)
+        if not schema.file.header:
+            names = list(schema.columns)
+            if width == len(names) - 1 and schema.label_column not in wanted:
+                names.remove(schema.label_column)
+        # Uncut, and not by intent: of all that does not fit, this is what there is to say.
+        fits = len(names) == width and set(wanted) <= set(names)
+        if width == 1 and not fits and (fault := other_separator(source, schema.file)):
+            raise fault
+    check_once(names, path=where)
+    if not all_used:
         if missing := [name for name in wanted if name not in names]:
-            raise MissingColumns(missing, path=path)
+            raise MissingColumns(missing, path=where)
+        return names
+    needed = schema.used if isinstance(source, Frame) else schema.columns
+    got = []
+    if missing := [name for name in needed if name not in names]:
+        got.append(f"no column {missing}")
+    if extra := [name for name in names if name not in schema.columns]:
+        got.append(f'{extra}, not in the schema (kind = "ignore" leaves a column out)')
+    if got:
+        raise DataError("the columns of the schema", " and ".join(got), path=where)
+    return names
 
-    return check
 
-
-def _check_used(path: str | Path, names: list[str], schema: Schema) -> None:
-    """As `_check_names`; what is ignored need not be there."""
-    ignored = [n for n in schema.columns if n not in schema.used and n not in names]
-    _check_names(path, [*names, *ignored], schema)
-
-
-def _check_once(path: str | Path, names: list[str]) -> None:
+def check_once(names: list[str], *, path: str | Path) -> None:
+    """Raises DataError where a name stands twice."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError("every column name once", f"{twice} more than once", path=path)
 
 
-def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
-    _check_once(path, names)
-    missing = [name for name in schema.columns if name not in names]
-    extra = [name for name in names if name not in schema.columns]
-    if missing or extra:
-        got = [f"no column {missing}"] if missing else []
-        if extra:
-            got.append(f'{extra}, not in the schema (kind = "ignore" leaves a column out)')
-        raise DataError("the columns of the schema", " and ".join(got), path=path)
-
-
-def _csv_tables(
-    path: str | Path, schema: Schema, wanted: list[str], check: CheckNames
-) -> Iterator[Table]:
-    def choose(header: list[str] | None, width: int) -> list[str]:
-        columns = list(schema.columns) if header is None else header
-        if header is None and width == len(columns) - 1 and schema.label_column not in wanted:
-            columns.remove(schema.label_column)
-        # Uncut, and not by intent: of all that does not fit, this is what there is to say.
-        fits = len(columns) == width and set(wanted) <= set(columns)
-        if width == 1 and not fits and (fault := other_separator(path, schema.file)):
-            raise fault
-        if header is not None:
-            check(path, header, schema)
-        return columns
-
-    for batch, frame in csv_tables(path, schema.file, choose):
-        yield Table(
-            path=str(path),
-            frame=frame[wanted],  # by exact names, which `select` takes for patterns
-            arrays={},
-            typed=False,
-            null_values=schema.file.null_values,
-            decimal=schema.file.decimal,
-            row_unit="line",
-            row_number=batch.line_of,
-        )
-
-
-def _parquet_tables(
-    path: str | Path, schema: Schema, wanted: list[str], room: Room | None, check: CheckNames
-) -> Iterator[Table]:
-    def choose(names: list[str], rows: int) -> list[str]:
-        check(path, names, schema)
-        if room is not None:
-            room.check_records(rows, features=schema.dimension, path=path)
-        return wanted
-
-    for begin, frame in parquet_frames(path, choose):
-        yield Table(
-            path=str(path),
-            frame=frame,
-            arrays={},
-            null_values=schema.file.null_values,
-            row_number=_counted_from(begin),
-        )
-
-
-def _counted_from(begin: int) -> Callable[[int], int]:
-    return lambda row: begin + row + 1
-
-
-def parquet_frames(
-    path: str | Path, choose: Callable[[list[str], int], list[str]]
-) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Batches of a Parquet file: the first row's place (from 0) and the columns that are wanted.
-
-    Args:
-        path: of the file.
-        choose: gives the wanted columns from the names of all and the number of rows, which the
-            file's footer states.
-
-    Raises:
-        DataError: the file isn't there or isn't whole.
-    """
+@contextmanager
+def _parquet(path: str | Path) -> Iterator[Any]:
+    """Polars, to read a file that is there."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
     if not Path(path).is_file():
         got = "Is a directory" if Path(path).is_dir() else "nothing there"
         raise DataError("a file", got, path=path)
     try:
-        names = list(pl.read_parquet_schema(path))
-        scan = pl.scan_parquet(path, glob=False)
-        rows = int(scan.select(pl.len()).collect().item())
-        wanted = pl.nth([names.index(name) for name in choose(names, rows)])  # as above
-        for begin in range(0, rows, _ROWS):
-            yield begin, scan.select(wanted).slice(begin, _ROWS).collect()
+        yield pl
     # What polars raises on damaged input; PanicException is no Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         got = (str(error).splitlines() or ["damaged data"])[0]
         raise DataError("a Parquet file", got, path=path) from error
 
 
-def _npz_tables(
-    path: str | Path, schema: Schema, wanted: list[str], room: Room, check: CheckNames
+def parquet_tables(
+    path: str | Path,
+    file: FileFormat,
+    wanted: list[str],
+    announced: Callable[[int], None] | None = None,
 ) -> Iterator[Table]:
-    def choose(names: list[str]) -> list[str]:
-        check(path, names, schema)
-        return wanted
-
-    table = table_of(read_arrays(path, choose, room), schema, path=path)
-    for begin in range(0, table.rows, _ROWS):
-        yield table.take(np.arange(begin, min(begin + _ROWS, table.rows)))
+    """Batches of the columns that are wanted; `announced` is told the footer's number of rows."""
+    with _parquet(path) as polars:
+        scan = polars.scan_parquet(path, glob=False)
+        rows = int(scan.select(polars.len()).collect().item())
+        if announced is not None:
+            announced(rows)
+        names = list(polars.read_parquet_schema(path))
+        columns = polars.nth([names.index(name) for name in wanted])  # `select` takes patterns
+        for begin in range(0, rows, _ROWS):
+            yield Table(
+                path=str(path),
+                frame=scan.select(columns).slice(begin, _ROWS).collect(),
+                arrays={},
+                null_values=file.null_values,
+                row_number=partial(add, begin + 1),
+            )
 
 
 _ONE_HEADER = threading.Lock()
@@ -284,12 +244,7 @@ _ONE_HEADER = threading.Lock()
 def read_arrays(
     path: str | Path, choose: Callable[[list[str]], list[str]], room: Room
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of a .npz file that `choose` picks from their names.
-
-    Raises:
-        DataError: not a .npz file, damaged, one of the arrays holds Python objects, or they take
-            more memory than there is room for.
-    """
+    """The arrays of a .npz file that `choose` picks from their names, where there is room."""
     if not Path(path).is_file():
         raise DataError("a file", "nothing there", path=path)
     try:
@@ -312,11 +267,7 @@ def read_arrays(
 
 
 def _array_size(archive: zipfile.ZipFile, member: str) -> int:
-    """Bytes of the array, as its header states them.
-
-    Raises:
-        ValueError: no such header, or Python objects.
-    """
+    """Bytes of the array, as its header states them."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
         read = {
@@ -332,12 +283,7 @@ def _array_size(archive: zipfile.ZipFile, member: str) -> int:
 
 
 def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path) -> Table:
-    """The table of columns that are in memory already, `[N]` each (`[N, …]` for kind "array").
-
-    Raises:
-        DataError: columns of different lengths or of a shape that the schema doesn't say; all
-            are listed.
-    """
+    """The table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,13 @@ from numpy.typing import NDArray
 
 from parley.client.data.cells import (
     LABEL_READERS,
-    category_codes,
-    count_outside,
+    feature_cells,
     group_texts,
     labelled,
-    numbers,
 )
 from parley.client.data.columns import READINGS, CategoricalColumn
 from parley.client.data.contents import Contents, of_table, sum_of
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.readers import read_tables, table_of
 from parley.client.data.schema import FeatureColumn, Schema, SchemaError
 from parley.client.data.table import DataError, Table
@@ -56,13 +54,12 @@ class Records:
     Attributes:
         features: `[N, p]` float64, ‖row‖₂ ≤ 1.
         labels: `[N]` float64 (−1/+1, or targets in [−1, 1]) or int64 (classes 0..K−1).
-        feature_names: `[p]`.
-        groups: `[N]` text of the column that says which party a record belongs to, or None.
-        clamped: how many values of a column lay outside its range and were clamped. It is read
-            off the data: for the person who holds them, never to be sent.
+        groups: `[N]` text of the column that says which party a record belongs to.
+        clamped: how many values of a column lay outside its range and were clamped. It is read off
+            the data: for the person who holds them, never to be sent.
         contents: of all files read, whatever was drawn from them; None where none was read.
         room: `[N, p + 1]` the memory that `features` are the first columns of, where whoever has
-            the records may use it for rows that are made of them; None: it may not.
+            the records may use it for rows that are made of them.
     """
 
     features: NDArray[np.float64]
@@ -86,18 +83,14 @@ class Records:
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Records:
         """The records of the chosen rows, in the order given (`clamped` is of the whole)."""
-        return Records(
-            features=self.features[rows],
-            labels=self.labels[rows],
-            feature_names=self.feature_names,
-            groups=None if self.groups is None else self.groups[rows],
-            clamped=self.clamped,
-            contents=self.contents,
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(
+            self, features=self.features[rows], labels=self.labels[rows], groups=groups, room=None
         )
 
 
 def read_records(
-    paths: str | Path | Frame | Sequence[str | Path | Frame],
+    paths: Source | Sequence[Source],
     schema: Schema,
     model_kind: str,
     *,
@@ -108,18 +101,12 @@ def read_records(
     """The records of one file, or of several one after another.
 
     Args:
-        paths: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
-        schema: what the columns are.
-        model_kind: logistic, softmax or ridge: how the label is read.
         group_column: a column of the schema (of any kind) kept as text in `groups`.
-        sample: draw that many rows without replacement, in the order of the files.
-        rng: where the draw comes from; required with `sample`.
+        sample: draw that many rows without replacement, in the order of the files, by `rng`.
 
     Raises:
-        DataError: the data aren't what the schema says: file, line or row, column, what was
-            expected, what came.
+        DataError: the data aren't what the schema says: file, line or row, column, expected, got.
         SchemaError: the schema's label has no reading for `model_kind`.
-        ValueError: an unknown group column or model kind, more rows asked for than there are.
     """
     check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
@@ -127,35 +114,27 @@ def read_records(
     several = [paths] if isinstance(paths, str | Path | Frame) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
-    drawn = sample is not None
-    tables = (
-        table
-        for path in several
-        for table in _labelled_tables(path, schema, keep=group_column, sampled=drawn)
-    )
     contents: list[Contents] = []
-    noted = _noted(tables, schema, contents)
+    drawn_from: list[Table] = []
+    parts: list[Records] = []
     try:
-        chosen = noted if sample is None else _draw(list(noted), sample, rng)
-        records = _join([_encode(table, schema, model_kind, group_column) for table in chosen])
+        for path in several:
+            for table in _labelled_tables(path, schema, group_column, sampled=sample is not None):
+                contents.append(of_table(table, schema))
+                if sample is None:
+                    parts.append(_encode(table, schema, model_kind, group_column))
+                else:
+                    drawn_from.append(table)
+        if sample is not None:
+            drawn = _draw(drawn_from, sample, rng)
+            parts = [_encode(table, schema, model_kind, group_column) for table in drawn]
+        return replace(_join(parts), contents=sum_of(contents))
     except MemoryError as error:
-        raise DataError("records that fit into memory", "more", path=_name(several[0])) from error
-    return replace(records, contents=sum_of(contents))
-
-
-def _noted(tables: Iterable[Table], schema: Schema, contents: list[Contents]) -> Iterator[Table]:
-    """The tables, each of whose contents is noted as it comes by: before anything is drawn."""
-    for table in tables:
-        contents.append(of_table(table, schema))
-        yield table
-
-
-def _name(source: str | Path | Frame) -> str | Path:
-    return source.name if isinstance(source, Frame) else source
+        raise DataError("records that fit into memory", "more", path=name_of(several[0])) from error
 
 
 def _labelled_tables(
-    path: str | Path | Frame, schema: Schema, *, keep: str | None, sampled: bool
+    path: Source, schema: Schema, keep: str | None, *, sampled: bool
 ) -> Iterator[Table]:
     """The file's batches, without the records that the schema's rule on labels leaves out."""
     found = False
@@ -165,15 +144,11 @@ def _labelled_tables(
             found = True
             yield kept
     if not found:
-        raise DataError("at least one record with a label", "none", path=_name(path))
+        raise DataError("at least one record with a label", "none", path=name_of(path))
 
 
 def find_party_files(pattern: str) -> list[Path]:
-    """The files that `pattern` (a glob; ** descends) names, party-2 before party-10.
-
-    Raises:
-        DataError: none.
-    """
+    """The files that a glob (** descends) names, at least one; party-2 before party-10."""
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     files = sorted((path for path in found if path.is_file()), key=_natural)
     if not files:
@@ -188,11 +163,7 @@ def records_from_columns(
     *,
     source: str = "in memory",
 ) -> Records:
-    """The records of columns in memory, `[N]` each (`[N, …]` for kind "array"), as `read_records`.
-
-    Raises:
-        DataError, SchemaError: as `read_records`; a column of the schema is missing.
-    """
+    """The records of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     check_label(schema, model_kind)
     used = list(schema.used)
     if absent := [name for name in used if name not in columns]:
@@ -248,20 +219,12 @@ def _join(parts: list[Records]) -> Records:
     )
 
 
-def _cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
-    """A column's numbers or codes, and how many lay outside its range."""
-    if isinstance(column, CategoricalColumn):
-        return category_codes(table, name, column), 0
-    cells = numbers(table, name, column.missing)
-    return cells, count_outside(table, name, cells, column.range, column.outside)
-
-
 def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[DataError]:
     """The first fault of each of these columns that has one."""
     faults = []
     for name in names:
         try:
-            _cells(table, name, schema.features[name])
+            feature_cells(table, name, schema.features[name])
         except DataError as fault:
             faults.append(fault)
     return faults
@@ -270,10 +233,7 @@ def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[Da
 def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
     """`[N, p]` the features of a table's rows, and how many values of a column were clamped.
 
-    Needs no label: a row to predict is read as one to learn from.
-
-    Raises:
-        DataError: the first cell of each column that isn't what the schema says.
+    Needs no label. What is wrong is the first cell of each column that isn't what the schema says.
     """
     clamped: dict[str, int] = {}
     values: list[tuple[int, FeatureColumn, NDArray[Any]]] = []
@@ -281,7 +241,7 @@ def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str
     begin = 0
     for name, column in schema.features.items():
         try:
-            cells, outside = _cells(table, name, column)
+            cells, outside = feature_cells(table, name, column)
         except DataError as fault:
             faults.append(fault)
             continue
@@ -337,15 +297,7 @@ def check_label(schema: Schema, model_kind: str) -> None:
 
 
 def as_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
-    """Labels as a network takes them, 0..K−1, and K: −1/+1 become 0 and 1.
-
-    Args:
-        labels: `[N]`, as a linear model takes them.
-        classes: K of the schema; 0 where labels are −1/+1.
-
-    Raises:
-        ValueError: a label outside the classes.
-    """
+    """`[N]` labels as a network takes them, 0..K−1, and K: −1/+1 (`classes` = 0) become 0 and 1."""
     if not classes:
         return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
     whole = np.asarray(labels).astype(np.int64)

@@ -39,7 +39,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,16 +89,12 @@ class FileFormat(SchemaPart):
     """How the file is written.
 
     Attributes:
-        format: taken from the suffix where not given (.csv, .tsv, .txt, .gz, .parquet, .npz).
         header: CSV's first line names the columns; otherwise they come in the schema's order.
-        separator: CSV's one-byte separator.
-        encoding: of a CSV; utf-8 may begin with a byte-order mark.
         decimal: what stands before a CSV's decimals; with "," a point within a number is an error.
         null_values: texts that mean an empty value, as no text at all does. A text that a column
             lists as a category or label is a value there all the same.
         max_gib: the most memory (GiB, 2³⁰ bytes) that the file's records may take: two copies of
-            their features and label as 8-byte numbers. A process that may take less memory than
-            that reads less.
+            their features and label as 8-byte numbers. A process that may take less reads less.
     """
 
     format: Literal["csv", "parquet", "npz"] | None = None
@@ -117,13 +113,7 @@ class FileFormat(SchemaPart):
 
 
 class Schema(SchemaPart):
-    """Columns in the order of the schema file, which is the order of the features.
-
-    Attributes:
-        scaling: how rows are brought to norm at most 1, see the module's table.
-        file: how the file is written.
-        columns: every column of the table, by name; exactly one of kind "label".
-    """
+    """Columns in the order of the file, which is the order of the features; one of kind "label"."""
 
     scaling: Scaling = "record"
     file: FileFormat = FileFormat()
@@ -142,19 +132,16 @@ class Schema(SchemaPart):
 
     @classmethod
     def from_toml(cls, text: str, *, source: str = "schema") -> Schema:
-        """The schema in `text`.
-
-        Raises:
-            SchemaError: not TOML, an unknown key (the nearest valid one is named), a value out
-                of place, no label, no feature.
-        """
+        """The schema in `text`, or a SchemaError that names every key at fault."""
         try:
             return cls.model_validate(parse_toml(text))
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
-            lines = "\n".join(f"{source}: {line}" for line in _explain(error))
-            raise SchemaError(lines) from None
+            faults = error.errors(include_url=False)
+            raise SchemaError(
+                "\n".join(f"{source}: {_explained(each)}" for each in faults)
+            ) from None
 
     @property
     def _label(self) -> tuple[str, LabelColumn]:
@@ -205,9 +192,10 @@ class Schema(SchemaPart):
         parts = {**self.features, self.label_column: self.label}
         # Keys that came later count where they are given: older digests stay what they were.
         content = [
-            [name, _without(column.model_dump(mode="json"), absent=("bins", "step"))]
+            [name, {key: value for key, value in column.model_dump(mode="json").items()
+                    if value is not None or key not in ("bins", "step")}]
             for name, column in parts.items()
-        ]
+        ]  # fmt: skip
         text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -247,17 +235,8 @@ class Schema(SchemaPart):
         return "\n".join(lines) + "\n"
 
 
-def _without(values: dict[str, Any], *, absent: tuple[str, ...]) -> dict[str, Any]:
-    """The values, without those of these names that are None."""
-    return {name: each for name, each in values.items() if each is not None or name not in absent}
-
-
 def load_schema(path: str | Path) -> Schema:
-    """The schema in the file at `path`.
-
-    Raises:
-        SchemaError: no such file, or as `Schema.from_toml`.
-    """
+    """The schema in the file at `path`."""
     try:
         text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -280,12 +259,8 @@ def _whole(value: object) -> object:
     return value
 
 
-def _explain(error: ValidationError) -> list[str]:
-    """One line for each fault: where, what was expected, what came."""
-    return [_explain_one(fault) for fault in error.errors(include_url=False)]
-
-
-def _explain_one(fault: ErrorDetails) -> str:
+def _explained(fault: ErrorDetails) -> str:
+    """Where, what was expected, what came."""
     # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
     place = list(fault["loc"])
     model: type[BaseModel] = Schema

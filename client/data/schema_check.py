@@ -11,25 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.cells import (
-    LABEL_READERS,
-    category_codes,
-    count_outside,
-    missing_labels,
-    numbers,
-)
-from parley.client.data.columns import CategoricalColumn, LabelColumn
+from parley.client.data.cells import LABEL_READERS, feature_cells, missing_labels
+from parley.client.data.columns import LabelColumn
 from parley.client.data.csv_text import csv_batches
-from parley.client.data.memory import room_for
-from parley.client.data.readers import file_format, parquet_frames, read_arrays, read_tables
-from parley.client.data.schema import Schema
+from parley.client.data.readers import file_format, names_in, read_tables
+from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sniffing import other_separator
-from parley.client.data.table import DataError, Table
+from parley.client.data.table import DataError, Table, shown_places
 
 _MOST_VALUES = 20
 """Different values that are listed of one column."""
@@ -39,13 +31,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """What came of a check.
-
-    Attributes:
-        records: how many were read.
-        problems: in what file and schema disagree; a run would refuse the file.
-        remarks: what a run does without being asked, such as clamping values.
-    """
+    """Why a run would refuse the file, and what it does to the records without being asked."""
 
     records: int
     problems: tuple[str, ...]
@@ -66,27 +52,19 @@ class _Fault:
         wanted = rows[: max(0, _SHOWN - len(self.places))]
         self.places += [table.row_number(int(row)) for row in wanted]
 
-    def where(self) -> str:
-        shown = ", ".join(map(str, self.places))
-        more = f" and {self.count - len(self.places):,} more" if self.count > _SHOWN else ""
-        return f"{self.unit}{'s' if self.count > 1 else ''} {shown}{more}"
-
 
 def check_file(path: str | Path, schema: Schema) -> CheckedFile:
-    """Everything in which a file and a schema disagree.
-
-    Args:
-        path: CSV (.csv, .csv.gz), Parquet or .npz.
-        schema: what its columns should be.
-
-    Raises:
-        DataError: there is no such file, or it can't be read at all.
-    """
-    names = _columns(path, schema)
-    uncut = file_format(path, schema) == "csv" and len(names) == 1 < len(schema.columns)
-    if uncut and (fault := other_separator(path, schema.file)):
+    """Everything in which a file and a schema disagree."""
+    names = names_in(path, schema.file)
+    csv = file_format(path, schema.file) == "csv"
+    if csv and not schema.file.header:
+        names = list(schema.columns)
+    if (
+        csv
+        and len(names) == 1 < len(schema.columns)
+        and (fault := other_separator(path, schema.file))
+    ):
         return CheckedFile(records=0, problems=(str(fault),), remarks=())
-    used = list(schema.used)
     problems = [f"Column {name!r} of the schema is not in the file." for name in schema.columns
                  if name not in names]  # fmt: skip
     problems += [
@@ -95,8 +73,9 @@ def check_file(path: str | Path, schema: Schema) -> CheckedFile:
         for name in names
         if name not in schema.columns
     ]
-    problems += [f"Column {name!r} is there more than once." for name in _twice(names)]
-    there = [name for name in used if name in names and name not in _twice(names)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    problems += [f"Column {name!r} is there more than once." for name in twice]
+    there = [name for name in schema.used if name in names and name not in twice]
     if not there:
         return CheckedFile(records=0, problems=tuple(problems), remarks=())
     walk = _Walk(schema, there)
@@ -104,7 +83,9 @@ def check_file(path: str | Path, schema: Schema) -> CheckedFile:
         for table in read_tables(path, schema, only=there):
             walk.take(table)
     except DataError as error:
-        ragged = _ragged(path, schema, len(names)) if error.row and not error.column else None
+        ragged = None
+        if csv and error.row and not error.column:
+            ragged = _ragged(path, schema.file, len(names))
         problems.append(ragged or str(error))
     return CheckedFile(
         records=walk.records,
@@ -120,7 +101,7 @@ class _Walk:
         self._schema, self._names = schema, names
         self.records = 0
         self._faults: dict[str, dict[str, _Fault]] = {name: {} for name in names}
-        self._clamped: dict[str, int] = {}
+        self._clamped = dict.fromkeys(names, 0)
         self._dropped = 0
 
     def take(self, table: Table) -> None:
@@ -149,14 +130,8 @@ class _Walk:
             for kind, said in given.items():
                 if said is not None:
                     yield partial(LABEL_READERS[kind], schema=self._schema)
-        elif isinstance(column, CategoricalColumn):
-            yield partial(category_codes, name=name, column=column)
         else:
-            yield partial(self._numbers, name=name, column=column)
-
-    def _numbers(self, table: Table, *, name: str, column: Any) -> None:
-        cells = numbers(table, name, column.missing)
-        count_outside(table, name, cells, column.range, column.outside)
+            yield partial(feature_cells, name=name, column=self._schema.features[name])
 
     def _check(self, table: Table, name: str, read: Callable[[Table], object]) -> None:
         """Notes every value of a column that the reader refuses."""
@@ -181,18 +156,10 @@ class _Walk:
                 faults.setdefault(what, _Fault()).add(table, rows)
                 open_ = np.delete(open_, at)
             else:
-                self._note_clamped(table, name, np.isin(places, open_))
+                sound = np.flatnonzero(np.isin(places, open_))
+                if len(sound) and (column := self._schema.features.get(name)):
+                    self._clamped[name] += feature_cells(table.take(sound), name, column)[1]
                 return
-
-    def _note_clamped(self, table: Table, name: str, sound: NDArray[np.bool_]) -> None:
-        column = self._schema.columns[name]
-        if isinstance(column, CategoricalColumn | LabelColumn) or column.kind == "ignore":
-            return
-        rest = table.take(np.flatnonzero(sound))
-        if rest.rows:
-            cells = numbers(rest, name, column.missing)
-            count = count_outside(rest, name, cells, column.range, column.outside)
-            self._clamped[name] = self._clamped.get(name, 0) + count
 
     def problems(self) -> list[str]:
         """A line for every value that a column doesn't allow."""
@@ -200,7 +167,7 @@ class _Walk:
         for name, faults in self._faults.items():
             listed = list(faults.items())
             lines += [
-                f"Column {name!r}, {fault.where()}: {what}."
+                f"Column {name!r}, {shown_places(fault.unit, fault.places, fault.count)}: {what}."
                 for what, fault in listed[:_MOST_VALUES]
             ]
             if len(listed) > _MOST_VALUES:
@@ -221,40 +188,9 @@ class _Walk:
         return tuple(lines)
 
 
-def _columns(path: str | Path, schema: Schema) -> list[str]:
-    """The names of a file's columns."""
-    found: list[str] = []
-
-    def note(names: list[str], rows: int = 0) -> list[str]:
-        found.extend(names)
-        return names[:1]
-
-    match file_format(path, schema):
-        case "parquet":
-            next(parquet_frames(path, note), None)
-        case "npz":
-            read_arrays(path, note, room_for(schema.file.max_gib))
-        case _:
-            return _csv_columns(path, schema)
-    return found
-
-
-def _csv_columns(path: str | Path, schema: Schema) -> list[str]:
-    file = schema.file
-    batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
-    if batch is None:
-        raise DataError("at least one record", "an empty file", path=path)
-    if not file.header:
-        return list(schema.columns)
-    return [name.strip() for name in next(batch.records())[1]]
-
-
-def _ragged(path: str | Path, schema: Schema, width: int) -> str | None:
+def _ragged(path: str | Path, file: FileFormat, width: int) -> str | None:
     """The records of a CSV with too few or too many fields; None where it is something else."""
-    if file_format(path, schema) != "csv":
-        return None
     lines = []
-    file = schema.file
     try:
         for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
             lines += [line for line, fields in batch.records() if len(fields) != width]
@@ -262,10 +198,5 @@ def _ragged(path: str | Path, schema: Schema, width: int) -> str | None:
         return None
     if not lines:
         return None
-    more = f" and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
-    shown = ", ".join(map(str, lines[:_SHOWN]))
-    return f"Expected {width} fields in every record, got others in lines {shown}{more}."
-
-
-def _twice(names: list[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
+    where = shown_places("line", lines[:_SHOWN], len(lines))
+    return f"Expected {width} fields in every record, got others in {where}."

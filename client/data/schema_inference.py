@@ -12,10 +12,10 @@ dates, constants and columns that look like identifiers are set to "ignore", eac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,22 +24,19 @@ from numpy.typing import NDArray
 from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
-from parley.client.data.frames import Frame
+from parley.client.data.csv_text import csv_tables
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
-from parley.client.data.readers import file_format
-from parley.client.data.schema import FileFormat, Schema, toml_value
-from parley.client.data.schema_sources import (
-    Source,
-    csv_source,
-    frame_source,
-    npz_source,
-    parquet_source,
+from parley.client.data.readers import (
+    check_once,
+    file_format,
+    names_in,
+    parquet_tables,
+    read_arrays,
 )
+from parley.client.data.schema import FileFormat, Schema, toml_value
 from parley.client.data.sniffing import encoding_of, sniffed_separator
-from parley.client.data.table import DataError
-
-if TYPE_CHECKING:
-    import polars as pl
+from parley.client.data.table import DataError, Table
 
 _HEAD = """\
 # A first schema, written by `parley schema infer` from {name} ({rows} records).
@@ -75,7 +72,6 @@ class ColumnReading:
     """How one column was read.
 
     Attributes:
-        name: of the column.
         entry: its keys and values in the schema.
         why: the reason; stands beside it in the schema, so it quotes no cell and names no line.
         remarks: what its owner should look at, with lines and cells.
@@ -89,16 +85,7 @@ class ColumnReading:
 
 @dataclass(frozen=True, kw_only=True)
 class InferredSchema:
-    """A first schema and how it came about.
-
-    Attributes:
-        text: the schema (TOML), with a comment on each column.
-        records: how many were read.
-        label: the label's column.
-        file: how the file is written: format, separator, encoding, ….
-        columns: every column's reading, in the file's order.
-        remarks: on the file as a whole.
-    """
+    """A first schema (TOML), how the file is written, and how it came about, column by column."""
 
     text: str
     records: int
@@ -109,7 +96,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    path: str | Path | Frame,
+    path: Source,
     *,
     label: str | None = None,
     header: bool = True,
@@ -121,75 +108,100 @@ def infer_schema(
     """A schema that reads the file at `path`, and how each of its columns was read.
 
     Args:
-        path: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         label: the label's column; the last one where not given.
         header: whether a CSV's first line names the columns.
-        separator: a CSV's separator; found out where not given, like `encoding`.
-        encoding: of a CSV, as `file.encoding` names it.
+        separator, encoding: of a CSV, as `file` names them; found out where not given.
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
-
-    Raises:
-        DataError: the file can't be read, has no records, no such column `label`, a label that
-            can't be described, nothing to learn from, or more cells than there is room for.
     """
-    where = path.name if isinstance(path, Frame) else path
+    where = name_of(path)
     room = room_for(max_gib)
     room.check_left(where)
-    decimal, written = ".", Entry()
-    if isinstance(path, Frame):
-        source = frame_source(path, label)
-    else:
-        source, written = _file_source(path, label, room, header, separator, encoding)
-        decimal = written.get("decimal", ".")
-    names = [*source.arrays, *source.columns]
+    written = {} if isinstance(path, Frame) else _written(path, header, separator, encoding)
+    table = _read(path, _checked(written), label, room)
+    if (csv := not table.typed) and written["separator"] != ",":
+        written["decimal"] = decimal_of([table.column(name) for name in table.frame.columns])
+    names = [*table.arrays, *table.frame.columns]
     label = names[-1] if label is None and names else label
-    if label not in source.columns:
+    if label not in table.frame.columns:
         hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
         raise DataError(f"a label column among {names}{hint}", repr(label), path=where)
-    rows = len(source.columns[label])
-    if rows == 0:
+    if table.frame.height == 0:
         raise DataError("at least one record", "none", path=where)
-    reader = _Reader(where, source, rows=rows, decimal=decimal, max_categories=max_categories)
+    reader = _Reader(table, decimal=written.get("decimal", "."), max_categories=max_categories)
     columns = tuple(reader.reading(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
         raise DataError("a column to learn from", f"only ones to ignore ({reasons})", path=where)
     if reader.null_values:
         written["null-values"] = sorted(reader.null_values)
+    remarks = []
+    if csv and header and all(map(_is_number, names)):
+        remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
+    if csv and len(columns) == 1:
+        remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
     return InferredSchema(
-        text=_text(Path(where).name, rows, written, columns),
-        records=rows,
+        text=_text(Path(where).name, table.frame.height, written, columns),
+        records=table.frame.height,
         label=label,
         file=written,
         columns=columns,
-        remarks=_remarks(source, label, columns),
+        remarks=tuple(remarks),
     )
 
 
-def _file_source(
-    path: str | Path,
-    label: str | None,
-    room: Room,
-    header: bool,
-    separator: str | None,
-    encoding: str | None,
-) -> tuple[Source, Entry]:
-    """A file's columns, and how it is written."""
-    kind = file_format(path)
-    written: Entry = {"format": kind}
-    if kind == "npz":
-        return npz_source(path, label, room), written
-    if kind == "parquet":
-        return parquet_source(path, room), written
-    given: Entry = {"header": header}
-    given |= {} if encoding is None else {"encoding": encoding}
-    _checked(given | ({} if separator is None else {"separator": separator}))
+def _written(path: str | Path, header: bool, separator: str | None, encoding: str | None) -> Entry:
+    """How a file is written: as given, or found out."""
+    kind = file_format(path, FileFormat())
+    if kind != "csv":
+        return {"format": kind}
+    given: Entry = {"format": kind, "header": header}
+    said = {"encoding": encoding, "separator": separator}
+    _checked(given | {key: value for key, value in said.items() if value is not None})
     given["encoding"] = encoding_of(path) if encoding is None else encoding
     given["separator"] = separator or sniffed_separator(path, given["encoding"])
-    source = csv_source(path, _checked(given), room)
-    decimal = "." if given["separator"] == "," else decimal_of(list(source.columns.values()))
-    return source, written | given | {"decimal": decimal}
+    return given | {"decimal": "."}
+
+
+def _read(source: Source, file: FileFormat, label: str | None, room: Room) -> Table:
+    """All of the cells; text where the file is a CSV."""
+    if isinstance(source, Frame):
+        return _of_arrays(dict(source.columns), label, source.name)
+    if file.format == "npz":
+        return _of_arrays(read_arrays(source, lambda names: names, room), label, source)
+    names = names_in(source, file)
+    check_once(names, path=source)
+    if file.format == "csv":
+        tables = csv_tables(source, file, names, names)
+    else:
+        tables = parquet_tables(source, file, names)
+    parts, size = [], 0
+    for table in tables:
+        size += 2 * table.size
+        room.check_bytes(size, path=source)
+        room.check_left(source)
+        parts.append(table)
+    if not parts:
+        raise DataError("at least one record", "none", path=source)
+    return Table.joined(parts)
+
+
+def _of_arrays(found: dict[str, NDArray[Any]], label: str | None, path: str | Path) -> Table:
+    """The flat columns that are as long as the label, which comes last, and all other arrays."""
+    flat = {name: a for name, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufU"}
+    if label is None and flat:
+        # Without a word on it, the label is the longest flat array that goes with another array.
+        lengths = [len(array) for array in found.values() if array.ndim > 1]
+        fitting = [name for name in flat if len(flat[name]) in lengths]
+        label = max(fitting, key=lambda name: len(flat[name]), default=list(flat)[-1])
+    rows = len(flat[label]) if label in flat else -1
+    names = [name for name in flat if name != label and len(flat[name]) == rows]
+    names += [label] if label in flat else []
+    return Table(
+        path=str(path),
+        frame=pl.DataFrame([pl.Series(name, flat[name]) for name in names]),
+        arrays={name: array for name, array in found.items() if name not in names},
+    )
 
 
 def _checked(given: Entry) -> FileFormat:
@@ -209,74 +221,61 @@ def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...])
     return "\n".join(lines) + "\n"
 
 
-def _remarks(source: Source, label: str, columns: tuple[ColumnReading, ...]) -> tuple[str, ...]:
-    remarks = []
-    if source.names_are_numbers:
-        remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
-    if source.texts and len(columns) == 1:
-        remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
-    return tuple(remarks)
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _Reader:
     """Reads one column after another and gathers the texts that mean a missing value."""
 
-    def __init__(
-        self, path: str | Path, source: Source, *, rows: int, decimal: str, max_categories: int
-    ) -> None:
-        self._path, self._source, self._rows = path, source, rows
+    def __init__(self, table: Table, *, decimal: str, max_categories: int) -> None:
+        self._table, self._rows = table, table.frame.height
         self._decimal, self._max_categories = decimal, max_categories
         self.null_values: set[str] = set()
 
     def reading(self, name: str, *, is_label: bool) -> ColumnReading:
         """The reading of one column."""
-        if name in self._source.arrays:
-            entry, why = _array_line(self._source.arrays[name], self._rows)
+        if name in self._table.arrays:
+            entry, why = _array_line(self._table.arrays[name], self._rows)
             return ColumnReading(name=name, entry=entry, why=why)
-        series = self._source.columns[name]
-        if len(series) != self._rows:
-            why = f"not {self._rows} long, as the label is"
-            return ColumnReading(name=name, entry={"kind": "ignore"}, why=why)
-        cells = read_cells(series, decimal=self._decimal, texts=self._source.texts)
+        series = self._table.column(name)
+        cells = read_cells(series, decimal=self._decimal, texts=not self._table.typed)
         if is_label:
-            entry, why = _label_line(cells.values, self._path, name)
+            entry, why = _label_line(cells.values, self._table.path, name)
             if cells.absent:
                 why += '; some are missing: missing = "drop" would leave such records out'
         else:
             entry, why = _column_line(name, cells.values, cells.absent, self._max_categories)
         if entry["kind"] != "ignore":
             self.null_values |= cells.missing.keys() - {""}
-        if entry["kind"] == "numeric" and (cells.absent or len(cells.odd)):
-            why += "; missing values become what `missing` says" if cells.absent else ""
+        if entry["kind"] == "numeric" and cells.absent:
+            why += "; missing values become what `missing` says"
             low, high = entry["range"]
-            if cells.absent:
-                entry["missing"] = entry.get("centre", (low + high) / 2)
+            entry["missing"] = entry.get("centre", (low + high) / 2)
         if len(cells.near):
             why += "; most cells are numbers, but more than 1 % are not"
         remarks = tuple(self._column_remarks(series, cells, is_label=is_label))
         return ColumnReading(name=name, entry=entry, why=why, remarks=remarks)
 
-    def _column_remarks(self, series: pl.Series, cells: Cells, *, is_label: bool) -> Iterable[str]:
+    def _column_remarks(self, series: pl.Series, cells: Cells, *, is_label: bool) -> Iterator[str]:
         if cells.absent:
             kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
             share = 100 * cells.absent / self._rows
             said = f"{cells.absent} of {self._rows} missing ({share:.2g} %: {kinds})"
             if is_label:
                 at = np.flatnonzero(cells.values.is_null().to_numpy())
-                said += f" in {self._places(at)}: a run refuses the file unless the label says "
-                said += 'missing = "drop", which leaves such records out'
+                said += f" in {self._table.places(at, _SHOWN)}: a run refuses the file unless the "
+                said += 'label says missing = "drop", which leaves such records out'
             yield said
         for places, verdict in ((cells.odd, _ODD), (cells.near, _NEAR)):
             if len(places):
                 quoted = ", ".join(_short(series[int(at)]) for at in places[:_SHOWN])
                 counted = f"{len(places)} of {self._rows} cells"
-                yield f"{counted} {verdict}: {quoted} in {self._places(places)}"
-
-    def _places(self, records: NDArray[np.int64]) -> str:
-        """Lines or rows, the first ones named."""
-        shown = ", ".join(str(self._source.number(int(at))) for at in records[:_SHOWN])
-        more = f" and {len(records) - _SHOWN} more" if len(records) > _SHOWN else ""
-        return f"{self._source.unit}{'s' if len(records) > 1 else ''} {shown}{more}"
+                yield f"{counted} {verdict}: {quoted} in {self._table.places(places, _SHOWN)}"
 
 
 def _short(cell: object) -> str:

@@ -24,18 +24,14 @@ from parley.client.data.table import DataError
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RECORDS = 200
-_PIECE = 2**22
+_BYTES = 2**22
 
 
 def encoding_of(path: str | Path) -> str:
-    """The encoding of the file at `path`, as `file.encoding` names it; the whole file is read.
-
-    Raises:
-        DataError: the file isn't there or can't be read.
-    """
+    """The encoding of a file, as `file.encoding` names it; the whole file is read."""
     fitting = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "windows-1252")}
     with open_plain(path) as stream:
-        piece = stream.read(_PIECE)
+        piece = stream.read(_BYTES)
         if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
         while fitting:
@@ -46,16 +42,12 @@ def encoding_of(path: str | Path) -> str:
                     del fitting[name]
             if not piece:
                 break
-            piece = stream.read(_PIECE)
+            piece = stream.read(_BYTES)
     return next(iter(fitting), "latin-1")
 
 
 def sniffed_separator(path: str | Path, encoding: str) -> str:
-    """The separator of the file at `path`; a comma where nothing speaks for another.
-
-    Raises:
-        DataError: as `text_pieces`.
-    """
+    """The separator of a file; a comma where nothing speaks for another."""
     text = next(text_pieces(path, encoding), "")
     if not text.strip():
         raise DataError("at least one record", "an empty file", path=path)
@@ -66,9 +58,6 @@ def other_separator(path: str | Path, file: FileFormat) -> DataError | None:
     """The fault of a CSV that looks written with another separator than `file` says; else None.
 
     It is the one thing to say of a file whose columns are not those of its schema.
-
-    Raises:
-        DataError: as `sniffed_separator`.
     """
     found = sniffed_separator(path, file.encoding)
     if found == file.separator:

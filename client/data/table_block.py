@@ -28,23 +28,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.cells import category_places, count_outside, numbers
+from parley.client.data.block import Parties
+from parley.client.data.cells import category_texts, label_texts, look_up, ranged_numbers
 from parley.client.data.columns import (
-    MISSING_TEXTS,
     OTHER,
     CategoricalColumn,
     LabelColumn,
     NumericColumn,
-    canonical_text,
 )
 from parley.client.data.contents import Contents, of_table, sum_of
-from parley.client.data.frames import Frame
+from parley.client.data.frames import Source
 from parley.client.data.persons import Persons, check_column, kept, owners_of
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
@@ -78,11 +76,7 @@ def fields_of(schema: Schema) -> dict[str, Field]:
 
 
 def field_of(schema: Schema, name: str) -> Field:
-    """What is public about one column.
-
-    Raises:
-        SchemaError: no such column, or none that can be asked about.
-    """
+    """What is public about one column that can be asked about."""
     column = schema.columns.get(name)
     if column is None:
         near = difflib.get_close_matches(str(name), list(schema.columns), n=1, cutoff=0.5)
@@ -115,53 +109,30 @@ def _field(column: Any) -> Field | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableBlock:
+class TableBlock(Parties):
     """Raw columns of B parties, party after party.
 
     Attributes:
-        schema: what the columns are.
         columns: `[N]` each: codes (intp) of categories, numbers (float64) within their range.
-        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
         owners: `[N]` whose each record is, where persons count.
-        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
-
-    Raises:
-        ValueError: shapes disagree, or a party is empty.
     """
 
     schema: Schema
     columns: Mapping[str, NDArray[Any]]
-    offsets: NDArray[np.int64]
     contents: Contents | None = None
     owners: NDArray[np.bytes_] | None = None
-    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
-            raise ValueError("Expected offsets [0, …] with one entry more than parties.")
-        if self.sizes.min() < 1:
-            raise ValueError(
-                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
-            )
+        super().__post_init__()
         for name, values in self.columns.items():
             if values.shape != (self.records,):
                 raise ValueError(f"Expected {self.records} values of {name!r}, got {values.shape}.")
 
     @property
-    def parties(self) -> int:
-        """B."""
-        return len(self.offsets) - 1
-
-    @property
     def records(self) -> int:
         """N."""
         return int(self.offsets[-1])
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """`[B]` records of each party."""
-        return np.diff(self.offsets)
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -176,10 +147,6 @@ class TableBlock:
     def record_bytes(self) -> int:
         """About what a record takes."""
         return 8 * len(self.columns)
-
-    def placed(self) -> NDArray[np.int64]:
-        """`[B]` the parties' places among all parties."""
-        return np.arange(self.parties) if self.places is None else self.places
 
     def span(self, first: int, last: int) -> TableBlock:
         """Parties `first` to `last` − 1."""
@@ -203,7 +170,7 @@ class TableBlock:
 
 
 def read_table_block(
-    parties: Sequence[str | Path | Frame],
+    parties: Sequence[Source],
     schema: Schema,
     *,
     only: Iterable[str] | None = None,
@@ -212,14 +179,8 @@ def read_table_block(
     """The records of B files (or frames in memory), one a party.
 
     Args:
-        parties: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
-        schema: what the columns are.
         only: columns to keep; None: all that can be asked about.
         persons: whose the records are; `of_persons` leaves out what is too many of one.
-
-    Raises:
-        DataError: the data aren't what the schema says: file, line or row, column.
-        SchemaError: no column of persons.
     """
     keep = None if persons is None else persons.column
     if keep is not None:
@@ -248,11 +209,7 @@ def read_table_block(
 
 
 def of_persons(block: TableBlock, persons: Persons) -> TableBlock:
-    """The same with at most k records of each person in each party.
-
-    Raises:
-        ValueError: nothing says whose the records are.
-    """
+    """The same with at most k records of each person in each party."""
     if block.owners is None:
         raise ValueError("Expected a block with owners, got one without.")
     parts = [kept(persons, block.owners[block.rows(party)]) for party in range(block.parties)]
@@ -271,16 +228,14 @@ def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[An
     column: Any = schema.columns[name]
     if isinstance(field, Range):
         missing = column.missing if isinstance(column, NumericColumn) else None
-        values = numbers(table, name, missing).astype(np.float64)
-        count_outside(table, name, values, (field.low, field.high), column.outside)
-        return np.clip(values, field.low, field.high)
+        ends = (field.low, field.high)
+        values, _ = ranged_numbers(table, name, ends, outside=column.outside, missing=missing)
+        return np.clip(values.astype(np.float64), *ends)
     label = isinstance(column, LabelColumn)
-    fill = None if label or column.missing is None else canonical_text(column.missing)
-    codes, empty = category_places(
-        table, name, column.texts, fill=fill, empty=MISSING_TEXTS if label else ()
-    )
+    texts = label_texts(table, schema) if label else category_texts(table, name, column)
+    codes = look_up(texts, column.texts)
     if MISSING in field.texts:
-        codes[empty] = field.texts.index(MISSING)
+        codes[texts.is_null().to_numpy()] = field.texts.index(MISSING)
     if OTHER in field.texts:
         codes[codes < 0] = field.texts.index(OTHER)
     if (unknown := codes < 0).any():

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,64 +32,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.client.dp_sgd.clipped import Clipped
 from parley.client.dp_sgd.clipping import PASSES
-from parley.client.dp_sgd.clipping_dense import Dense
 from parley.client.dp_sgd.gradients import trainable
-from parley.client.dp_sgd.layout import PERIODS, Layout, record_classes
+from parley.client.dp_sgd.layout import PERIODS, Layout
 from parley.client.models.layers import BUILT_IN
 from parley.client.models.networks import Network
 
 _PERMUTATIONS: Final = 8
-
-Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
-
-
-def chunks_of(
-    network: Network,
-    way: str,
-    clip: float,
-    chosen: Chosen,
-    batch: NDArray[np.int64],
-    *,
-    widths: tuple[int, ...],
-    padded: Callable[[Layout], int] | None = None,
-) -> Iterator[tuple[Clipped, NDArray[np.int64]]]:
-    """The passes over a batch, each with which of its records stand in which rows.
-
-    Args:
-        network: at the θ of the step.
-        way: a key of `PASSES`.
-        clip: C.
-        chosen: places in the data → their rows and labels on the network's device.
-        batch: `[b]` places in the data.
-        widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
-        padded: chunks to work on at least; None: as many as hold the batch.
-
-    Yields:
-        what a pass knows, and `[width]` positions in `batch`, −1 for a row of weight zero.
-    """
-    layout = layout_of(network, way, widths)
-    classes = np.zeros(len(batch), dtype=np.int64)
-    if layout.period > 1 and len(batch):
-        x, y = chosen(batch)
-        classes = record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
-    places = layout.places(classes)
-    count = max(layout.chunks(places), 0 if padded is None else padded(layout))
-    holds = np.full(count * layout.width, -1)
-    holds[places] = np.arange(len(batch))
-    for own in holds.reshape(count, layout.width):
-        there = own >= 0
-        rows = np.where(there, batch[np.maximum(own, 0)], 0) if len(batch) else np.zeros_like(own)
-        x, y = chosen(rows)
-        # New memory: an address within a larger tensor may be of another alignment.
-        yield (
-            PASSES[way](
-                network.module, x.clone(), y, clip, network.rows(there), losses=network.losses
-            ),
-            own,
-        )
-
 
 _FOUND: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Layout]] = WeakKeyDictionary()
 _BUILT_IN: dict[tuple[object, ...], dict[tuple[object, ...], Layout]] = {}
@@ -106,43 +55,32 @@ def _known(network: Network) -> dict[tuple[object, ...], Layout]:
     return _BUILT_IN.setdefault(shape, {})
 
 
-def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
+def layout_of(
+    network: Network, way: str, widths: tuple[int, ...], *, stacked: bool = False
+) -> Layout:
     """How records must stand for a pass to keep their bits apart, tried on this machine.
 
     The network's parameters are as before afterwards.
+
+    Args:
+        widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
+        stacked: passes of several parties at once, each at its own θ.
     """
     known = _known(network)
-    key = (way, widths, network.dtype, str(network.device), torch.get_num_threads())
+    key = (way, widths, stacked, network.dtype, str(network.device), torch.get_num_threads())
     if key not in known:
         x, y = _made_up(network, 2 * max(*widths, 64))
+        parties = 2 if stacked else 1
 
         def pieces(rows: list[int]) -> list[Tensor]:
-            own = PASSES[way](network.module, x[rows], y[rows], 1.0, losses=network.losses)
-            return own.records()
+            flat = nn.utils.parameters_to_vector(trainable(network.module).values())
+            theta = {"theta": flat.detach().repeat(parties, 1)} if stacked else {}
+            there, labels = x[rows].repeat(parties, 1), y[rows].repeat(parties)
+            own = PASSES[way](network.module, there, labels, 1.0, losses=network.losses, **theta)
+            return [torch.stack(each.chunk(parties), 1) for each in own.records()]
 
         with _at_random(network):
             known[key] = _tried(pieces, widths)
-    return known[key]
-
-
-def dense_layout(network: Network, dense: Dense, parties: int, widths: tuple[int, ...]) -> Layout:
-    """The same for passes of so many parties at once."""
-    known = _known(network)
-    key = ("dense", parties, widths, network.dtype)
-    if key not in known:
-        x, y = _made_up(network, 2 * max(*widths, 64))
-        rows, labels = dense.prepared(x), y.numpy()
-        with _at_random(network):
-            flat = nn.utils.parameters_to_vector(trainable(network.module).values())
-        theta = np.repeat(flat.detach().numpy()[None], parties, axis=0)
-
-        def pieces(own: list[int]) -> list[Tensor]:
-            x = np.repeat(rows[own][None], parties, axis=0)
-            y = np.repeat(labels[own][None], parties, axis=0)
-            found = dense.records(theta, x, y, 1.0)
-            return [torch.from_numpy(np.ascontiguousarray(each.swapaxes(0, 1))) for each in found]
-
-        known[key] = _tried(pieces, widths)
     return known[key]
 
 

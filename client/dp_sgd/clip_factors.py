@@ -11,17 +11,12 @@ C when one is added or removed, whatever a server chose for θ and whatever a re
 is finite always, and no party has a reason to stop that depends on a record.
 
 Every way of clipping takes its factors from `clip_factors` and passes what it multiplies by them
-through `counted`: 0·NaN is NaN, so a factor of 0 alone is not enough (`drop_broken` does both for
-numpy's arrays).
+through `counted`: 0·NaN is NaN, so a factor of 0 alone is not enough.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.client.dp_sgd.settings import MARGIN
@@ -42,17 +37,6 @@ def counted(values: Tensor, factors: Tensor) -> Tensor:
     """Rows `[b, …]` of records whose factor `[b]` is not 0; zeros, never NaN, for the others."""
     there = (factors != 0).reshape(-1, *[1] * (values.dim() - 1))
     return torch.where(there, values, 0.0)
-
-
-def drop_broken(norms: NDArray[Any], *values: NDArray[Any]) -> list[NDArray[Any]]:
-    """`counted` for arrays `[B, b, …]` with norms `[B, b]`: copied only where one is not finite."""
-    broken = ~np.isfinite(norms)
-    if not broken.any():
-        return list(values)
-    kept = [array.copy() for array in values]
-    for array in kept:
-        array[broken] = 0
-    return kept
 
 
 def clip_signs(norms: Tensor, clip: float) -> Tensor:

@@ -43,7 +43,9 @@ sums, a quarter for the grid that they are put on afterwards (2⁻¹³·C each).
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -53,30 +55,11 @@ from parley.client.dp_sgd.ghost import ghost_pass
 from parley.client.dp_sgd.gradients import clip_slack, trainable
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
-T_co = TypeVar("T_co", covariant=True)
+Pass: TypeAlias = Callable[..., Clipped]
+"""`(network, x [b, p], y [b], clip, mask=None, *, losses)`: what is known of a batch of any size.
 
-
-class OnBatch(Protocol[T_co]):
-    """One pass over a batch `(network, x [b, p], y [b], clip)`, whatever its size."""
-
-    def __call__(
-        self,
-        network: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        clip: float,
-        mask: Tensor | None = None,
-        *,
-        losses: RecordLosses = CROSS_ENTROPY,
-    ) -> T_co:
-        """`mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1."""
-
-
-Pass: TypeAlias = OnBatch[Clipped]
-"""What is known of a batch after one pass."""
-
-Way: TypeAlias = OnBatch[tuple[Tensor, Tensor]]
-"""The clipped sum `[d]`, in the order of `trainable`, and the norms `[b]`."""
+`mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1.
+"""
 
 
 class _Learner(nn.Module):
@@ -109,24 +92,17 @@ def _vmap(
         return each.sum()
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
-    return _written(network, [each[name] for name in named], clip, mask)
-
-
-def _written(network: nn.Module, gradients: list[Any], clip: float, mask: Tensor | None) -> Clipped:
-    sizes = [parameter.numel() for parameter in trainable(network).values()]
-    parts = tuple((size, Written(own)) for size, own in zip(sizes, gradients, strict=True))
-    return clipped(parts, clip_slack(network), clip, mask)
-
-
-def _way(known: Pass) -> Way:
-    def way(*batch: Any, **settings: Any) -> tuple[Tensor, Tensor]:
-        found = known(*batch, **settings)
-        return found.total(), found.norms
-
-    return way
+    return clipped(tuple(Written(each[name]) for name in named), clip_slack(network), clip, mask)
 
 
 PASSES: dict[str, Pass] = {"ghost": ghost_pass, "vmap": _vmap}
 
-WAYS: dict[str, Way] = {name: _way(own) for name, own in PASSES.items()}
+
+def clipped_sum(way: str, *batch: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+    """The clipped sum `[d]` of one batch, in the order of `trainable`, and the norms `[b]`."""
+    found = PASSES[way](*batch, **settings)
+    return found.total()[0], found.norms
+
+
+WAYS = {name: partial(clipped_sum, name) for name in PASSES}
 """The sum and the norms of one batch, by the name of the pass."""

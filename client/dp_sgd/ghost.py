@@ -19,12 +19,20 @@ from torch import Tensor, nn
 from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clipped
 from parley.client.dp_sgd.gradients import clip_slack
 from parley.client.models.layers import Scale
-from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
+from parley.client.models.record_losses import (
+    CROSS_ENTROPY,
+    RecordLosses,
+    cross_entropy,
+    own_losses,
+)
 
 _VALUE_BY_VALUE: Final = (
     *(Scale, nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.ReLU6, nn.Dropout),
 )
+
+_ROUNDS_ONCE: Final = (Scale, nn.Identity, nn.Flatten, nn.ReLU)
+"""Modules whose values are rounded at most once, the same wherever they stand."""
 
 _KEEPS_ROWS: Final[dict[type[nn.Module], Callable[[Any], bool]]] = {
     **dict.fromkeys(_VALUE_BY_VALUE, lambda module: True),
@@ -86,49 +94,99 @@ def _unchanged(module: nn.Module) -> bool:
     return "forward" not in vars(module) and not any((*hooks, *backward))
 
 
+def stacks(network: nn.Module) -> bool:
+    """Whether B parties with a θ each fit one pass: linear layers, and φ value by value between."""
+    flat = (nn.Linear, nn.Flatten, *_VALUE_BY_VALUE)
+    return ghost_layers(network) is not None and all(type(m) in flat for m in chain_of(network))
+
+
 def ghost_pass(
     network: nn.Module,
     x: Tensor,
     y: Tensor,
-    clip: float,
+    clip: float | None,
     mask: Tensor | None = None,
     *,
     losses: RecordLosses = CROSS_ENTROPY,
+    theta: Tensor | None = None,
 ) -> Clipped:
-    """What ghost clipping knows of a batch after its one pass; see `clipping.Pass`.
+    """What ghost clipping knows of a batch after its one pass; see `clipping.PASSES`.
 
-    Raises:
-        ValueError: no chain, or images without an axis of channels.
+    Args:
+        clip: C; None: whole gradients, whose norms are not taken.
+        theta: `[B, d]` of B parties, whose records stand party after party, as many of each, in a
+            network that `stacks`; None: one party at the network's own θ.
     """
     layers = ghost_layers(network)
     if layers is None:
         raise ValueError("Expected a chain of Linear and Conv2d layers, got another network.")
-    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        if isinstance(module, nn.Conv2d) and inputs[0].dim() != 4:
-            raise ValueError(  # of three axes torch takes the first for channels
-                f"Expected inputs [b, channels, height, width] of {module}, got a shape of "
-                f"{inputs[0].dim()} axes."
-            )
-        seen[module] = (inputs[0].detach(), output)
-
-    hooks = [layer.register_forward_hook(keep) for layer in layers]
-    try:
-        each = losses(network, x, y)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    gradients = torch.autograd.grad(each.sum(), [seen[layer][1] for layer in layers])
+    weights = None if theta is None else _weights(layers, theta)
+    each, seen = _forward(network, layers, weights, x, y, losses)
+    gradients = torch.autograd.grad(each.sum(), [outputs for _, outputs in seen])
     with torch.no_grad():
         parts = tuple(
-            (
-                sum(p.numel() for p in layer.parameters()),
-                layer_parts(layer, seen[layer][0], backward),
-            )
-            for layer, backward in zip(layers, gradients, strict=True)
+            layer_parts(layer, inputs, backward)
+            for layer, (inputs, _), backward in zip(layers, seen, gradients, strict=True)
         )
-    return clipped(parts, clip_slack(network), clip, mask)
+    parties = 1 if theta is None else len(theta)
+    if clip is None:
+        ones = torch.ones_like(each) if mask is None else mask
+        return Clipped(parts, ones, ones, parties)
+    return clipped(parts, clip_slack(network), clip, mask, parties)
+
+
+def _weights(layers: list[nn.Module], theta: Tensor) -> list[Tensor]:
+    """`[B, …]` every parameter of the layers within θ `[B, d]`."""
+    shapes = [parameter.shape for layer in layers for parameter in layer.parameters()]
+    pieces = torch.split(theta.detach(), [shape.numel() for shape in shapes], 1)
+    return [own.reshape(-1, *shape) for own, shape in zip(pieces, shapes, strict=True)]
+
+
+def _forward(
+    network: nn.Module,
+    layers: list[nn.Module],
+    weights: list[Tensor] | None,
+    x: Tensor,
+    y: Tensor,
+    losses: RecordLosses,
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """`[b]` losses, and every layer's inputs and outputs."""
+    seen: list[tuple[Tensor, Tensor]] = []
+    given = iter(weights or ())
+    for module in chain_of(network):
+        inputs = x
+        if module not in layers:
+            alike = weights is None or type(module) in _ROUNDS_ONCE
+            x = module(x) if alike else _evenly(module, x)
+            continue
+        if weights is None:
+            x = module(x)
+        else:
+            rows, weight = x.view(len(weights[0]), -1, x.shape[1]), next(given)
+            # One product a party: its rows, its weights.
+            x = rows @ weight.mT if module.bias is None else _biased(rows, weight, next(given))
+            x = x.flatten(0, 1)
+        if isinstance(module, nn.Conv2d) and inputs.dim() != 4:
+            raise ValueError(  # of three axes torch takes the first for channels
+                f"Expected inputs [b, channels, height, width] of {module}, got a shape of "
+                f"{inputs.dim()} axes."
+            )
+        if not seen:
+            x.requires_grad_()
+        seen.append((inputs.detach(), x))
+    each = cross_entropy(x, y) if weights is None else _evenly(cross_entropy, x, y)
+    return each * losses.of(y, each) if losses.weights else each, seen
+
+
+def _evenly(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """Of rows filled up to a multiple of 64: kernels round what is left over in another way."""
+    count = len(rows[0])
+    filled = [torch.cat([each, each.new_zeros(-count % 64, *each.shape[1:])]) for each in rows]
+    return function(*filled)[:count]
+
+
+def _biased(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.baddbmm(bias[:, None], rows, weight.mT)
 
 
 def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> Rows | Places:

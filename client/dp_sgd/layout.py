@@ -2,9 +2,9 @@
 
 Why is in `parley.client.dp_sgd.apart`.
 
->>> layout = Layout(width=4, period=2)
->>> layout.places(np.array([0, 0, 0, 1])).tolist()  # class 1 has the odd places
-[0, 2, 4, 1]
+>>> layout, owners = Layout(width=4, period=2), np.array([0, 0, 0, 1])
+>>> layout.holds(np.array([0, 0, 1, 1]), owners, parties=2).tolist()  # class 1 has the odd places
+[[0, 2, 1, -1], [-1, 3, -1, -1]]
 """
 
 from __future__ import annotations
@@ -28,26 +28,37 @@ class Layout:
     """Where records stand in the chunks that passes are made of.
 
     Attributes:
-        width: rows of a chunk.
         period: places that are equal modulo it give a record the same bits; divides the width.
     """
 
     width: int
     period: int
 
-    def places(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`[b]` rows, over all chunks, of records of these classes `[b]` (0 … period − 1)."""
-        if self.period == 1:
-            return np.arange(len(classes))
-        order = np.argsort(classes, kind="stable")
-        counts = np.bincount(classes, minlength=self.period)
-        rank = np.empty(len(classes), dtype=np.int64)
-        rank[order] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rank * self.period + classes
+    def holds(
+        self,
+        classes: NDArray[np.int64],
+        owners: NDArray[np.int64],
+        *,
+        parties: int = 1,
+        least: int = 0,
+    ) -> NDArray[np.int64]:
+        """`[B, chunks·width]` which record stands in each row of each party; −1: none.
 
-    def chunks(self, places: NDArray[np.int64]) -> int:
-        """How many chunks hold these places."""
-        return -(-(int(places.max()) + 1) // self.width) if len(places) else 0
+        Args:
+            classes: `[b]` of the records (0 … period − 1).
+            owners: `[b]` whose each is.
+        """
+        # A party's records of one class: the r-th has the r-th place of that class.
+        groups = owners * self.period + classes
+        order = np.argsort(groups, kind="stable")
+        counts = np.bincount(groups, minlength=parties * self.period)
+        rank = np.empty(len(groups), dtype=np.int64)
+        rank[order] = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = rank * self.period + classes
+        chunks = max(least, -(-(int(places.max(initial=-1)) + 1) // self.width))
+        holds = np.full((parties, chunks * self.width), -1)
+        holds[owners, places] = np.arange(len(groups))
+        return holds
 
     def padded(self, records: int, rate: float) -> int:
         """Chunks that a Poisson batch fits in, but for once in 10⁸ steps or less often."""

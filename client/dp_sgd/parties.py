@@ -20,8 +20,6 @@ class PartyData:
     Attributes:
         features, labels: `[n, p]`, `[n]`.
         divisor: n of q·n: a public number.
-        batches: stream that batches are drawn from.
-        noise: stream that noise is drawn from.
     """
 
     features: Tensor
@@ -73,17 +71,4 @@ class Parties:
             divisor=int(self.divisors[row]),
             batches=self.batches[row],
             noise=self.noise[row],
-        )
-
-    def part(self, first: int, last: int) -> Parties:
-        """Parties first … last − 1."""
-        offsets = self.offsets[first : last + 1]
-        own = slice(int(offsets[0]), int(offsets[-1]))
-        return Parties(
-            features=self.features[own],
-            labels=self.labels[own],
-            offsets=offsets - offsets[0],
-            divisors=self.divisors[first:last],
-            batches=self.batches[first:last],
-            noise=self.noise[first:last],
         )

@@ -27,20 +27,14 @@ class LocalTraining:
     """What one party does in one round.
 
     Attributes:
-        steps: number of steps, public.
-        sampling_rate: q.
         clip_norm: C for every record's gradient; None trains without clipping or noise, where
             privacy comes from elsewhere.
         noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
-        learning_rate: of that optimiser.
         per_example_method: a key of `parley.client.dp_sgd.clipping.WAYS`.
         micro_batch: most records whose gradients are computed at once: bounds memory; fewer where
             written-out gradients would take more than 512 MiB.
         clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
-
-    Raises:
-        ValueError: a value out of its range.
     """
 
     steps: int

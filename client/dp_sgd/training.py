@@ -13,15 +13,16 @@ which fraction of
 its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps.
 
 Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
-parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream.
+parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream:
+each comes to the same bits whoever else is in its chunk, so that nobody's records move anybody
+else's update. Where privacy comes from noise on a clipped sum of updates, no record is clipped.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Final
 
 import numpy as np
 import torch
@@ -29,40 +30,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
-from parley.client.dp_sgd import plain_together
-from parley.client.dp_sgd.apart import chunks_of, dense_layout
-from parley.client.dp_sgd.batches import padded_batches, poisson_batch
-from parley.client.dp_sgd.clip_factors import clip_signs
-from parley.client.dp_sgd.clipping_dense import Dense, squared_norms
-from parley.client.dp_sgd.gradients import plain_sum
-from parley.client.dp_sgd.layout import check_records, record_classes, widths_for
+from parley.client.dp_sgd.batches import batches_of
+from parley.client.dp_sgd.layout import Layout, check_records
 from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise, grid_scale
-from parley.client.dp_sgd.optimisers import Optimiser
+from parley.client.dp_sgd.optimisers import direction
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.steps import (
+    Batch,
+    batch_sums,
+    layout_for,
+    one_thread,
+    party_chunks,
+    together,
+)
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 
-Array: TypeAlias = NDArray[Any]
-
-_PARTIES_TOGETHER = 50_000
-"""Parameters up to which parties are trained together: beyond, one party fills the cores."""
-
-_VALUES_TOGETHER = 1 << 17
-"""Parameters, of the parties of a chunk, that stay in the cache with records."""
-
-_LEAST_VALUES = 1 << 12
-"""Parameters below which the cost of calls, not of values, is a chunk's time."""
-
-_CHUNKS = 2
-"""Chunks that a block gives at least, if its values are enough for two threads.
-
-Not more: threads wait for the interpreter's lock between numpy's calls, and large calls wait least
-(two cores, 100 parties of d = 2,410, five steps: 2 chunks took 30 ms, 4 took 33, 8 took 45).
-"""
-
-_KEPT = 1 << 24
-"""Bytes of the block that `_keep_freed_pages` frees; glibc learns from those of up to 2²⁵."""
+_LARGEST_BATCH: Final = 256
+"""Expected records of a step up to which a party is small."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,21 +62,6 @@ class Trained:
 
     theta: NDArray[np.float64]
     clipped: NDArray[np.float64] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Among:
-    """What is public of all parties of a round: it decides how many records a pass has.
-
-    So a party has the same bits whoever else is trained beside it.
-
-    Attributes:
-        parties: how many there are.
-        records: of one of them, about.
-    """
-
-    parties: int
-    records: int
 
 
 def largest_noise(config: LocalTraining, dimension: int) -> float:
@@ -135,83 +106,9 @@ def _fractions(
 def train_party(
     network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
 ) -> Trained:
-    """One party's local steps from `theta` `[d]`, B = 1."""
-    flat = torch.as_tensor(theta, dtype=network.dtype, device=network.device).clone()
-    network.use(flat)
-    optimiser = Optimiser.begin(config, flat)
-    signs = torch.zeros(1, dtype=torch.float64, device=flat.device)
-    rate, most = config.sampling_rate, config.micro_batch
-    check_records(len(data.labels), rate)
-    width = config.most_at_once(network.dimension)
-    widths = widths_for(data.divisor, rate, pad=False, most=width)
-
-    if network.draws and config.clip_norm is not None:
-        raise ValueError("Expected a loss that draws nothing with training inside the parties.")
-    rng = np.random.default_rng(0)  # of a baseline without privacy
-
-    def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        at = torch.as_tensor(rows, device=flat.device)
-        own = data.features[at]
-        if network.draws:
-            drawn = network.rows(rng.standard_normal((len(rows), network.draws)))
-            own = torch.cat([own, drawn], dim=1)
-        return own, data.labels[at]
-
-    for _ in range(config.steps):
-        batch = poisson_batch(len(data.labels), rate, data.batches)
-        total = torch.zeros(network.dimension, dtype=torch.float64, device=flat.device)
-        if config.clip_norm is None:
-            for at in range(0, len(batch), most):
-                total += plain_sum(
-                    network.module, *chosen(batch[at : at + most]), losses=network.losses
-                )
-        else:
-            way, clip = config.per_example_method, config.clip_norm
-            for clipped, holds in chunks_of(network, way, clip, chosen, batch, widths=widths):
-                clipped.add_to(total)
-                if config.clipped_share:
-                    there = torch.as_tensor(holds >= 0, device=flat.device)
-                    signs += clip_signs(clipped.norms[there], clip).sum()
-        noisy = _noisy(total[None], config, [data.noise])
-        optimiser.step(flat, (noisy[0] / (rate * data.divisor)).to(flat))
-    return Trained(
-        theta=flat.cpu().numpy().astype(np.float64)[None],
-        clipped=_fractions(signs, np.array([data.divisor]), [data.noise], config),
-    )
-
-
-def _together(network: Network, parties: int, config: LocalTraining) -> Dense | None:
-    """The network as a chain of layers, where so many parties are trained together."""
-    if (
-        parties < 2
-        or config.clip_norm is None
-        or config.per_example_method != "ghost"
-        or network.dimension > _PARTIES_TOGETHER
-    ):
-        return None
-    return Dense.of(network.module, network.losses)
-
-
-def party_chunks(network: Network, parties: int, config: LocalTraining) -> list[tuple[int, int]]:
-    """Ranges (first, last + 1) of parties that `train_parties` trains together.
-
-    A function of public sizes and never of the machine: streams keyed by a chunk's number give the
-    same result on any number of cores. Parties that each train alone are one range.
-    """
-    if _together(network, parties, config) is None:
-        return [(0, parties)]
-    return _ranges(network, parties)
-
-
-def _ranges(network: Network, parties: int) -> list[tuple[int, int]]:
-    count = _chunk_count(network, parties)
-    return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
-
-
-def _chunk_count(network: Network, parties: int) -> int:
-    wanted = max(-(-parties // _CHUNKS), _LEAST_VALUES // network.dimension)
-    size = max(1, min(wanted, _VALUES_TOGETHER // network.dimension))
-    return -(-parties // size)
+    """One party's local steps from `theta` `[d]`, B = 1, in a pass by itself."""
+    layout = layout_for(network, config, data.divisor)
+    return _train(network, theta, Parties.of([data]), np.arange(1), config, layout)
 
 
 def train_parties(
@@ -220,88 +117,46 @@ def train_parties(
     parties: Parties,
     config: LocalTraining,
     *,
-    among: Among | None = None,
+    records: int | None = None,
 ) -> Trained:
-    """Every party's local steps from `theta` `[d]`, together where the network is small.
+    """Every party's local steps from `theta` `[d]`, together where network and parties are small.
 
     Args:
-        network: what is trained.
-        theta: where from.
-        parties: their records, and streams.
-        config: how.
-        among: all of the round, if these are not.
+        records: a public number of records of a party; None: the largest that is here.
     """
-    among = among or Among(parties=len(parties), records=int(parties.divisors.max()))
     result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
 
-    def keep(first: int, own: Trained) -> None:
-        rows = slice(first, first + len(own.theta))
+    def keep(rows: NDArray[np.int64], own: Trained) -> None:
         result[rows] = own.theta
         if own.clipped is not None:
             clipped[rows] = own.clipped
 
-    # More parties than the round has are worlds of an audit.
-    dense = _together(network, max(among.parties, len(parties)), config)
-    plain = plain_together.together(network, config)
-    if dense is not None:
-        _train_chunks(network, theta, parties, config, keep, dense, among)
-        alone: list[int] = []
-    elif plain is not None:
-        few = plain_together.small(np.diff(parties.offsets), config)
-        rows = np.flatnonzero(few)
-        plain_together.train_plainly(network, plain, theta, parties, rows, config, result)
-        alone = np.flatnonzero(~few).tolist()
-    else:
-        alone = list(range(len(parties)))
-    for row in alone:
-        keep(row, train_party(network, theta, parties[row], config))
+    few = config.sampling_rate * parties.divisors <= _LARGEST_BATCH
+    few &= together(network, config)
+    ranges = party_chunks(network, len(parties), config)
+    if few.any():
+        public = int(parties.divisors.max()) if records is None else records
+        with one_thread():
+            layout = layout_for(network, config, public, stacked=True)
+
+    def train(first: int, last: int) -> None:
+        rows = first + np.flatnonzero(few[first:last])
+        if len(rows):
+            with one_thread():
+                keep(rows, _train(network, theta, parties, rows, config, layout, stacked=True))
+
+    if _own_streams(parties, ranges):
+        for_each_chunk(train, ranges)
+    else:  # a stream is used from one thread only
+        for chunk in ranges:
+            train(*chunk)
+    for row in np.flatnonzero(~few).tolist():
+        keep(np.array([row]), train_party(network, theta, parties[row], config))
     return Trained(theta=result, clipped=clipped if config.clipped_share else None)
 
 
-def _train_chunks(
-    network: Network,
-    theta: NDArray[np.float64],
-    parties: Parties,
-    config: LocalTraining,
-    keep: Callable[[int, Trained], None],
-    dense: Dense,
-    among: Among,
-) -> None:
-    """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
-    ranges = _ranges(network, len(parties))
-    _keep_freed_pages()
-
-    def train(first: int, last: int) -> None:
-        own = parties.part(first, last)
-        keep(first, _train_together(network, theta, own, config, dense, among))
-
-    def train_in_thread(first: int, last: int) -> None:
-        torch.set_num_threads(1)  # of this thread: the cores are taken already
-        train(first, last)
-
-    if _own_streams(parties, ranges):
-        threads = torch.get_num_threads()
-        try:
-            for_each_chunk(train_in_thread, ranges)
-        finally:
-            torch.set_num_threads(threads)
-    else:
-        for chunk in ranges:
-            train(*chunk)
-
-
-@functools.cache
-def _keep_freed_pages() -> None:
-    """Frees a large block that was never touched: glibc then keeps up to twice as much at hand.
-
-    A step frees some megabytes and takes them again at once. Where they went back to the system in
-    between, page faults took a fifth of the time, in some processes and not in others.
-    """
-    np.empty(_KEPT, dtype=np.uint8)
-
-
 def _own_streams(parties: Parties, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Whether no stream is used in two chunks: a stream is used from one thread only."""
+    """Whether no stream is used in two chunks."""
     of_chunks = [
         set(map(id, parties.batches[first:last])) | set(map(id, parties.noise[first:last]))
         for first, last in ranges
@@ -309,53 +164,51 @@ def _own_streams(parties: Parties, ranges: Sequence[tuple[int, int]]) -> bool:
     return len(set().union(*of_chunks)) == sum(map(len, of_chunks))
 
 
-def _train_together(
+def _train(
     network: Network,
     theta: NDArray[np.float64],
     parties: Parties,
+    rows: NDArray[np.int64],
     config: LocalTraining,
-    dense: Dense,
-    among: Among,
+    layout: Layout,
+    *,
+    stacked: bool = False,
 ) -> Trained:
-    """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
-    clip = float(config.clip_norm or 0)
-    flat = torch.from_numpy(np.repeat(network.rows(theta).numpy()[None], len(parties), axis=0))
-    optimiser = Optimiser.begin(config, flat)
-    features, labels = dense.prepared(parties.features), parties.labels.numpy()
-    sizes = np.diff(parties.offsets)
-    # Of the round and not of who is here: a party's bits follow from a pass's shape.
-    usual = -(-among.parties // _chunk_count(network, among.parties))
-    rate, most = config.sampling_rate, max(1, config.micro_batch // usual)
-    check_records(int(sizes.max()), rate)
-    widths = widths_for(among.records, rate, pad=False, most=most)
-    layout = dense_layout(network, dense, usual, widths)
-    classes = record_classes(features, labels, layout.period)
-    factors = torch.from_numpy(1 / (rate * parties.divisors[:, None]))
-    squares = squared_norms(features)
+    """All steps of the parties at `rows`: of one, or of several that are in one pass."""
+    if network.draws and config.clip_norm is not None:
+        raise ValueError("Expected a loss that draws nothing with training inside the parties.")
+    flat = network.rows(theta).repeat(len(rows), 1)
+    if not stacked:
+        network.use(flat[0])
+    first, sizes = parties.offsets[rows], np.diff(parties.offsets)[rows]
+    check_records(int(sizes.max()), config.sampling_rate)
+    owners = np.repeat(np.arange(len(rows)), sizes)
+    places = np.arange(len(owners)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+    batches, noise = ([own[row] for row in rows] for own in (parties.batches, parties.noise))
+    divisors = parties.divisors[rows]
+    factors = torch.as_tensor(1 / (config.sampling_rate * divisors[:, None]), device=flat.device)
+    rng = np.random.default_rng(0)  # of a baseline without privacy
 
-    def pieces() -> Iterator[tuple[Array, Array, Array, Array]]:
-        """The parties' batches of one step: x `[B, b, p]`; y, mask, ‖x‖² `[B, b]`."""
-        batches = padded_batches(sizes, rate, parties.batches, layout, classes)
-        for at in range(0, batches.rows.shape[1], layout.width):
-            rows = batches.rows[:, at : at + layout.width]
-            mask = batches.there[:, at : at + layout.width].astype(features.dtype)
-            yield features.take(rows, axis=0), labels.take(rows), mask, squares.take(rows)
+    def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(rows, device=flat.device)
+        own = parties.features[at]
+        if network.draws:
+            drawn = network.rows(rng.standard_normal((len(rows), network.draws)))
+            own = torch.cat([own, drawn], dim=1)
+        return own, parties.labels[at]
 
-    # At q = 1 every step takes all records: they are laid out once, unless that is too many.
-    same = list(pieces()) if rate >= 1 and sizes.max() <= most else None
-    signs = torch.zeros(len(parties), dtype=torch.float64)
-
-    def sums() -> Iterator[Array]:
-        for x, y, mask, known in same or pieces():
-            own, norms = dense.sums(flat.numpy(), x, y, mask, clip, known)
-            if config.clipped_share:
-                weights = torch.from_numpy(mask)
-                signs.add_((clip_signs(torch.from_numpy(norms), clip) * weights).sum(1))
-            yield own
-
-    for _ in range(config.steps):
-        total = torch.from_numpy(functools.reduce(np.ndarray.__iadd__, sums()))
-        noisy = _noisy(total, config, parties.noise)
-        optimiser.step(flat, noisy.mul_(factors).to(flat))
-    fractions = _fractions(signs, parties.divisors, parties.noise, config)
-    return Trained(theta=flat.cpu().numpy(), clipped=fractions)
+    signs = torch.zeros(len(rows), dtype=torch.float64, device=flat.device)
+    mean: Tensor | float = 0.0
+    square: Tensor | float = 0.0
+    for count in range(1, config.steps + 1):
+        drawn = batches_of(sizes, config.sampling_rate, batches)
+        batch = Batch(chosen=chosen, places=places[drawn], owners=owners[drawn], first=first)
+        total, clipped = batch_sums(network, config, layout, batch, theta=flat if stacked else None)
+        signs += clipped
+        gradient = (_noisy(total, config, noise) * factors).to(flat)
+        step, mean, square = direction(gradient, mean, square, count, config)
+        flat -= config.learning_rate * step
+    return Trained(
+        theta=flat.cpu().numpy().astype(np.float64),
+        clipped=_fractions(signs, divisors, noise, config),
+    )

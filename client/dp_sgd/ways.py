@@ -38,11 +38,7 @@ def choose_way(network: Network, *, wanted: str = "auto") -> str:
 
 
 def check_way(network: Network, way: str) -> None:
-    """Refuses a way that the network's structure does not allow, and a network that vmap refuses.
-
-    Raises:
-        WayError: what was expected, and what to do.
-    """
+    """Refuses a way that the network does not allow; `WayError` says what to do."""
     if way not in WAYS:
         raise WayError(f"Expected one of {', '.join(WAYS)}, got {way!r}.")
     chain = ghost_layers(network.module) is not None

@@ -45,12 +45,7 @@ class FeatureError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """A map for records of one schema.
-
-    Attributes:
-        width: q.
-        piece: `[n, p]` cells → `[n, q]` features, in float32.
-    """
+    """A map for records of one schema: `[n, p]` cells → `[n, q]` features, q = `width`."""
 
     width: int
     piece: Callable[[Cells], Mapped]
@@ -86,12 +81,7 @@ class Features:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMap(ABC):
-    """A map with its settings, which are its fields.
-
-    Attributes:
-        name: what a job calls it.
-        version: raised when the same settings give other features.
-    """
+    """A map with its settings, its fields; `version` is raised when they give other features."""
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
@@ -119,8 +109,4 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def on(self, schema: Schema) -> Features:
-        """The map for records of a schema.
-
-        Raises:
-            FeatureError: such records are not what it takes.
-        """
+        """The map for records of a schema, if it takes them."""

@@ -24,12 +24,11 @@ _MOST_BINS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Bins(FeatureMap):
-    """Indicators of bins and categories, and of their products.
+    """Indicators of bins and categories, and of products of pairs of columns.
 
     Attributes:
         bins: equal parts that a numeric column's (transformed) range is cut into.
         edges: column → increasing values in the column's unit, at which it is cut instead.
-        products: pairs of columns.
     """
 
     name: ClassVar[str] = "bins"

@@ -29,13 +29,7 @@ def feature_key(*parts: str) -> str:
 def cached(
     folder: Path | None, key: str, compute: Callable[[], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
-    """`[N, q]` what was kept under `key`, or what `compute` gives, which is then kept.
-
-    Args:
-        folder: where; None: nothing is kept.
-        key: of `feature_key`.
-        compute: makes them.
-    """
+    """`[N, q]` what was kept under `key` in a folder, or what is computed, and then kept."""
     if folder is None:
         return compute()
     file = folder / f"{key}.safetensors"

@@ -9,7 +9,7 @@ column add up to 1, so that no intercept is needed.
     ... age = { kind = "numeric", range = [0, 100] }
     ... sick = { kind = "label", positive = 1, negative = 0 }''')
     >>> cell = age.features["age"].encode(np.array([[30.0]]))
-    >>> Hats(intervals=4).on(age).of(cell).round(2).tolist()
+    >>> Hats(intervals=4).on(age).of(cell).astype(float).round(2).tolist()
     [[0.0, 0.8, 0.2, 0.0, 0.0]]
 """
 
@@ -30,11 +30,7 @@ _MOST_INTERVALS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Hats(FeatureMap):
-    """Linear splines of numbers; indicators of categories.
-
-    Attributes:
-        intervals: equal parts of a numeric column's (transformed) range.
-    """
+    """Linear splines of numbers, over ranges in equal `intervals`; indicators of categories."""
 
     name: ClassVar[str] = "hats"
 

@@ -24,13 +24,7 @@ _VARIANCE = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class ScatteringFeatures(FeatureMap):
-    """Scattering coefficients of the one image that a record is.
-
-    Attributes:
-        scales: J.
-        angles: L.
-        groups: that channels are normalised in; 0: not at all.
-    """
+    """Of the image that a record is: J scales, L angles, normalised in groups (0: not at all)."""
 
     name: ClassVar[str] = "scattering"
 

@@ -15,12 +15,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def local_code(code: Path) -> dict[str, Path]:
-    """Every other file that `code` imports from near it, and they in turn, by name from the root.
-
-    Raises:
-        SyntaxError: a file that is no Python.
-        OSError: one that cannot be read.
-    """
+    """Every file that `code` imports from near it, and they in turn, by name from the root."""
     code = code.resolve()
     package = code.parent
     while (package / "__init__.py").is_file():

@@ -125,11 +125,7 @@ class OwnFeatures(FeatureMap):
     def _independent(
         self, module: nn.Module, rows: NDArray[np.float64], among: NDArray[np.float32]
     ) -> int:
-        """Records at a time: 16 where a record's bits are the same anywhere among any, else 1.
-
-        Raises:
-            FeatureError: a record's features depend on others, or are not finite.
-        """
+        """Records at a time: 16 where a record's bits are the same anywhere among any, else 1."""
         if not np.isfinite(among).all():
             raise FeatureError(f"Expected finite features from {self.place}, got others.")
         moved = _forward(module, np.roll(rows, 5, axis=0))

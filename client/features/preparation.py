@@ -33,14 +33,12 @@ def prepared_rows(
     order: NDArray[np.int64] | None = None,
     room: NDArray[np.floating[Any]] | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw`.
+    """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw` `[N, p]`.
 
     Args:
-        raw: `[N, p]`.
-        intercept: whether rows get a constant column.
         order: `[n]` rows of `raw` to take, none twice; left out: all.
-        room: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody
-            reads any more: then they are not held twice.
+        room: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody reads
+            any more: then they are not held twice.
     """
     if room is not None:
         return _in_place(room[:, : raw.shape[1] + intercept], raw, intercept, order)
@@ -81,12 +79,8 @@ def mapped(
     """`[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
 
     Args:
-        fingerprint: of the file and of what was read of it: names what is kept.
-        folder: where features are kept; None: nowhere.
+        fingerprint: of the file and of what was read of it: names what is kept in `folder`.
         check: is given the map for this schema before a record is, and may raise.
-
-    Raises:
-        FeatureError: not records that the map takes.
     """
     made = features.on(schema)
     check(made)

@@ -25,13 +25,7 @@ _MOST_ENTRIES = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFourier(FeatureMap):
-    """Random Fourier features.
-
-    Attributes:
-        features: D, even.
-        length_scale: ℓ, in units of the cells, whose columns span [−1, 1].
-        seed: of W, public.
-    """
+    """D features of scale ℓ, in units of the cells, which span [−1, 1]; W by a public seed."""
 
     name: ClassVar[str] = "random-fourier"
 

@@ -42,16 +42,7 @@ def _fourier() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Scattering:
-    """The transform for images of one shape.
-
-    Attributes:
-        height, width: of an image, in pixels; at least 2^J each.
-        scales: J.
-        angles: L.
-
-    Raises:
-        ValueError: J or L < 1, or an image too small for J.
-    """
+    """The transform for images of one shape, in pixels, at least 2^J each."""
 
     height: int
     width: int
@@ -78,11 +69,7 @@ class Scattering:
         return 1 + few + pairs * self.angles**2, self.height // step, self.width // step
 
     def __call__(self, images: NDArray[Any]) -> Real:
-        """`[n, channels, h, w]` float32 for images `[n, height, width]`.
-
-        Raises:
-            ValueError: images of another shape.
-        """
+        """`[n, channels, h, w]` float32 for images `[n, height, width]`."""
         if images.ndim != 3 or images.shape[1:] != (self.height, self.width):
             raise ValueError(
                 f"Expected images of shape [n, {self.height}, {self.width}], got {images.shape}."

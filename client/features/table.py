@@ -43,15 +43,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def build_map(
     name: str, settings: Mapping[str, Any], *, own: Mapping[str, str] = _NONE
 ) -> FeatureMap:
-    """The map of that name.
+    """The map of that name, of `FEATURES` or of `own`.
 
     Args:
-        name: a key of `FEATURES`, or of `own`.
         settings: kebab-case or snake_case keys; what is left out has its default.
         own: your own maps that may be run: their public name → where the code is.
-
-    Raises:
-        FeatureError: unknown, a setting that it does not have, or a value that it refuses.
     """
     if name in FEATURES:
         return _built(FEATURES[name], settings, {})

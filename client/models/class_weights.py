@@ -1,11 +1,8 @@
-"""Public class weights: a record of class k counts w_k times.
+"""Public class weights: a record of class k counts w_k times, ℓ_w(z; y) = w_y·ℓ(z; y).
 
-    ℓ_w(z; y) = w_y·ℓ(z; y)
-
-The weights are numbers of the job, never computed from records: with counts of labels in them, one
-record would move all others' losses. A factor that only a record's own label chooses keeps every
-bound of the loss, with W = max_k w_k in front: G_w = W·G, and L_s,w = W·L_s. The regulariser has no
-class, and λ stays the strong convexity. (docs/privacy.md, "Class weights".)
+The weights are numbers of the job, never computed from records. A factor that only a record's own
+label chooses keeps every bound of the loss, with W = max_k w_k in front: G_w = W·G, L_s,w = W·L_s.
+The regulariser has no class, and λ stays the strong convexity.
 
     >>> from parley.client.models.losses import Logistic
     >>> rare = ClassWeighted(loss=Logistic(), weights=(1.0, 8.0))

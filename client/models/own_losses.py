@@ -1,24 +1,14 @@
 """Your own loss for a linear model, as a public table of its slopes.
 
 The function is asked at public points alone, never at a record. Its slope in the margin z is
-tabled at `NODES` points of ±`REACH`; a record's slope is read off the table by itself, linearly
-between two points and constant beyond the last. That table *is* the loss, convex where the entries
-grow, and its constants follow from it, whatever was stated:
+tabled at `NODES` points of ±`REACH`; a record's slope is read off by itself, linearly between two
+points and constant beyond the last. That table *is* the loss, convex where the entries grow, and
+its constants follow from it: G = max |s_k|, L_s = max (s_{k+1} − s_k)/h. It travels in the task:
+no party runs, or trusts, the code that made it.
 
-    G = max |s_k|,   L_s = max (s_{k+1} − s_k)/h
-
-It travels in the task: no party runs, or trusts, the code that made it.
-
-    >>> import math
     >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
     >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
     4.0
-    >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0)
-    Traceback (most recent call last):
-    ValueError: Expected slopes of at most 4, as stated, got 34 at z = 16, y = -1.
-    >>> log_cosh = lambda z, y: math.log(math.cosh(z - y))
-    >>> round(tabled(OwnResidualLoss, log_cosh, lipschitz=1.0).smoothness, 4)
-    0.9984
 """
 
 from __future__ import annotations

@@ -3,17 +3,11 @@
     ℓ_i = w_{y_i} · ℓ(f_θ; x_i, y_i, draws_i)
 
 Cross-entropy of the scores, unless the module brings a method `record_losses(x, y, draws)`: then
-that. Weights of classes are public; every record's gradient is clipped *after* them, so that no
-loss and no weight changes what one record moves.
-
-`draws` `[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
-`draws = D` that its loss needs some; else None. A loss that is the mean over several draws of one
-record (noise multiplicity; Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped once:
-it costs no more privacy. On the way they stand behind the record's own columns, in its row: so
-every way of clipping takes them along.
-
-A loss of a module's own is clipped by vmap, which shows it one record at a time: whatever it does
-with a batch, nothing of another record reaches a gradient (`parley.client.dp_sgd.ways`).
+that. Weights of classes are public; every record's gradient is clipped *after* them. `draws`
+`[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
+`draws = D` that its loss needs some; they stand behind the record's columns, in its row. The mean
+over several draws of one record (Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped
+once. A module's own loss is clipped by vmap, one record at a time (`parley.client.dp_sgd.ways`).
 """
 
 from __future__ import annotations

@@ -16,8 +16,13 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.state import State
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
-from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
-from parley.client.party.query_policy import check_queries
+from parley.client.party.policy import (
+    accepted_kind,
+    check_components,
+    check_plan,
+    check_queries,
+    task_of,
+)
 from parley.client.party.session import components_from, state_from
 from parley.client.party.verification import check_computation
 
@@ -27,8 +32,6 @@ class Accepted:
     """An agreement that this party computes for.
 
     Attributes:
-        agreement: as it was examined.
-        algorithm: of its task.
         holding: the party's records, projected on its components if it has some.
         state: the model that it starts from; empty where it is for no round yet.
     """
@@ -48,12 +51,7 @@ def accept(
     """Policy, then the task, then what only this party's facts can tell.
 
     Args:
-        consent: the policy.
-        agreement: for a run, or for a round of it.
         holding_of: reads the records that an agreement names; True: those that are held out.
-
-    Raises:
-        Declined: the first thing that is not accepted.
     """
     check_plan(consent, agreement)
     algorithm = task_of(consent, agreement.task)

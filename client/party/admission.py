@@ -1,14 +1,18 @@
-"""What a party looks at before it takes a run in: its budget, room for a session, a fresh nonce."""
+"""Before a party takes a run in: what it says of itself, its budget, room, a fresh nonce."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from parley.client.contract.feature_map import features_from
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
 from parley.client.party import charging
 from parley.client.party.acceptance import Accepted
+from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
+from parley.client.party.dataset import Holding
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
@@ -18,15 +22,7 @@ from parley.secure_agg.beacon import MOST_SETUPS, next_nonce, roster_digest
 def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:
     """Whether the owner's limits and what is left of the budget hold the whole run.
 
-    Args:
-        ledger: the party's own; the data set is registered in it.
-        dataset: that the run names.
-        accepted: the run.
-        party: the party's name in its ledger.
-
-    Raises:
-        Declined: the job, or what is left, is too small for it.
-        LedgerError: a ledger that cannot be used.
+    The data set is registered in the party's ledger.
     """
     agreed, plan = accepted.agreement, accepted.agreement.plan
     name = agreed.dataset
@@ -38,17 +34,7 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
 
 
 def make_room(keeper: Keeper, joined: Joined, *, most: int, read: Callable[[str], Joined]) -> None:
-    """Erases what the new session supersedes, and the longest idle beyond the limit.
-
-    Args:
-        keeper: of the sessions.
-        joined: the new one.
-        most: sessions at a time.
-        read: a session that is kept.
-
-    Raises:
-        Declined: protocol: the session is known.
-    """
+    """Erases what the new session supersedes, and the longest idle beyond `most`."""
     open_sessions = keeper.sessions()
     if joined.session in open_sessions:
         raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
@@ -84,3 +70,38 @@ def nonce(keeper: Keeper, identity: bytes, deployment: Deployment) -> bytes:
             "identities.",
         )
     return next_nonce(identity, roster=roster, count=count)
+
+
+def public_facts(
+    asked: Mapping[str, Any],
+    consent: Consent,
+    *,
+    clock: float,
+    holding_of: Callable[[str, str, bool, Mapping[str, Any]], Holding],
+) -> dict[str, Any]:
+    """Columns, classes and, where it is public, the number of records; nothing about a record.
+
+    Args:
+        asked: head of an `inspect` request, of checked types.
+        holding_of: the data by name, reading of the label, intercept, and public map of features.
+    """
+    theirs = asked["clock"]
+    if not abs(theirs - clock) <= consent.clock_skew_s:
+        raise Declined(
+            Reason.CLOCK_SKEW,
+            f"Expected clocks within {consent.clock_skew_s:g} s, they are "
+            f"{theirs - clock:+.0f} s apart.",
+        )
+    dataset = consent.dataset(asked["dataset"])
+    if asked["sizes"] and not consent.discloses_size(dataset):
+        raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
+    features = features_from(asked["features"], agreed=False)
+    facts = holding_of(asked["dataset"], asked["label"], asked["intercept"], features).facts
+    return {
+        "features": facts.features,
+        "classes": facts.classes,
+        "schema": facts.schema,
+        "map": facts.map,
+        "records": facts.records if asked["sizes"] else None,
+        "clock": clock,
+    }

@@ -34,7 +34,6 @@ class PartyPolicy:
     Attributes:
         budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
             counted; ε is infinite where a ledger of the party's own charges every release.
-        min_survivors: least cohort whose sum may be opened.
         neighbouring: accepted neighbouring relations of a plan's primary guarantee.
     """
 
@@ -49,7 +48,6 @@ class Answer:
 
     Attributes:
         encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
-        weights: `[B]` public weights.
         refused: party index → reason, by the plan and public facts alone.
         failed: parties whose computation is not certified. A simulation ends there, loudly. A real
             party sends what it has, which is within the plan's bound: that it failed would depend
@@ -81,10 +79,6 @@ class PartySession:
     """A block of parties through one run.
 
     Attributes:
-        block: their records.
-        algorithm: what they compute.
-        policy: what they accept (the same for every party of a simulated block).
-        randomness: what they draw from.
         before: what the plan's primary unit was charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened, and whole, however many of its sums a party is in.
@@ -100,12 +94,10 @@ class PartySession:
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
-        self._smallest = int(self.block.sizes.min())
         self._at_once = self.algorithm if isinstance(self.algorithm, SummedAtOnce) else None
         self._affordable: tuple[dict[Unit, Event], int] = ({}, 0)
         self._given: _Given | None = None
         self._round, self._charged = -1, np.zeros(self.block.parties, dtype=np.bool_)
-        self._most = _MOST  # no party has answered more: then all need not be looked through
 
     def answer(
         self,
@@ -137,8 +129,8 @@ class PartySession:
         accepts[list(refused)] = False
         willing = np.flatnonzero(accepts & ~given.parties)
         if willing.size:
-            whole = willing.size == self.block.parties
-            block = self.block if whole else self.block.take(willing)
+            everyone = willing.size == self.block.parties
+            block = self.block if everyone else self.block.take(willing)
             contribution = self.algorithm.local(state, block, plan, self.randomness)
             given.failed.update(int(willing[row]) for row in contribution.failed)
             given.parties[willing] = True
@@ -174,7 +166,7 @@ class PartySession:
     def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
         """Counts this release for parties that compute for it, once whatever it is asked for."""
         if plan.round_number != self._round:
-            self._round, self._most = plan.round_number, self._most + 1
+            self._round = plan.round_number
             self._charged[:] = False
         self.answered[parties] += ~self._charged[parties]
         self._charged[parties] = True
@@ -199,14 +191,7 @@ class PartySession:
         parties: NDArray[np.int64],
         dealt: bool,
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """Ring elements of these parties' values, with a share of the noise if the plan has any.
-
-        Args:
-            plan: of the release.
-            values: `[k, d]`, weighted.
-            parties: `[k]` of this block.
-            dealt: no shares are added here.
-        """
+        """Ring elements of these parties' values, with a share of the noise if the plan has any."""
         if plan.shared is None or dealt:
             return plan.encoding.encode(values)
         number, step = plan.round_number, plan.step
@@ -233,29 +218,23 @@ class PartySession:
         return refused
 
     def _refused_by_plan(self, plan: ReleasePlan) -> dict[int, str]:
-        policy = self.policy
-        whole: str | None = None
-        own = plan.primary
+        policy, own, whole = self.policy, plan.primary, ""
         if own.unit not in policy.budgets or own.neighbouring not in policy.neighbouring:
             whole = f"unit {own.unit} with {own.neighbouring} neighbours is not accepted"
         elif not policy.budgets.keys() >= set(plan.units):
             whole = "a budget for the whole party is not accepted"
         elif plan.min_survivors < policy.min_survivors:
             whole = f"cohort of {plan.min_survivors} is below the least, {policy.min_survivors}"
-        if whole is not None:
+        if whole:
             return dict.fromkeys(range(self.block.parties), whole)
         refused: dict[int, str] = {}
-        if not plan.private_sizes and self._smallest < plan.min_records:
+        if not plan.private_sizes:
             for party in np.flatnonzero(self.block.sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
-        affordable = self._rounds_within_budget(plan)
-        if self._most >= affordable:
-            self._most = int(self.answered.max())
-        if self._most >= affordable:
-            # What this very release is charged already is not charged again.
-            before = self.answered - (self._charged if plan.round_number == self._round else 0)
-            for party in np.flatnonzero(before >= affordable):
-                refused.setdefault(int(party), "budget exhausted")
+        # What this very release is charged already is not charged again.
+        before = self.answered - (self._charged if plan.round_number == self._round else 0)
+        for party in np.flatnonzero(before >= self._rounds_within_budget(plan)):
+            refused.setdefault(int(party), "budget exhausted")
         return refused
 
     def _rounds_within_budget(self, plan: ReleasePlan) -> int:

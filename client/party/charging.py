@@ -21,6 +21,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
+from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
@@ -33,7 +34,6 @@ class Charge:
     """A round's charge.
 
     Attributes:
-        reservations: ids in the ledger: one, or one of each guarantee.
         release: 32 bytes that name what it is for.
         answered: whether the round was answered, which is committed already.
     """
@@ -45,14 +45,7 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one.
-
-    Attributes:
-        release: as the charge's.
-
-    Raises:
-        TypeError: made elsewhere.
-    """
+    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one."""
 
     release: bytes
     mint: InitVar[object]
@@ -85,17 +78,7 @@ def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -
 def check_job(
     dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Mapping[Unit, Composition]
 ) -> None:
-    """Refuses a job that would spend more than one job may, for any unit.
-
-    Args:
-        dataset: whose limits.
-        plan: of the releases to come.
-        releases: how many.
-        spent: by the job already, for each unit.
-
-    Raises:
-        Declined: budget-exhausted.
-    """
+    """Refuses a job that would spend more than one job may, for any unit."""
     for unit, total in dataset.totals.items():
         before = spent.get(unit, Composition.empty())
         _, epsilon = before.add(plan.event(unit), count=releases).epsilon(total.delta)
@@ -112,21 +95,8 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
 
     Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
     at once, the later one may therefore find in a round that the other has spent the budget.
-
-    Args:
-        ledger: the party's own.
-        plan: of the first release that is asked for.
-        name: the data set's.
-        party: the party's own.
-        rounds: how many releases are asked for.
-
-    Raises:
-        Declined: budget-exhausted.
     """
-    try:
-        entries = plan.entries(name, party=party)
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
+    entries = _entries(plan, name, party)
     ahead = range(plan.round_number, plan.round_number + rounds)
     charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
     paid = Counter(key for key, index in charged if index in ahead)
@@ -137,6 +107,13 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+
+
+def _entries(plan: ReleasePlan, name: str, party: str) -> tuple[Entry, ...]:
+    try:
+        return plan.entries(name, party=party)
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
 def spent_before(ledger: Ledger, plan: ReleasePlan, *, name: str) -> dict[Unit, Composition]:
@@ -174,21 +151,13 @@ def reserve(
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
-        ledger: the party's own.
-        dataset: whose budget.
-        plan: of the round.
-        name: the data set's.
-        party: the party's own.
         release: 32 bytes, the digest of plan and model.
 
     Raises:
         Declined: plan-changed, where this round was charged or answered for another release;
             budget-exhausted.
     """
-    try:
-        entries = plan.entries(name, party=party)
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
+    entries = _entries(plan, name, party)
     known = _charged(ledger, plan.run_id, name)
     before = [r for r in known if r.entry.index == plan.round_number]
     if not before:

@@ -16,13 +16,10 @@ one reason class.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from parley.client.algorithms.network_task import NETWORKS
 from parley.client.algorithms.own import is_own
@@ -205,73 +202,37 @@ class Consent(Part):
         """Whether a server is told how many records there are."""
         return self.disclose_size and not dataset.private_sizes
 
-    @property
-    def accepted_models(self) -> dict[str, str]:
-        """Accepted models: the name that a server may say → what is built here."""
-        return {public_name(name): name for name in self.models}
+    def accepted(self, kinds: Literal["models", "features", "algorithms"]) -> dict[str, str]:
+        """What is accepted of a kind: the name that a server may say → what is built here."""
+        return {public_name(name): name for name in getattr(self, kinds)}
 
-    @property
-    def own_models(self) -> dict[str, str]:
+    def own(self, kinds: Literal["models", "algorithms"]) -> dict[str, str]:
         """Of these, the party's own code."""
-        return {name: place for name, place in self.accepted_models.items() if ":" in name}
-
-    @property
-    def accepted_features(self) -> dict[str, str]:
-        """Accepted maps of features: the name that a server may say → what is built here."""
-        return {public_name(name): name for name in self.features}
-
-    @property
-    def accepted_algorithms(self) -> dict[str, str]:
-        """Accepted algorithms: the name that a server may say → where it is."""
-        return {public_name(name): name for name in self.algorithms}
-
-    @property
-    def own_algorithms(self) -> dict[str, str]:
-        """Of these, the party's own code."""
-        return {name: place for name, place in self.accepted_algorithms.items() if is_own(place)}
-
-    @field_validator("algorithms")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in ALGORITHMS and not is_own(name):
-                raise ValueError(
-                    f"Expected {', '.join(ALGORITHMS)}, or your own, file.py:Class, got {name!r}."
-                )
-        if len({public_name(name) for name in names}) != len(names):
-            raise ValueError("Expected algorithms of different names, got two of one name.")
-        return names
+        return {name: place for name, place in self.accepted(kinds).items() if ":" in name}
 
     @model_validator(mode="after")
-    def _seed_where_it_is_used(self) -> Consent:
+    def _check(self) -> Consent:
         if self.seed is not None and not self.allow_seeded_noise:
             raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
-        return self
-
-    @field_validator("features")
-    @classmethod
-    def _known_features(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in FEATURES and not is_own(name):
-                raise ValueError(
-                    f"Expected {', '.join(FEATURES)}, or your own, file.py:function, got {name!r}."
-                )
-        if len({public_name(name) for name in names}) != len(names):
-            raise ValueError("Expected features of different names, got two of one name.")
-        return names
-
-    @model_validator(mode="after")
-    def _models_of_one_name(self) -> Consent:
-        if len(self.accepted_models) != len(set(self.models)):
+        if len(self.accepted("models")) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")
         return self
 
-    def dataset(self, name: object) -> DataSet:
-        """The data set of that name.
+    @field_validator("algorithms", "features")
+    @classmethod
+    def _known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        table: Collection[str] = ALGORITHMS if info.field_name == "algorithms" else FEATURES
+        for name in names:
+            if name not in table and not is_own(name):
+                raise ValueError(
+                    f"Expected {', '.join(table)}, or your own, file.py:NAME, got {name!r}."
+                )
+        if len({public_name(name) for name in names}) != len(names):
+            raise ValueError(f"Expected {info.field_name} of different names, got two of one name.")
+        return names
 
-        Raises:
-            Declined: none is served.
-        """
+    def dataset(self, name: object) -> DataSet:
+        """The data set of that name."""
         found = self.data.get(name) if isinstance(name, str) else None
         if found is None:
             raise Declined(Reason.UNKNOWN_DATASET, f"Expected one of {sorted(self.data)}.")

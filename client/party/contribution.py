@@ -39,12 +39,7 @@ _NOTE = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """What a party gives to one round.
-
-    Attributes:
-        encoded: `[d]` ring elements.
-        receipt: that they are charged, on the disk.
-    """
+    """What a party gives to one round."""
 
     encoded: Ring
     receipt: charging.Receipt
@@ -59,19 +54,7 @@ def contribution(
     index: int,
     accepted: Accepted,
 ) -> Contribution:
-    """What a party gives to one round.
-
-    Args:
-        keeper: where it is kept.
-        ledger: the party's own.
-        consent: the policy.
-        party: the party's name in its ledger.
-        index: its own among all parties.
-        accepted: the agreement for this round, and what follows from it.
-
-    Raises:
-        Declined: plan-changed, budget-exhausted, protocol (a round that is over).
-    """
+    """What a party gives to one round."""
     agreement = accepted.agreement
     plan, name, content = agreement.plan, agreement.dataset, agreement.content()
     # A block of sums is charged once, for all of them: what it is for is named without a model.

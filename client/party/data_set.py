@@ -31,9 +31,6 @@ class Total:
     """What may be spent for one unit of privacy.
 
     Attributes:
-        neighbouring: the relation that it is stated in.
-        epsilon: of everything ever released.
-        delta: at which ε is counted.
         epsilon_per_job: the largest ε of one job, at the same δ.
     """
 
@@ -155,11 +152,7 @@ class DataSet(Part):
             raise ValueError("Expected path with unit = person, got prepared rows.")
 
     def of_held_out(self) -> DataSet:
-        """The same with the records that it holds out in place of those it learns from.
-
-        Raises:
-            Declined: data-unreadable, where it has none.
-        """
+        """The same with the records that it holds out in place of those it learns from."""
         if not self.held_out:
             raise Declined(
                 Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
@@ -199,13 +192,7 @@ class DataSet(Part):
         return totals
 
     def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
-        """What the party's ledger registers for it: a budget for each unit that has a total.
-
-        Args:
-            name: of the data set.
-            fingerprint: of its file.
-            contents: of its rows.
-        """
+        """What the party's ledger registers for it: a budget for each unit that has a total."""
         return tuple(
             DatasetBudget(
                 name=name,

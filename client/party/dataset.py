@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,9 +56,6 @@ class Facts:
         classes: K, 0 for −1/+1 and for targets.
         records: n; None where it is private.
         most: what n never exceeds: n itself, or a number that its owner says.
-        schema: see `Holding`.
-        map: see `Holding`.
-        columns: what its raw columns are; None of prepared rows.
     """
 
     features: int
@@ -102,11 +101,7 @@ class Holding:
     components: NDArray[np.float64] | None = None
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
-        """The same, learned from on `[p, k]` components, if there are any.
-
-        Raises:
-            Declined: model, where they are components of other rows.
-        """
+        """The same, learned from on `[p, k]` components, if there are any."""
         if components is None:
             return self
         if components.shape[0] != self.rows.shape[1]:
@@ -150,11 +145,7 @@ class Holding:
 
 
 def file_fingerprint(path: Path) -> str:
-    """Names the data by their bytes: another schema, model or use does not start a new budget.
-
-    Raises:
-        Declined: the file cannot be read.
-    """
+    """Names the data by their bytes: another schema, model or use does not start a new budget."""
     try:
         with path.open("rb") as file:
             return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
@@ -175,11 +166,8 @@ def load_holding(
     """Reads and prepares a data set.
 
     Args:
-        dataset: where it is.
-        folder: the party's, which paths are relative to.
         label: how the label is read: logistic, softmax or ridge; or network, for
             classes where the schema has some, else −1/+1.
-        intercept: whether rows get a constant column.
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
@@ -199,24 +187,17 @@ def load_holding(
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared:
         return _of_prepared(dataset, path, fingerprint, intercept=intercept)
-    try:
+    with _declining():
         schema = load_schema(folder / dataset.data_schema)
-    except SchemaError as error:
-        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
-    try:
+    with _declining(of_schema=Reason.MODEL):
         records = read_records(path, schema if features is None else schema.unscaled, label)
-    except SchemaError as error:
-        raise Declined(Reason.MODEL, str(error)) from error
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     raw: NDArray[np.floating] = records.features
     most = _check_size(dataset, len(raw), path)
     if features is not None:
-        cells = records.features
         raw = _features_of(
-            cells,
+            records.features,
             features,
             schema,
             path,
@@ -259,11 +240,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
 
 
 def _check_size(dataset: DataSet, records: int, path: Path) -> int:
-    """The most records that it may have by public knowledge: of a private size, as its owner says.
-
-    Raises:
-        Declined: data-unreadable: it has more, whatever is asked of it.
-    """
+    """The most records that it may have by public knowledge: its own number, or its owner's."""
     most = dataset.private_most or records
     if records > most:
         raise _unreadable(path, f"expected at most most-records = {most} records")
@@ -293,7 +270,7 @@ def _features_of(
                 "feature-ms-at-most of party.toml allows more."
             )
 
-    try:
+    with _declining():
         return mapped(
             features,
             schema,
@@ -302,23 +279,15 @@ def _features_of(
             folder=folder / "features",
             check=check,
         )
-    except FeatureError as error:
-        raise Declined(Reason.MODEL, str(error)) from error
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
 def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: bytes) -> Holding:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
-    try:
+    with _declining():
         schema = load_schema(folder / dataset.data_schema)
         table = _bounded(path, schema, dataset, secret)
-    except SchemaError as error:
-        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     _check_size(dataset, table.records, path)
     return Holding(
         rows=np.empty((table.records, 0)),
@@ -349,10 +318,8 @@ def _prepared(
             raise DataError("arrays `features` and `labels`", str(names), path=path)
         return ["features", "labels"]
 
-    try:
+    with _declining():
         arrays = read_arrays(path, choose, room_for(math.inf))
-    except DataError as error:
-        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     rows, labels = arrays["features"], arrays["labels"]
     shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
     if not shaped or rows.dtype != precision:
@@ -371,6 +338,19 @@ def _prepared(
         if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
             raise _unreadable(path, "expected finite rows of norm at most 1")
     return np.ascontiguousarray(rows), labels
+
+
+@contextmanager
+def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
+    """Faults of files, schemas and maps as a party's refusals."""
+    try:
+        yield
+    except SchemaError as error:
+        raise Declined(of_schema, str(error)) from error
+    except FeatureError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
 def _unreadable(path: Path, detail: str) -> Declined:

@@ -32,11 +32,7 @@ class KeptLedger:
         self._is: tuple[int, int, int] | None = None
 
     def opened(self) -> Ledger:
-        """The ledger, made if there is none.
-
-        Raises:
-            LedgerError: it can't be opened; see `Ledger.open`.
-        """
+        """The ledger, made if there is none."""
         if self._ledger is None or self._is != self._identity():
             self.close()
             if not self._path.exists() or not self._path.stat().st_size:

@@ -46,35 +46,19 @@ class OpenedOtherwise(Exception):
 
 
 def listed_parties(identities: Sequence[bytes], mask: bytes) -> bytes:
-    """32 bytes that name the parties of a survivors' list, whatever their order in a roster.
-
-    Raises:
-        RemoteProtocolError: no such mask.
-    """
+    """32 bytes that name the parties of a survivors' list, whatever their order in a roster."""
     places = np.flatnonzero(unpack_mask(mask, len(identities))).tolist()
     return digest(b"parley/listed", *sorted(identities[place] for place in places))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Openings:
-    """The file of one party; its folder's lock is held around every call.
-
-    Attributes:
-        path: made at the first opening.
-    """
+    """The file of one party; its folder's lock is held around every call."""
 
     path: Path
 
     def check(self, release: bytes, listed: bytes) -> None:
-        """Refuses a list for a release that was opened in a sum over another.
-
-        Args:
-            release: its name, 32 bytes.
-            listed: from `listed_parties`.
-
-        Raises:
-            OpenedOtherwise: another list is remembered.
-        """
+        """Refuses a list for a release that was opened in a sum over another."""
         if self._list(release) not in (None, listed):
             raise OpenedOtherwise(
                 "Expected the parties that this release was summed with before, got others: the "
@@ -83,11 +67,7 @@ class Openings:
             )
 
     def keep(self, release: bytes, listed: bytes) -> None:
-        """Checks, then remembers; on disk when it returns, and the reveal may be sent.
-
-        Raises:
-            OpenedOtherwise: another list is remembered.
-        """
+        """Checks, then remembers; on disk when it returns, and the reveal may be sent."""
         self.check(release, listed)
         if self._list(release) is not None:
             return

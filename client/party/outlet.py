@@ -36,12 +36,7 @@ from parley.client.party.storage import Keeper
 
 @dataclass(frozen=True, kw_only=True)
 class Public:
-    """An answer that no record had a part in.
-
-    Attributes:
-        frame: what is sent.
-        said: what the log says of it.
-    """
+    """An answer that no record had a part in."""
 
     frame: Frame
     said: str = "ok"
@@ -64,12 +59,7 @@ class Public:
 
 @dataclass(frozen=True, kw_only=True)
 class Released:
-    """An answer with a masked contribution.
-
-    Attributes:
-        receipt: that it was charged.
-        blobs: of the answer.
-    """
+    """An answer with a masked contribution."""
 
     receipt: Receipt
     blobs: tuple[bytes, ...]
@@ -87,13 +77,7 @@ class Released:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Where a party's answers and lines leave.
-
-    Attributes:
-        keeper: of the log.
-        name: the party's.
-        names: all parties', by index.
-    """
+    """Where a party's answers and lines leave."""
 
     keeper: Keeper
     name: str

@@ -15,6 +15,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.kind import Kind
 from parley.client.algorithms.network_task import network_of
 from parley.client.algorithms.own import OwnAlgorithmError
+from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import kind_of, task_from
 from parley.client.contract.agreement import MOST_ROUNDS, Agreement
 from parley.client.contract.decoding import DecodingError
@@ -24,23 +25,17 @@ from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
+from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
-    """The policy that the protocol's state machine is to hold, if the run's parameters satisfy it.
-
-    Raises:
-        Declined: wrong-run, cohort-too-small or protocol.
-    """
-    if run.parties != len(deployment.parties):
-        raise Declined(
-            Reason.WRONG_RUN,
-            f"Expected {len(deployment.parties)} parties, those of deployment {deployment.id}, got "
-            f"{run.parties}.",
-        )
-    _at_least("min_survivors", consent.min_survivors, run.min_survivors)
+    """The policy that the protocol's state machine is to hold; the run has to satisfy it."""
+    of_roster = f"the parties of deployment {deployment.id}"
+    hold(Reason.WRONG_RUN, of_roster, len(deployment.parties), run.parties)
+    least, got = consent.min_survivors, run.min_survivors
+    hold(Reason.COHORT_TOO_SMALL, "min_survivors", f">= {least}", got, got >= least)
     policy = Policy(
         identities=deployment.identities,
         min_survivors=consent.min_survivors,
@@ -57,17 +52,8 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
     return policy
 
 
-def _at_least(what: str, least: int, got: int) -> None:
-    if got < least:
-        raise Declined(Reason.COHORT_TOO_SMALL, f"Expected {what} >= {least}, got {got}.")
-
-
 def check_plan(consent: Consent, agreement: Agreement) -> None:
-    """Holds the plan against the policy and the run; nothing of the data is needed.
-
-    Raises:
-        Declined: the first thing that is not accepted.
-    """
+    """Holds the plan against the policy and the run; nothing of the data is needed."""
     plan = agreement.plan
     _check_run_of(consent, agreement)
     _check_guarantees(consent, agreement)
@@ -80,12 +66,12 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error
 
 
-def _hold(
+def hold(
     reason: Reason, what: str, expected: object, got: object, holds: bool | None = None
 ) -> None:
-    """Declines a plan of which something does not hold; None: it is to equal what is expected."""
+    """Declines where something does not hold; None: what came is to equal what is expected."""
     if not (got == expected if holds is None else holds):
-        raise Declined(reason, f"Expected {what}: {expected}, got {got!s:.200} in the plan.")
+        raise Declined(reason, f"Expected {what}: {expected}, got {got!s:.200}.")
 
 
 def _check_run_of(consent: Consent, agreement: Agreement) -> None:
@@ -95,50 +81,50 @@ def _check_run_of(consent: Consent, agreement: Agreement) -> None:
     # number after theirs, which is charged like any other.
     row = accepted_kind(consent, plan.algorithm)
     first, last = (0, 0) if row.ahead else (1, MOST_ROUNDS + 1 if row.after else agreement.rounds)
-    _hold(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
-    _hold(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
+    hold(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
+    hold(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
     number = plan.round_number
-    _hold(Reason.WRONG_RUN, "the round", f"{first} to {last}", number, first <= number <= last)
+    hold(Reason.WRONG_RUN, "the round", f"{first} to {last}", number, first <= number <= last)
     least, most, got = consent.min_survivors, run.min_survivors, plan.min_survivors
     within = f"{least} to {most}"
-    _hold(Reason.COHORT_TOO_SMALL, "min_survivors", within, got, least <= got <= most)
+    hold(Reason.COHORT_TOO_SMALL, "min_survivors", within, got, least <= got <= most)
     dataset = consent.dataset(agreement.dataset)
     sizes = consent.discloses_size(dataset) or None
-    _hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes)
-    _hold(Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm)
-    _hold(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
+    hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes)
+    hold(Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm)
+    hold(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
 
 
 def _check_guarantees(consent: Consent, agreement: Agreement) -> None:
     """What the plan says of units, noise and how it is charged."""
     plan, dataset = agreement.plan, consent.dataset(agreement.dataset)
     own, all_of = plan.primary, plan.guarantees
-    _hold(Reason.UNIT, "unit", dataset.unit, own.unit)
-    _hold(Reason.UNIT, "units with a guarantee", sorted(dataset.totals), sorted(plan.units))
+    hold(Reason.UNIT, "unit", dataset.unit, own.unit)
+    hold(Reason.UNIT, "units with a guarantee", sorted(dataset.totals), sorted(plan.units))
     charged = plan.charged_by(own.unit)
-    _hold(
+    hold(
         Reason.RECORD_BOUND,
         "records charged by",
         "noise that this party adds itself: privacy.record-bound = 'inner'",
         f"{charged.mechanism.law} at {charged.noise_point}",
         not consent.insist_on_inner or charged is own,
     )
-    _hold(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, own.neighbouring)
+    hold(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, own.neighbouring)
     points = [str(each.noise_point) for each in all_of]
     for reason, what, accepted, came in (
         (Reason.MECHANISM, "noise law", consent.laws, [g.mechanism.law for g in all_of]),
         (Reason.MECHANISM, "noise points", consent.noise_points, points),
         (Reason.CALIBRATION, "calibration", consent.calibrations, [g.calibration for g in all_of]),
     ):
-        _hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
+        hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
     for unit in plan.units:
         # Else δ covers every release that the party is in, with noise or without.
         rare, p = dataset.totals[unit].delta, plan.charged_by(unit).attendance
-        _hold(
+        hold(
             Reason.DEGENERATE, "a coin that puts this party into a sum", f"> {rare:g}", p, p > rare
         )
     entropy = consent.allow_seeded_noise or not plan.seeded
-    _hold(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
+    hold(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
 
 
 def _check_shares(agreement: Agreement) -> None:
@@ -152,10 +138,10 @@ def _check_shares(agreement: Agreement) -> None:
         shares = each.shares
         if shares is None:
             continue
-        _hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
+        hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
         least, colluders = each.noise_point.split(least=plan.min_survivors, colluders=run.corrupt)
-        _hold(Reason.MECHANISM, "colluders of the shares", colluders, shares.colluders)
-        _hold(Reason.MECHANISM, "k + c of the shares", least, shares.least)
+        hold(Reason.MECHANISM, "colluders of the shares", colluders, shares.colluders)
+        hold(Reason.MECHANISM, "k + c of the shares", least, shares.least)
 
 
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
@@ -163,46 +149,35 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
 
     Names are held against the policy before anything is built: naming a model of your own code
     would import and run it.
-
-    Raises:
-        Declined: algorithm, model or protocol.
     """
     row = accepted_kind(consent, task.get("kind"))
     try:
         name, size = row.size(task)
     except DecodingError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    if name and name not in consent.accepted_models:
+    accepted = consent.accepted("models")
+    if name and name not in accepted:
         raise Declined(
             Reason.MODEL,
-            f"Expected one of {', '.join(consent.accepted_models)}: a party runs no code but its "
+            f"Expected one of {', '.join(accepted)}: a party runs no code but its "
             "own; your own file is accepted when it is in this folder and listed in models of "
             "party.toml.",
         )
-    if size > consent.largest_model:
-        raise Declined(
-            Reason.MODEL, f"Expected at most {consent.largest_model} parameters, got {size}."
-        )
+    largest = consent.largest_model
+    hold(Reason.MODEL, "parameters", f"<= {largest}", size, size <= largest)
     try:
         return task_from(
             task,
             device=consent.device,
-            own_models=consent.own_models,
-            own_algorithms=consent.own_algorithms,
+            own_models=consent.own("models"),
+            own_algorithms=consent.own("algorithms"),
         )
     except DecodingError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
 def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> FeatureMap | None:
-    """The public map that a run asks for, if the policy accepts its name: no other is ever made.
-
-    Args:
-        features: name and settings; empty for none.
-
-    Raises:
-        Declined: model.
-    """
+    """The public map that a run asks for, if the policy accepts its name: no other is ever made."""
     if bool(features) != bool(dataset.map) and dataset.prepared:
         raise Declined(
             Reason.MODEL,
@@ -212,7 +187,7 @@ def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> F
     if not features or dataset.prepared:
         return None
     name = features["name"]
-    accepted = consent.accepted_features
+    accepted = consent.accepted("features")
     if name not in accepted:
         raise Declined(
             Reason.MODEL,
@@ -226,12 +201,8 @@ def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> F
 
 
 def accepted_kind(consent: Consent, name: object) -> Kind:
-    """The row of an algorithm, if the policy accepts its name: nothing else is ever imported.
-
-    Raises:
-        Declined: algorithm.
-    """
-    accepted = consent.accepted_algorithms
+    """The row of an algorithm, if the policy accepts its name: nothing else is ever imported."""
+    accepted = consent.accepted("algorithms")
     if not isinstance(name, str) or name not in accepted:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(accepted)}.")
     try:
@@ -244,9 +215,29 @@ def check_components(task: Mapping[str, Any], *, given: bool) -> None:
     """Refuses components for anything but the model that is made for them, and that one without.
 
     What they are matters to no guarantee: gradients are clipped whatever the rows.
-
-    Raises:
-        Declined: model.
     """
     if given != network_of(task.get("learner", task)).projected:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")
+
+
+def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgorithm) -> None:
+    """Holds a batch of queries against the policy; anything else passes.
+
+    To a party it is a job of one round: `epsilon-per-job` bounds each of them.
+    """
+    if not isinstance(algorithm, QueryRelease):
+        return
+    batch, own = algorithm.batch, algorithm.counting
+    kinds = {query.kind for query in batch.queries}
+    known = kinds <= set(consent.queries)
+    hold(Reason.ALGORITHM, "queries", ", ".join(consent.queries), sorted(kinds), known)
+    allowed = consent.query_columns
+    if allowed is not None:
+        told = batch.columns <= set(allowed)
+        hold(Reason.ALGORITHM, "columns", ", ".join(allowed), sorted(batch.columns), told)
+    if own.unit is Unit.PERSON:
+        hold(Reason.UNIT, "records of a person", dataset.records_per_id, own.most)
+    alone = consent.by_party or not own.parties
+    hold(Reason.ALGORITHM, "an answer", "of all parties", "one by party", alone)
+    cells, most = algorithm.dimension, consent.most_cells
+    hold(Reason.ALGORITHM, "cells", f"<= {most}", cells, cells <= most)

@@ -30,20 +30,18 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, plan_from, session_of
-from parley.client.contract.protocol import Declined, Frame, Reason
+from parley.client.contract.protocol import Declined, Frame, Reason, request_from
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission
 from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.contribution import contribution
-from parley.client.party.inspection import public_facts
 from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.kept_records import KeptRecords
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.outlet import Outlet, Public, Released
 from parley.client.party.policy import check_run
-from parley.client.party.requests import request_from
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
 from parley.privacy.ledger.errors import LedgerError
@@ -91,18 +89,6 @@ class PartyService:
         self._records = KeptRecords(
             consent, keeper.folder, secret=derive(identity, b"parley/records")
         )
-        self._handlers: dict[str, Callable[[Frame], Public | Released]] = {
-            "inspect": self._inspect,
-            "commit": self._commit,
-            "join": self._join,
-            "roster": self._roster,
-            "prepare": self._prepare,
-            "round": self._round,
-            "prove": self._prove,
-            "survivors": self._survivors,
-            "confirmations": self._confirmations,
-            "finish": self._finish,
-        }
 
     def __repr__(self) -> str:
         return f"<PartyService {self.name}>"
@@ -143,7 +129,7 @@ class PartyService:
             kind = frame.kind
             # Warnings of libraries may depend on a record, and go where the log does.
             with warnings.catch_warnings(action="ignore"), self._alone():
-                leaving = self._handlers[kind](frame)
+                leaving = getattr(self, f"_{kind}")(frame)  # a key of `REQUESTS`
         except Declined as declined:
             leaving = Public.declined(declined)
         except (LedgerError, OSError) as error:
@@ -166,7 +152,7 @@ class PartyService:
         return Public.answer(
             {
                 "party": self.index,
-                **public_facts(
+                **admission.public_facts(
                     frame.head, self._consent, clock=self._clock(), holding_of=self._records.of
                 ),
             }

@@ -7,6 +7,7 @@ the run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,6 @@ class Joined:
     """One session of one run.
 
     Attributes:
-        agreement: what was proposed, and accepted.
         release: the name of the open round's, for the memory of openings; empty where all of its
             noise is in this party's contribution, which covers any number of sums.
         state: bytes of the protocol's state, secret; empty before the key of the run.
@@ -80,26 +80,12 @@ class Joined:
         return MaskingState.from_bytes(self.state)
 
     def with_roster(self, message: bytes) -> Joined:
-        """The same with the parties of a Roster message present.
-
-        Raises:
-            RemoteProtocolError: no such message.
-        """
+        """The same with the parties of a Roster message present."""
         present = decode(self.agreement.parameters, message, Roster).present
         return replace(self, agreement=replace(self.agreement, present=present))
 
     def at_round(self, plan: ReleasePlan, *, message: bytes, state: bytes) -> Agreement:
-        """What is agreed to for one round.
-
-        Args:
-            plan: the round's.
-            message: the protocol's RoundStart, which numbers the attempt.
-            state: of the model.
-
-        Raises:
-            Declined: plan-changed, where it is not the plan that was joined.
-            RemoteProtocolError: no such message.
-        """
+        """What is agreed to for one round."""
         agreed = self.agreement
         if plan != agreed.plan.at_round(plan.round_number).at_step(plan.step):
             joined, asked = agreed.plan.to_json(), plan.to_json()
@@ -117,41 +103,35 @@ class Joined:
 
 
 def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
-    """`[p, k]` what rows are projected on, if they are.
-
-    Raises:
-        Declined: protocol: not one float64 matrix of finite entries, not too large.
-    """
+    """`[p, k]` what rows are projected on, if they are."""
     if not agreement.components:
         return None
-
+    tensors = _tensors(agreement.components)
+    if set(tensors) != {"components"}:
+        raise Declined(Reason.PROTOCOL, f"Expected components alone, got {sorted(tensors)!s:.200}.")
     try:
-        tensors = load(agreement.components)
-        if set(tensors) != {"components"}:
-            raise ValueError(f"Expected the tensor `components` alone, got {sorted(tensors)}.")
         check_components(tensors["components"])
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Declined(Reason.PROTOCOL, f"No components: {type(error).__name__}.") from error
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
     return np.asarray(tensors["components"])
 
 
+def _tensors(blob: bytes) -> dict[str, NDArray[Any]]:
+    try:
+        return dict(load(blob))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error
+
+
 def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
-    """The model that a round starts from, as safetensors: `theta`, and what else the algorithm has.
-
-    Raises:
-        Declined: protocol: an unknown name, another shape, not float64, or not finite.
-    """
-
+    """The model that a round starts from: safetensors of `theta` and what else there is."""
     expected = {name: array.shape for name, array in algorithm.init().items()}
     most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER
     if len(blob) > most:
         raise Declined(
             Reason.PROTOCOL, f"Expected a state of at most {most} bytes, got {len(blob)}."
         )
-    try:
-        state = load(blob)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error
+    state = _tensors(blob)
     if "theta" not in state or not set(state) <= set(expected):
         raise Declined(
             Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {sorted(state)!s:.200}."
@@ -164,4 +144,4 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
             )
         if not np.isfinite(array).all():
             raise Declined(Reason.PROTOCOL, f"Expected {name} to be finite.")
-    return dict(state)
+    return state

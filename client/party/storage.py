@@ -56,21 +56,13 @@ class PartyFolderError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Keeper:
-    """The files of one party; `open` checks them.
-
-    Attributes:
-        folder: the party's.
-    """
+    """The files of one party; `open` checks them."""
 
     folder: Path
 
     @classmethod
     def open(cls, folder: Path) -> Keeper:
-        """The keeper of a folder that only its owner can write to.
-
-        Raises:
-            PartyFolderError: not a folder, or others may write to it or see its state.
-        """
+        """The keeper of a folder that only its owner can write to."""
         try:
             mode = folder.stat().st_mode
         except OSError as error:
@@ -89,11 +81,7 @@ class Keeper:
         return cls(folder=folder)
 
     def identity(self) -> bytes:
-        """The party's Ed25519 private key, 32 bytes.
-
-        Raises:
-            PartyFolderError: not there, readable by others, or not 64 hex digits.
-        """
+        """The party's Ed25519 private key, 32 bytes."""
         path = self.folder / "identity.key"
         with _explained(path):
             _private(path)
@@ -146,11 +134,7 @@ class Keeper:
         return self.folder / "state"
 
     def session(self, session: str) -> Frame:
-        """The session's join request, with its bookkeeping; the blob is the protocol's state.
-
-        Raises:
-            Declined: unknown-session.
-        """
+        """The session's join request, with its bookkeeping; the blob is the protocol's state."""
         try:
             return decode_frame(self._session(session).read_bytes())
         except (FileNotFoundError, WireError):

@@ -37,6 +37,7 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.dp_sgd.layout import MOST_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Facts
+from parley.client.party.policy import hold
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.secure_agg.encoding import RingTooSmall
 
@@ -50,50 +51,28 @@ def check_computation(
     kind: Kind,
     own: Facts,
 ) -> None:
-    """Derives what the plan claims from the task and the party's public facts.
-
-    Args:
-        consent: the policy.
-        plan: to be checked, with `check_plan` done.
-        algorithm: from `task_of`.
-        kind: its row.
-        own: what is public of the party's data set.
-
-    Raises:
-        Declined: the first thing that the plan does not cover.
-    """
+    """Derives what the plan claims from the task and the party's public facts."""
     # Where sizes are private the plan's number bounds none, and stands for all of them.
     records = plan.min_records if own.records is None else own.records
-    if records < plan.min_records:
-        raise Declined(Reason.TOO_FEW_RECORDS, f"Expected {plan.min_records} records.")
+    least, wanted = plan.min_records, algorithm.model.features
+    hold(Reason.TOO_FEW_RECORDS, "records", f">= {least}", "fewer", records >= least)
     facts = _facts(plan, records)
-    wanted = algorithm.model.features
-    if wanted != own.width or plan.dimension != algorithm.dimension:
-        raise Declined(
-            Reason.MODEL,
-            f"Expected {own.width} features and a plan of the task's dimension, got {wanted} and "
-            f"{plan.dimension} for {algorithm.dimension}.",
-        )
-    if kind.trains and own.records is None and own.most > MOST_IN_A_BATCH:
-        raise Declined(
-            Reason.ALGORITHM,
-            f"Expected at most {MOST_IN_A_BATCH} records for DP-SGD, got up to {own.most}: where "
-            "their number is private, most-records says how many there may be.",
-        )
-    if plan.parameters > consent.largest_model:
-        raise Declined(
-            Reason.MODEL,
-            f"Expected at most {consent.largest_model} parameters, got {plan.parameters}.",
-        )
+    hold(Reason.MODEL, "features", own.width, wanted)
+    hold(Reason.MODEL, "the task's dimension", algorithm.dimension, plan.dimension)
+    # Where their number is private, most-records says how many there may be.
+    most = f"most-records <= {MOST_IN_A_BATCH} for DP-SGD"
+    few = not kind.trains or own.records is not None or own.most <= MOST_IN_A_BATCH
+    hold(Reason.ALGORITHM, "records", most, own.most, few)
+    largest = consent.largest_model
+    hold(Reason.MODEL, "parameters", f"<= {largest}", plan.parameters, plan.parameters <= largest)
     try:
         claim = algorithm.claim(facts)
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.ALGORITHM, f"No claim: {error}") from error
-    known = (own.classes,) if own.classes else (1, 2)
-    if claim.classes is not None and claim.classes not in known:
-        raise Declined(Reason.MODEL, f"Expected {own.classes or 2} classes, got {claim.classes}.")
-    if claim.work > consent.most_steps:
-        raise Declined(Reason.ALGORITHM, f"Expected at most {consent.most_steps} steps.")
+    known = (None, own.classes) if own.classes else (None, 1, 2)
+    hold(Reason.MODEL, "classes", own.classes or 2, claim.classes, claim.classes in known)
+    most_steps = consent.most_steps
+    hold(Reason.ALGORITHM, "steps", f"<= {most_steps}", claim.work, claim.work <= most_steps)
     _check_covers(plan, claim)
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
@@ -104,11 +83,7 @@ def check_computation(
 
 
 def sufficient(what: str, required: float, got: float) -> None:
-    """Refuses less than what is required, but for rounding.
-
-    Raises:
-        Declined: sensitivity.
-    """
+    """Refuses less than what is required, but for rounding."""
     if not got >= required * _EXACT:  # NaN is not
         raise Declined(Reason.SENSITIVITY, f"Expected {what} >= {required:g}, got {got:g}.")
 
@@ -130,79 +105,41 @@ def _facts(plan: ReleasePlan, records: int) -> PublicFacts:
 
 def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     """Refuses a plan that covers less than the claim, or something else."""
-    second = next((each for each in plan.guarantees[1:]), None)
-    for reason, what, expected, got, holds in (
-        (Reason.UNIT, "unit", claim.unit, plan.primary.unit, plan.primary.unit is claim.unit),
-        (
-            Reason.UNIT,
-            "guarantees of unit party",
-            claim.party_norm is not None,
-            second is not None,
-            (second is None) == (claim.party_norm is None),
-        ),
-        (
-            Reason.NEIGHBOURING,
-            "neighbours",
-            claim.neighbouring,
-            plan.primary.neighbouring,
-            plan.primary.neighbouring is claim.neighbouring,
-        ),
-        (
-            Reason.MECHANISM,
-            "noise inside the parties",
-            claim.inside,
-            f"{plan.primary.mechanism.law} at {plan.primary.noise_point}",
-            plan.primary.mechanism.inside == (claim.steps is not None)
-            and (plan.primary.noise_point.private_alone or not claim.inside),
-        ),
-        (Reason.ALGORITHM, "λ", claim.lambda_, plan.lambda_, plan.lambda_ == claim.lambda_),
-        (Reason.SENSITIVITY, "weights", claim.weights, plan.weights, plan.weights == claim.weights),
-        (
-            Reason.SENSITIVITY,
-            "clip_norm",
-            claim.clip_norm,
-            plan.primary.clip_norm,
-            plan.primary.clip_norm == claim.clip_norm,
-        ),
-        (
-            Reason.ALGORITHM,
-            "a tolerance",
-            claim.gradient_tolerance,
-            plan.gradient_tolerance,
-            (plan.gradient_tolerance is None) == (claim.gradient_tolerance is None),
-        ),
-    ):
-        if not holds:
-            raise Declined(reason, f"Expected {what} of the task: {expected}, got {got}.")
-    if claim.gradient_tolerance is not None and plan.gradient_tolerance is not None:
+    own, *others = plan.guarantees
+    at, inside = own.noise_point, own.mechanism.inside
+    hold(Reason.UNIT, "the task's unit", claim.unit, own.unit)
+    two = claim.party_norm is not None
+    hold(Reason.UNIT, "a guarantee of unit party beside", two, bool(others))
+    hold(Reason.NEIGHBOURING, "the task's neighbours", claim.neighbouring, own.neighbouring)
+    hold(
+        Reason.MECHANISM,
+        "the task's noise inside the parties",
+        claim.inside,
+        f"{own.mechanism.law} at {at}",
+        inside == (claim.steps is not None) and (at.private_alone or not claim.inside),
+    )
+    hold(Reason.ALGORITHM, "the task's λ", claim.lambda_, plan.lambda_)
+    hold(Reason.SENSITIVITY, "the task's weights", claim.weights, plan.weights)
+    hold(Reason.SENSITIVITY, "the task's clip_norm", claim.clip_norm, own.clip_norm)
+    asked, given = claim.gradient_tolerance, plan.gradient_tolerance
+    hold(Reason.ALGORITHM, "the task's tolerance", asked, given, (asked is None) == (given is None))
+    if asked is not None and given is not None:
         # Nor tighter, however it is asked for: whether it can be certified is about the task's.
-        sufficient("the task's tolerance", plan.gradient_tolerance, claim.gradient_tolerance)
-        sufficient("the plan's tolerance", claim.gradient_tolerance, plan.gradient_tolerance)
-    sufficient("sensitivity", claim.covered, plan.primary.sensitivity)
+        sufficient("the task's tolerance", given, asked)
+        sufficient("the plan's tolerance", asked, given)
+    sufficient("sensitivity", claim.covered, own.sensitivity)
     sufficient("lipschitz", claim.lipschitz, plan.lipschitz)
     _check_sampling(plan, claim)
     _check_objective(plan, claim)
     if claim.steps is not None:
-        if plan.primary.mechanism != claim.steps:
-            raise Declined(
-                Reason.MECHANISM, "Expected the noise of the task's own, inside the party."
-            )
+        hold(Reason.MECHANISM, "noise inside the party", claim.steps, own.mechanism)
     else:
-        grid = _on_grid(
-            plan,
-            plan.primary,
-            max(claim.covered, plan.primary.sensitivity),
-            rounded=not claim.whole,
-        )
-        sufficient("the mechanism's sensitivity", grid, plan.primary.mechanism.sensitivity)
+        covered = max(claim.covered, own.sensitivity)
+        grid = _on_grid(plan, own, covered, rounded=not claim.whole)
+        sufficient("the mechanism's sensitivity", grid, own.mechanism.sensitivity)
         _check_l1(plan, claim)
-    if second is not None and claim.party_norm is not None:
-        _check_second(plan, second, claim.party_norm)
-    _check_room(plan)
-
-
-def _check_room(plan: ReleasePlan) -> None:
-    """The ring holds all parties' contributions, with their shares of the noise."""
+    if others and claim.party_norm is not None:
+        _check_second(plan, others[0], claim.party_norm)
     try:
         # A sum that wraps around would move by 2^b where the noise covers Δ. Shares are within the
         # ring, all m of them; the server's noise is added outside.
@@ -250,36 +187,23 @@ def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
             noise.attendance,
             noise.hidden,
         )
-        if got != wanted:
-            raise Declined(
-                Reason.MECHANISM,
-                "Expected sampled sums (rate, steps, relation, attendance, hidden) of the task: "
-                f"{wanted}, got {got}.",
-            )
+        what = "the task's sampled sums (rate, steps, relation, attendance, hidden)"
+        hold(Reason.MECHANISM, what, wanted, got)
 
 
 def _check_objective(plan: ReleasePlan, claim: Claim) -> None:
     """What noise in the objective costs is charged where the task has some, and only there."""
-    found = plan.primary.mechanism.objective
-    if (found is None) != (claim.objective is None):
-        raise Declined(Reason.MECHANISM, "Expected noise in objectives where the task has some.")
-    if found is not None and claim.objective is not None and not found >= claim.objective:
-        raise Declined(
-            Reason.MECHANISM,
-            f"Expected {claim.objective:g} charged for the noise in objectives, got {found:g}.",
-        )
+    found, asked = plan.primary.mechanism.objective, claim.objective
+    covers = found is asked if found is None or asked is None else found >= asked
+    hold(Reason.MECHANISM, "noise in objectives", asked, found, covers)
 
 
 def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
     """The noise on the sum covers any update of the task's norm: it may be what is charged."""
-    if second.unit is not Unit.PARTY or second.neighbouring is not Neighbouring.REPLACE_ONE:
-        raise Declined(
-            Reason.NEIGHBOURING,
-            "Expected unit party and replace-one neighbours of the second guarantee, got "
-            f"{second.unit} and {second.neighbouring}.",
-        )
-    if second not in plan.on_sum or second.mechanism.inside:
-        raise Declined(Reason.MECHANISM, "Expected noise on a sum of clipped updates.")
+    relation = Unit.PARTY, Neighbouring.REPLACE_ONE
+    hold(Reason.NEIGHBOURING, "the second guarantee", relation, (second.unit, second.neighbouring))
+    on_sum = second in plan.on_sum and not second.mechanism.inside
+    hold(Reason.MECHANISM, "the second's noise", "on a sum of updates", second.noise_point, on_sum)
     sufficient("the update's norm", bound, second.clip_norm or 0.0)
     sufficient("the party's sensitivity", 2 * bound, second.sensitivity)
     grid = _on_grid(plan, second, max(2 * bound, second.sensitivity))

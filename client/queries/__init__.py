@@ -37,11 +37,7 @@ QUERIES: dict[str, type[Query]] = {
 
 
 def query_from(value: Any) -> Query:
-    """The query that `Query.to_json` wrote, from a peer or a file: every key, and no other.
-
-    Raises:
-        DecodingError: not such a description, or values that the query refuses.
-    """
+    """The query that `Query.to_json` wrote, from a peer or a file: every key, and no other."""
     if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
         raise DecodingError(f"Expected a query by its name, got {as_came(value)} without one.")
     kind = QUERIES.get(value["query"])

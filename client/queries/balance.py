@@ -28,12 +28,7 @@ FINEST = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class Balance(ColumnQuery):
-    """(1 − q)·(records below the border) − q·(records at or above it).
-
-    Attributes:
-        border: within the column's range.
-        share: q, of at most six digits.
-    """
+    """(1 − q)·(records below the border) − q·(records at or above it), q = `share`."""
 
     kind: ClassVar[str] = "balance"
     grouped: ClassVar[bool] = False

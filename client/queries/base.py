@@ -159,11 +159,7 @@ class Query(ABC):
         return self.where is not None
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """Refuses a query that cannot be asked of such a table.
-
-        Raises:
-            QueryError, SchemaError: what was expected, what came.
-        """
+        """Refuses a query that cannot be asked of such a table, by a QueryError or SchemaError."""
         del neighbouring
         groups_of(schema, self.by)
         if self.where is not None:
@@ -308,11 +304,7 @@ def key_of(column: str) -> str:
 
 
 def groups_of(schema: Schema, by: Sequence[str]) -> Cells:
-    """The combinations of columns of categories.
-
-    Raises:
-        QueryError, SchemaError: a column of numbers, or none that can be asked about.
-    """
+    """The combinations of columns of categories."""
     return Cells(axes=tuple(_categories(schema, name) for name in by))
 
 
@@ -331,11 +323,7 @@ def _categories(schema: Schema, name: str) -> Axis:
 
 
 def texts_of(schema: Schema, name: str) -> tuple[str, ...]:
-    """The cells of a column of categories.
-
-    Raises:
-        QueryError, SchemaError: another kind of column.
-    """
+    """The cells of a column of categories."""
     field = field_of(schema, name)
     if not isinstance(field, Texts):
         raise QueryError(
@@ -346,11 +334,7 @@ def texts_of(schema: Schema, name: str) -> tuple[str, ...]:
 
 
 def numeric(schema: Schema, name: str) -> Range:
-    """The range of a column of numbers.
-
-    Raises:
-        QueryError, SchemaError: another kind of column.
-    """
+    """The range of a column of numbers."""
     field = field_of(schema, name)
     if not isinstance(field, Range):
         raise QueryError(

@@ -30,12 +30,7 @@ than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, al
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Queries with their weights.
-
-    Attributes:
-        queries: at least one, and at most `MOST_QUERIES`.
-        weights: a_q of each.
-    """
+    """At least one query, and at most `MOST_QUERIES`, each with its weight a_q."""
 
     rounds: ClassVar[int] = 1
     """How many secure sums it takes."""
@@ -119,22 +114,14 @@ class Batch:
 
 
 def check_cells(queries: Sequence[Query], schema: Schema) -> None:
-    """Refuses more cells than any vector may have; nothing of that size is made to see it.
-
-    Raises:
-        QueryError: with the number.
-    """
+    """Refuses more cells than any vector may have; nothing of that size is made to see it."""
     cells = sum(query.cells(schema) for query in queries)
     if cells > MOST_CELLS:
         raise QueryError(f"Expected at most {MOST_CELLS:,} cells in a sum, got {cells:,}.")
 
 
 def batch_from(value: Any) -> Batch:
-    """The inverse of `Batch.to_json`, for what a peer sent.
-
-    Raises:
-        DecodingError: not such a list.
-    """
+    """The inverse of `Batch.to_json`, for what a peer sent."""
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_QUERIES:
         raise DecodingError(
             f"Expected a list of 1 to {MOST_QUERIES} queries, got {as_came(value)}."

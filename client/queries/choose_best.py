@@ -34,12 +34,7 @@ _MOST = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseBest(ColumnsQuery, Choosable):
-    """The column of the largest sum.
-
-    Attributes:
-        of: columns of scores, with a range within [0, 1].
-        least: the smallest sum wins: scores are errors.
-    """
+    """The column of scores of the largest sum; of the `least`, where scores are errors."""
 
     kind: ClassVar[str] = "choose-best"
     whole: ClassVar[bool] = False

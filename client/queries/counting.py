@@ -54,9 +54,6 @@ class Counting:
         most: k: records that a person may have, or that a party counts for; 1 of unit record.
         clip: the norm that a party's vectors are clipped in.
         parties: m, where every party has its own cells; 0: all have the same.
-
-    Raises:
-        QueryError: values that do not go together.
     """
 
     unit: Unit = Unit.RECORD
@@ -87,11 +84,7 @@ class Counting:
         return self.relation(neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
 
     def cells(self, batch: Batch, schema: Schema) -> int:
-        """d, of all parties' cells.
-
-        Raises:
-            QueryError: more than any vector may have.
-        """
+        """d, of all parties' cells: no more than any vector may have."""
         cells = batch.cells(schema) * max(self.parties, 1)
         if cells > MOST_CELLS:
             raise QueryError(
@@ -104,9 +97,6 @@ class Counting:
         """How far a neighbour moves the integer sum, as the module's table says.
 
         `largest` is the largest entry of one record's vector; of unit party, of a party's.
-
-        Raises:
-            QueryError: entries that are too large for a sum.
         """
         norms = self._summed(batch, schema, neighbouring)
         # ‖v‖₁ ≤ √d·‖v‖₂, which is less where no record reaches both bounds.
@@ -140,13 +130,7 @@ class Counting:
             yield query, bound, query.cells(schema)
 
     def vectors(self, batch: Batch, block: TableBlock, places: Sequence[int]) -> Iterator[Integers]:
-        """`[d]` for every party in turn: clipped and in its own cells, where it is asked to be.
-
-        Args:
-            batch: the queries.
-            block: of B parties.
-            places: `[B]` of the parties among all.
-        """
+        """`[d]` for every party in turn, `places` its own among all: clipped, in its cells."""
         own = list(self._bounds(batch, block.schema)) if self.unit is Unit.PARTY else []
         cells = self.cells(batch, block.schema)
         slices = batch.slices(block.schema)
@@ -154,7 +138,7 @@ class Counting:
             given = vector
             if own:
                 parts = zip(own, slices, strict=True)
-                given = np.concatenate([self._bounded(vector[at], *one) for one, at in parts])
+                given = np.concatenate([self._bounded(vector[at], *one[:2]) for one, at in parts])
             if self.parties:
                 if not 0 <= place < self.parties:
                     raise ValueError(f"Expected a party below {self.parties}, got {place}.")
@@ -163,9 +147,8 @@ class Counting:
                 given = wide
             yield given
 
-    def _bounded(self, vector: Integers, query: Query, bound: int, cells: int) -> Integers:
+    def _bounded(self, vector: Integers, query: Query, bound: int) -> Integers:
         """Clipped; of counts nothing is below 0, so that the module's table holds for them."""
-        del cells
         return self.clipped(np.maximum(vector, 0) if query.counts else vector, bound)
 
     def clipped(self, vector: Integers, bound: int) -> Integers:
@@ -207,11 +190,7 @@ def _moved(bound: int, clip: Clip, *, cells: int, counts: bool, replaced: bool) 
 
 
 def counting_from(value: Any) -> Counting:
-    """The inverse of `Counting.to_json`, for what a peer sent.
-
-    Raises:
-        DecodingError: not such values.
-    """
+    """The inverse of `Counting.to_json`, for what a peer sent."""
     if not isinstance(value, dict):
         raise DecodingError(f"Expected how records count as an object, got {as_came(value)}.")
     return facts_from(Counting, value)

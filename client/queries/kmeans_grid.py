@@ -41,13 +41,7 @@ _STEPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class KMeansGrid(ColumnsQuery):
-    """Centres of k clusters.
-
-    Attributes:
-        of: columns of numbers, at most three.
-        clusters: k.
-        grid: g, cells a column.
-    """
+    """Centres of k clusters, of at most three columns cut into g cells each."""
 
     kind: ClassVar[str] = "kmeans-grid"
     counts: ClassVar[bool] = True

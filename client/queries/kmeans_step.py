@@ -44,7 +44,6 @@ class KMeansStep(ColumnsQuery):
     """The centres of the points that are nearest to given centres.
 
     Attributes:
-        of: D columns of numbers.
         centres: k·D coordinates in [−1, 1], centre after centre: public.
         balance: w in units of 1/4096.
     """

@@ -40,12 +40,7 @@ MOST_TABLES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Marginals(ColumnsQuery):
-    """Records by the categories of every `ways` of several columns.
-
-    Attributes:
-        of: columns of categories.
-        ways: how many of them a table has.
-    """
+    """Records by the categories of every `ways` of several columns."""
 
     kind: ClassVar[str] = "marginals"
     counts: ClassVar[bool] = True

@@ -18,11 +18,7 @@ _PIECE = 8192
 
 
 def check_points(schema: Schema, columns: Sequence[str], clusters: int, most: int) -> None:
-    """Refuses clusters of what are no points.
-
-    Raises:
-        QueryError, SchemaError: no column, too many, one twice or of categories; no clusters.
-    """
+    """Refuses clusters of what are no points."""
     if not 1 <= len(columns) <= most or len(set(columns)) < len(columns):
         raise QueryError(
             f"Expected 1 to {most} distinct columns, got {', '.join(columns) or 'none'}."

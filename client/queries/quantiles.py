@@ -253,10 +253,6 @@ def _grid(schema: Schema, column: str, step: float) -> tuple[float, int]:
 
 
 def grid_values(schema: Schema, column: str, step: float) -> Numbers:
-    """`[K]` the grid of a column of numbers: low, low + step, … high.
-
-    Raises:
-        QueryError, SchemaError: no such column, or a step that makes fewer than 2 or more than 2²⁰.
-    """
+    """`[K]` the grid of a column of numbers: low, low + step, … high."""
     known, (step, count) = numeric(schema, column), _grid(schema, column, step)
     return np.minimum(known.low + np.arange(count, dtype=np.float64) * step, known.high)

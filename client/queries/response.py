@@ -38,11 +38,7 @@ from parley.privacy.sampling.stream import NoiseStream
 
 @dataclass(frozen=True, kw_only=True)
 class Response(ColumnQuery, Shown):
-    """How many records have each category, by what the records say.
-
-    Attributes:
-        local: ε of a report, of a question that is planned; 0: none yet.
-    """
+    """How many records have each category, by what they say at ε = `local` (0: not planned yet)."""
 
     kind: ClassVar[str] = "response"
     counts: ClassVar[bool] = True
@@ -77,12 +73,7 @@ class Response(ColumnQuery, Shown):
             )
 
     def said(self, block: TableBlock, fresh: Callable[[int], NoiseStream]) -> TableBlock:
-        """The same block, in whose column stands what the records say.
-
-        Args:
-            block: of B parties.
-            fresh: coins of the party at each place of the block.
-        """
+        """The block in whose column stands what the records say, by fresh coins of each party."""
         response = self.mechanism(block.schema).response
         codes, said = block.columns[self.column], []
         for party in range(block.parties):

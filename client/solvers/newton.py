@@ -1,20 +1,16 @@
 """Damped Newton for many small convex problems at once, each stopped by itself.
 
 Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂² (+ aᵀθ). Its Newton direction is
-found in one of three ways, all of which step through the same loop:
+found in one of three ways:
 
 - `Primal`: the `[d, d]` Hessian, for d up to about n;
 - `Dual`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
 - `ConjugateGradients`: Hessian-vector products, when both are large, and for several outputs.
 
 The step length is a line search on the slope φ′(t) along the direction, which for a convex φ is
-increasing: wherever φ′(t) ≤ 0 the objective has fallen. No objective values are compared, which
-near the optimum would only differ by rounding. With it the loop converges also where the Hessian
-is only piecewise constant (Huber SVM: finite Newton with a nearly exact line search, Keerthi &
-DeCoste 2005; a line search that stops at φ′(t) = ½φ′(0) was seen to cycle).
-
-Every array operation treats the problems of a batch separately, and a problem that has ended is
-taken out: its result does not depend on the others, to the last bit.
+increasing; no objective values are compared, which near the optimum differ by rounding. With it the
+loop converges also where the Hessian is only piecewise constant (Huber SVM: Keerthi & DeCoste
+2005). Problems never mix: a result does not depend on the others, to the last bit.
 """
 
 from __future__ import annotations

@@ -9,24 +9,19 @@ from parley.client.where.expressions import (
     DEEPEST,
     MOST_NODES,
     SIGNS,
-    Comparison,
     Expression,
     Joined,
-    Missing,
-    Not,
+    Leaf,
     WhereError,
     among,
     constant_of,
     limited,
+    negated,
 )
 
 
 def where_from(value: object) -> Expression:
-    """The condition in plain JSON values, whose keys and types are exactly those of `to_json`.
-
-    Raises:
-        DecodingError: another key, another type, NaN, more than 8 levels or 64 nodes.
-    """
+    """The condition in plain JSON values, whose keys and types are exactly those of `to_json`."""
     try:
         return limited(_decoded(value, DEEPEST))
     except WhereError as error:
@@ -40,7 +35,7 @@ def _decoded(value: object, levels: int) -> Expression:
         raise WhereError(f"Expected a condition as an object, got {type(value).__name__}.")
     keys = set(value)
     if keys == {"not"}:
-        return Not(_decoded(value["not"], levels - 1))
+        return negated(_decoded(value["not"], levels - 1))
     if keys in ({"and"}, {"or"}):
         (word,) = keys
         parts = value[word]
@@ -51,12 +46,12 @@ def _decoded(value: object, levels: int) -> Expression:
     if not isinstance(column, str) or len(column) > LONGEST_TEXT or not isinstance(sign, str):
         raise WhereError("Expected and, or, not, or a column and what it is.")
     if keys == {"column", "is"} and sign == "null":
-        return Missing(column)
+        return Leaf(column, "null")
     if keys == {"column", "is", "values"} and sign == "in":
         values = value["values"]
         if not isinstance(values, list) or len(values) > MOST_NODES:
             raise WhereError(f"Expected a list of at most {MOST_NODES} constants under values.")
         return among(column, tuple(constant_of(v, place="in a condition") for v in values))
     if keys == {"column", "is", "value"} and sign in SIGNS:
-        return Comparison(column, sign, constant_of(value["value"], place="in a condition"))
+        return Leaf(column, sign, (constant_of(value["value"], place="in a condition"),))
     raise WhereError("Expected and, or, not, or a column and what it is, got other keys.")

@@ -37,6 +37,8 @@ SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "!=": operator.ne,
 }
 
+_ORDERED = frozenset(SIGNS) - {"==", "!="}
+
 
 class WhereError(ValueError):
     """A condition that cannot be asked: what was expected, what came."""
@@ -53,12 +55,7 @@ class Expression(ABC):
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
-        """Refuses a condition that this schema has no meaning for.
-
-        Raises:
-            SchemaError: no such column.
-            WhereError: a category that it doesn't list, text beside a number, and the like.
-        """
+        """Refuses a condition that this schema has no meaning for (SchemaError, WhereError)."""
 
     @abstractmethod
     def mask(self, block: TableBlock) -> Mask:
@@ -75,7 +72,7 @@ class Expression(ABC):
         return joined("or", self, other)
 
     def __invert__(self) -> Expression:
-        return limited(Not(self))
+        return limited(negated(self))
 
     def __bool__(self) -> NoReturn:
         raise WhereError(
@@ -90,10 +87,12 @@ class Expression(ABC):
 
 
 @dataclass(frozen=True)
-class _OfColumn(Expression):
-    """A condition on one column: a leaf."""
+class Leaf(Expression):
+    """A column beside a constant (a sign), among several ("in"), or empty ("null")."""
 
     column: str
+    sign: str
+    values: tuple[Constant, ...] = ()
 
     @property
     def columns(self) -> frozenset[str]:
@@ -102,134 +101,54 @@ class _OfColumn(Expression):
 
     @property
     def size(self) -> tuple[int, int]:
-        """A leaf."""
-        return 1, 1
-
-
-@dataclass(frozen=True)
-class Comparison(_OfColumn):
-    """A column beside a constant."""
-
-    sign: str
-    value: Constant
+        """A node, and of `in` one a constant."""
+        return 1, 1 + (len(self.values) if self.sign == "in" else 0)
 
     def check(self, schema: Schema) -> None:
-        """A number with a number, by any sign; a category with one listed, by == and !=."""
+        """A number with a number; a category with one listed; null where that has a cell."""
         field = field_of(schema, self.column)
-        if isinstance(field, Texts) and self.sign not in {"==", "!="}:
-            raise WhereError(
-                f"Expected == or != beside {self.column!r}, a column of categories, "
-                f"got {self.sign}."
-            )
-        _check_constant(field, self.column, self.value)
-
-    def mask(self, block: TableBlock) -> Mask:
-        """Of the clamped number, or of the code."""
-        value = _plain(block, self.column, self.value)
-        found: Mask = SIGNS[self.sign](block.columns[self.column], value)
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """`{"column", "is", "value"}`."""
-        return {"column": self.column, "is": self.sign, "value": self.value}
-
-    def __str__(self) -> str:
-        return f"{shown_name(self.column)} {self.sign} {shown_constant(self.value)}"
-
-
-@dataclass(frozen=True)
-class Among(_OfColumn):
-    """A column whose value is one of several constants."""
-
-    values: tuple[Constant, ...]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """A node a constant, and its own."""
-        return 1, 1 + len(self.values)
-
-    def check(self, schema: Schema) -> None:
-        """Every constant as of ==."""
-        field = field_of(schema, self.column)
-        for value in self.values:
-            _check_constant(field, self.column, value)
-
-    def mask(self, block: TableBlock) -> Mask:
-        """By the set of codes or numbers."""
-        values = [_plain(block, self.column, value) for value in self.values]
-        return np.isin(block.columns[self.column], values)
-
-    def to_json(self) -> dict[str, Any]:
-        """`{"column", "is": "in", "values"}`."""
-        return {"column": self.column, "is": "in", "values": list(self.values)}
-
-    def __str__(self) -> str:
-        return f"{shown_name(self.column)} in ({', '.join(shown_constant(v) for v in self.values)})"
-
-
-@dataclass(frozen=True)
-class Missing(_OfColumn):
-    """A category that was empty."""
-
-    def check(self, schema: Schema) -> None:
-        """Only where an empty value has a cell: elsewhere the schema puts another in its place."""
-        field = field_of(schema, self.column)
-        if not isinstance(field, Texts) or MISSING not in field.texts:
+        if self.sign == "null" and not (isinstance(field, Texts) and MISSING in field.texts):
             raise WhereError(
                 f"Expected a column that can be empty beside null, got {self.column!r}: its "
                 "schema refuses an empty value, or puts another in its place."
             )
+        if isinstance(field, Texts) and self.sign in _ORDERED:
+            raise WhereError(
+                f"Expected == or != beside {self.column!r}, a column of categories, "
+                f"got {self.sign}."
+            )
+        for value in self.values:
+            _check_constant(field, self.column, value)
 
     def mask(self, block: TableBlock) -> Mask:
-        """The cell (missing)."""
-        found: Mask = block.columns[self.column] == _plain(block, self.column, MISSING)
+        """By what the column's array holds for a constant: a code, or the clamped number."""
+        field, cells = field_of(block.schema, self.column), block.columns[self.column]
+        values: list[Any] = [MISSING] if self.sign == "null" else list(self.values)
+        if isinstance(field, Texts):
+            values = [field.texts.index(canonical_text(value)) for value in values]
+        if self.sign not in SIGNS:
+            return np.isin(cells, values)
+        found: Mask = SIGNS[self.sign](cells, values[0])
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """`{"column", "is": "null"}`."""
-        return {"column": self.column, "is": "null"}
+        """`{"column", "is"}`, and `"value"` of a sign, `"values"` of in."""
+        own = {"column": self.column, "is": self.sign}
+        if self.sign == "null":
+            return own
+        given = {"values": list(self.values)} if self.sign == "in" else {"value": self.values[0]}
+        return own | given
 
     def __str__(self) -> str:
-        return f"{shown_name(self.column)} is null"
-
-
-@dataclass(frozen=True)
-class Not(Expression):
-    """The other records."""
-
-    part: Expression
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Of its part."""
-        return self.part.columns
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """One more of each."""
-        depth, nodes = self.part.size
-        return depth + 1, nodes + 1
-
-    def check(self, schema: Schema) -> None:
-        """Its part."""
-        self.part.check(schema)
-
-    def mask(self, block: TableBlock) -> Mask:
-        """Turned round."""
-        return ~self.part.mask(block)
-
-    def to_json(self) -> dict[str, Any]:
-        """`{"not": part}`."""
-        return {"not": self.part.to_json()}
-
-    def __str__(self) -> str:
-        inner = f"({self.part})" if isinstance(self.part, Joined) else str(self.part)
-        return f"not {inner}"
+        name, values = shown_name(self.column), ", ".join(map(shown_constant, self.values))
+        if self.sign == "null":
+            return f"{name} is null"
+        return f"{name} in ({values})" if self.sign == "in" else f"{name} {self.sign} {values}"
 
 
 @dataclass(frozen=True)
 class Joined(Expression):
-    """Several conditions: all of them ("and"), or one at least ("or")."""
+    """Several conditions: all of them ("and"), or one at least ("or"); or not the one."""
 
     word: str
     parts: tuple[Expression, ...]
@@ -252,17 +171,27 @@ class Joined(Expression):
 
     def mask(self, block: TableBlock) -> Mask:
         """Of all parts."""
+        masks = [part.mask(block) for part in self.parts]
+        if self.word == "not":
+            return ~masks[0]
         join = np.logical_and if self.word == "and" else np.logical_or
-        found: Mask = join.reduce([part.mask(block) for part in self.parts])
+        found: Mask = join.reduce(masks)
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """`{"and": [part, …]}`."""
-        return {self.word: [part.to_json() for part in self.parts]}
+        """`{"and": [part, …]}`, `{"not": part}`."""
+        parts = [part.to_json() for part in self.parts]
+        return {self.word: parts[0] if self.word == "not" else parts}
 
     def __str__(self) -> str:
-        shown = (f"({part})" if isinstance(part, Joined) else str(part) for part in self.parts)
-        return f" {self.word} ".join(shown)
+        several = [isinstance(part, Joined) and part.word != "not" for part in self.parts]
+        shown = [f"({p})" if one else str(p) for p, one in zip(self.parts, several, strict=True)]
+        return f"not {shown[0]}" if self.word == "not" else f" {self.word} ".join(shown)
+
+
+def negated(part: Expression) -> Expression:
+    """The other records."""
+    return Joined("not", (part,))
 
 
 def joined(word: str, *parts: Expression) -> Expression:
@@ -289,7 +218,7 @@ def among(column: str, values: tuple[Constant, ...]) -> Expression:
     """`in`, of one constant at least."""
     if not values:
         raise WhereError(f"Expected at least one constant for {column!r}, got none.")
-    return Among(column, values)
+    return Leaf(column, "in", values)
 
 
 def _check_constant(field: Texts | Range, column: str, value: Constant) -> None:
@@ -302,12 +231,6 @@ def _check_constant(field: Texts | Range, column: str, value: Constant) -> None:
     elif canonical_text(value) not in field.texts:
         known = ", ".join(map(repr, field.texts[:12])) + (", …" if len(field.texts) > 12 else "")
         raise WhereError(f"Expected one of {known} beside {column!r}, got {value!r:.80}.")
-
-
-def _plain(block: TableBlock, column: str, value: Constant) -> Any:
-    """What the column's array holds for a constant: a code, or a number."""
-    field = field_of(block.schema, column)
-    return field.texts.index(canonical_text(value)) if isinstance(field, Texts) else value
 
 
 def constant_of(value: object, *, place: str) -> Constant:

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from parley.client.where.expressions import (
-    Comparison,
     Constant,
     Expression,
-    Missing,
+    Leaf,
     WhereError,
     among,
     constant_of,
@@ -27,7 +26,7 @@ class ColumnName:
         self._name = name
 
     def _compared(self, sign: str, value: object) -> Expression:
-        return Comparison(self._name, sign, constant_of(value, place=f"after {self!r} {sign}"))
+        return Leaf(self._name, sign, (constant_of(value, place=f"after {self!r} {sign}"),))
 
     def __lt__(self, value: object) -> Expression:
         return self._compared("<", value)
@@ -58,7 +57,7 @@ class ColumnName:
 
     def is_null(self) -> Expression:
         """Whether the value was empty."""
-        return Missing(self._name)
+        return Leaf(self._name, "null")
 
     def __repr__(self) -> str:
         return shown_name(self._name)

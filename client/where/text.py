@@ -8,16 +8,15 @@ from typing import Final
 from parley.client.where.expressions import (
     DEEPEST,
     WORDS,
-    Comparison,
     Constant,
     Expression,
-    Missing,
-    Not,
+    Leaf,
     WhereError,
     among,
     constant_of,
     joined,
     limited,
+    negated,
     shown_constant,
     shown_name,
 )
@@ -113,7 +112,7 @@ class _Parser:
         if levels < 1:
             raise WhereError(f"Expected a condition of at most {DEEPEST} levels, got more.")
         if self._take("not"):
-            return Not(self._negated(levels - 1))
+            return negated(self._negated(levels - 1))
         if self._take("("):
             found = self._either(levels - 1)
             if not self._take(")"):
@@ -128,7 +127,7 @@ class _Parser:
         first = self._value("before a comparison")
         sign = self._sign(f"after {shown_constant(first)}")
         column = self._column()
-        lower = Comparison(column, _MIRRORED[sign], first)
+        lower = Leaf(column, _MIRRORED[sign], (first,))
         if self._peek() in {("sign", each) for each in _SIGNS}:
             return joined("and", lower, self._of_column(column))
         return lower
@@ -136,18 +135,18 @@ class _Parser:
     def _of_column(self, column: str) -> Expression:
         name = shown_name(column)
         if self._take("is"):
-            negated = self._take("not")
+            turned = self._take("not")
             if not self._take("null", "none"):
                 raise WhereError(f"Expected null after '{name} is', got {self._shown()}.")
-            return Not(Missing(column)) if negated else Missing(column)
-        negated = self._take("not")
+            return negated(Leaf(column, "null")) if turned else Leaf(column, "null")
+        turned = self._take("not")
         if self._take("in"):
             found = among(column, self._list(name))
-            return Not(found) if negated else found
-        if negated:
+            return negated(found) if turned else found
+        if turned:
             raise WhereError(f"Expected in after '{name} not', got {self._shown()}.")
         sign = self._sign(f"after {name!r}")
-        return Comparison(column, sign, self._value(f"after '{name} {sign}'"))
+        return Leaf(column, sign, (self._value(f"after '{name} {sign}'"),))
 
     def _list(self, name: str) -> tuple[Constant, ...]:
         if not self._take("("):

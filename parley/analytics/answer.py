@@ -19,11 +19,6 @@ from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import Curve, curve_of, spent_power
 from parley.privacy.ledger.budget import DatasetBudget
 
-AGAINST = {
-    Adversary.READERS: "whoever sees the answers",
-    Adversary.COLLUDERS: "the server and those who collude with it",
-    Adversary.OTHERS: "everybody, the server and all other parties among them",
-}
 BEYOND = {
     Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "
     "many"
@@ -228,7 +223,7 @@ class Answer:
             f"charged ε = {as_written(charge.epsilon)}{together} of "
             f"{as_written(charge.budget.epsilon)}, left {shown_down(charge.left)} "
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
-            f"{AGAINST[charge.against]})"
+            f"{charge.against.short})"
         )
         group = self.tradeoff(members=GROUP)
         gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"

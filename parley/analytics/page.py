@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
-from parley.analytics.answer import AGAINST, Answer, several
+from parley.analytics.answer import Answer, several
 from parley.analytics.answer_figures import answer_figure, budget_figure, numbers_table
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
@@ -156,7 +156,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
 
 
 def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
-    against = sorted({AGAINST[each.ledger.against] for each in answers})
+    against = sorted({each.ledger.against.short for each in answers})
     whom = f" It holds against {' and '.join(against)}." if against else ""
     change = {"replace-one": "Replacing", "add-or-remove-one": "Adding or removing"}
     return (

@@ -27,7 +27,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import AGAINST, Answer, Asked, shown_number
+from parley.analytics.answer import Answer, Asked, shown_number
 from parley.client.queries.balance import FINEST, Balance
 from parley.client.queries.base import QueryError
 from parley.client.queries.histogram import Histogram
@@ -75,7 +75,7 @@ class Found:
             f"by {len(self.answers)} counts of {last.survivors} of {last.parties} parties; "
             f"{last.law}; charged ε = {as_written(spent)} in all, left {shown_down(charge.left)} "
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
-            f"{AGAINST[charge.against]}){seeded * charge.seeded}"
+            f"{charge.against.short}){seeded * charge.seeded}"
         )
 
 

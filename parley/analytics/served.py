@@ -12,13 +12,13 @@ from typing import Any
 from parley.analytics.asked import Submission, submission_from
 from parley.analytics.batch import plan_text
 from parley.analytics.session import Session
-from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION
+from parley.deploy.stream.queue import ANSWERS, ASKED, PAGE, SESSION
 from parley.server.records.plain_json import json_text
 from parley.server.rounds.transport import Transport
 
 
 class ServedQueries:
-    """What `parley.deploy.stream.questions.Questions` asks for."""
+    """What `parley.deploy.stream.queue.Questions` asks for."""
 
     def check(self, text: str, *, own_files: bool) -> None:
         """See `Questions.check`."""

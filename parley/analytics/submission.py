@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,10 @@ from typing import Any
 from parley.analytics.asked import Submission
 from parley.client.contract.file_reading import LARGEST_LOG, text_of
 from parley.client.contract.protocol import strict_json
-from parley.deploy.follow import RunStopped, raise_remote
+from parley.deploy.follow import RunStopped, until_ended
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.questions import ANSWERS, PAGE
-
-_POLL_S = 0.1
+from parley.deploy.stream.queue import ANSWERS, PAGE
 
 
 def submit_queries(
@@ -39,10 +36,7 @@ def submit_queries(
             folder = operator.resume(Path(resume or "").name)
         name = folder.name
         say(f"{name} waits for its turn; what it answers is in {folder}. To end it: parley stop.")
-        seen: dict[str, list[int]] = {}
-        while (state := operator.ended(name, folder, seen)) is None:
-            time.sleep(_POLL_S)
-    raise_remote(folder)
+        state = until_ended(folder, lambda: operator.ended(folder), every=2)
     if state == "stopped":
         raise RunStopped
     try:

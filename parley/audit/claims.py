@@ -30,12 +30,7 @@ def is_of_queries(path: Path | None) -> bool:
 
 
 def claims_of_queries(path: Path, *, seed: int | None) -> Iterator[Audited]:
-    """Every batch of a file of queries.
-
-    Raises:
-        QueryError, SchemaError: as asking would.
-        click.UsageError: a session without a schema's file.
-    """
+    """Every batch of a file of queries."""
     file = load_queries(path)
     given = {key: value for key, value in file.session.items() if key not in {"data", "schema"}}
     settings = settings_from(given)

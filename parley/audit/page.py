@@ -51,11 +51,7 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
                 "figure": Markup(figure_svg(each)),  # noqa: S704
                 "changed": each.environment["changed"],
                 "rows": [
-                    {
-                        "result": result,
-                        "bound": bound_text(result),
-                        "verdict": verdict_text(result),
-                    }
+                    {"result": result, "bound": bound_text(result), "verdict": verdict_text(result)}
                     for result in each.results
                 ],
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.simulations.audit.results import AuditReport, AuditResult
 
@@ -13,10 +14,11 @@ _ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 def claim_text(report: AuditReport) -> str:
     """The claim in a line: ε, δ, unit, relation, law, rounds, and against whom."""
     claim = report.claim
+    against = Adversary(claim.against).short
     releases = "1 release" if claim.rounds == 1 else f"{claim.rounds} releases"
     return (
         f"ε = {shown_up(claim.epsilon, 4)} at δ = {as_written(claim.delta)} ({claim.unit}, "
-        f"{claim.neighbouring}, against {claim.against}), {claim.law}, {claim.release}, "
+        f"{claim.neighbouring}, against {against}), {claim.law}, {claim.release}, "
         f"{releases}, by the {claim.accountant} account"
     )
 

@@ -17,12 +17,12 @@ from parley.certificate.statement import (
 )
 from parley.client.contract.file_reading import LARGEST_MODEL, opened
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder, ledger_of
 from parley.server.records.summary import LedgerHead, RunSummary
@@ -54,11 +54,7 @@ def signing_key(path: Path) -> bytes:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hex.
-
-    Raises:
-        CertificateError: it is not there.
-    """
+    """SHA-256 of a file, in hex."""
     try:
         with opened(path, largest=LARGEST_MODEL) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -66,14 +62,21 @@ def digest_of(path: Path) -> str:
         raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error
 
 
-def composed(ledger: Ledger, run_id: str) -> dict[Unit, Composition]:
-    """What a run was charged for each unit: every entry that was not voided."""
+def charged(place: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Composition]:
+    """What a run was charged for each unit, by a ledger that is sound and contains the head.
+
+    Raises:
+        CertificateError: it is not.
+    """
     spent: dict[Unit, Composition] = {}
-    # Of the whole log, as it was verified: an index of the file may leave out what it likes.
-    for recorded in ledger.entries():
-        if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
-            unit = recorded.entry.key.unit
-            spent[unit] = spent.get(unit, Composition.empty()).add(recorded.entry.event)
+    with Ledger.open(place, create=False, read_only=True) as ledger:
+        if problems := ledger.verify(anchor=Head(records=head.records, hash=head.hash)):
+            raise CertificateError(f"Expected the sound ledger of {run_id}, got: {problems[0]}")
+        # Of the whole log, as it was verified: an index of the file may leave out what it likes.
+        for recorded in ledger.entries():
+            if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
+                unit = recorded.entry.key.unit
+                spent[unit] = spent.get(unit, Composition.empty()).add(recorded.entry.event)
     return spent
 
 
@@ -81,12 +84,9 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
     """The certificate of a run.
 
     Args:
-        run: its folder.
-        private: the key to sign with.
         ledger: the place of its ledger, where its job names a URL.
 
     Raises:
-        RunFolderError, LedgerError: no run's folder, no ledger.
         CertificateError: the run did not end, its noise was seeded, its ledger is not sound, or
             the entries don't prove what the run says.
     """
@@ -99,13 +99,7 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
             "Expected noise from the operating system's entropy, got seeded noise: it protects "
             "nobody, so that there is nothing to certify."
         )
-    head = Head(records=summary.ledger_head.records, hash=summary.ledger_head.hash)
-    place = ledger_of(run, job, named=ledger)
-    with Ledger.open(place, create=False, read_only=True) as opened_ledger:
-        problems = opened_ledger.verify(anchor=head)
-        if problems:
-            raise CertificateError(f"Expected a sound ledger, got: {problems[0]}")
-        spent = composed(opened_ledger, folder.run_id)
+    spent = charged(ledger_of(run, job, named=ledger), folder.run_id, summary.ledger_head)
     statement = Statement(
         issued=datetime.now(UTC).isoformat(timespec="seconds"),
         parley_version=__version__,
@@ -118,7 +112,7 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
         rounds_done=summary.rounds_done,
         model_sha256=digest_of(run / "model.safetensors"),
         job_sha256=digest_of(run / "job.toml"),
-        ledger_head=LedgerHead(records=head.records, hash=head.hash),
+        ledger_head=summary.ledger_head,
         guarantees=tuple(_guarantee(summary, of, spent) for of in summary.guarantees),
     )
     return signed(statement, private)
@@ -127,21 +121,21 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
 def _guarantee(
     summary: RunSummary, of: GuaranteeSummary, spent: dict[Unit, Composition]
 ) -> CertifiedGuarantee:
-    own = spent.get(Unit(of.unit), Composition.empty())
+    own = spent.get(of.unit, Composition.empty())
     conversion, epsilon = own.epsilon(of.delta)
     if not own.releases or conversion == "none":
         raise CertificateError(
             f"Expected entries of {summary.run_id} for one {of.unit} that come to a finite ε at "
             f"δ = {as_written(of.delta)}, got {own.releases} that don't."
         )
-    charged = next(row.adversary for row in of.accounts if row.charged)
+    against = next(row.adversary for row in of.accounts if row.charged)
     return CertifiedGuarantee(
         unit=of.unit,
         neighbouring=of.neighbouring,
         epsilon=epsilon,
         delta=of.delta,
         conversion=conversion,
-        adversary=charged,
+        adversary=Adversary(against),
         spent=own.to_json(),
         accounts=tuple(row for row in of.accounts if not row.charged),
     )

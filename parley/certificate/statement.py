@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.ledger.chain import canonical_json
 from parley.secure_agg.primitives import sign, signing_public, verifies
 from parley.server.records.facts import Facts, FactsError
-from parley.server.records.guarantee_summary import AdversaryAccount
+from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.plain_json import json_text
 from parley.server.records.summary import LedgerHead
 
@@ -33,18 +34,16 @@ class CertifiedGuarantee(Facts):
     """What one unit was charged.
 
     Attributes:
-        unit, neighbouring: what is protected, and how neighbours differ.
         epsilon, delta: charged, by the conversion named, against `adversary`.
-        spent: the composition of all entries of the run for this unit.
         accounts: against the other adversaries, as the run computed them.
     """
 
-    unit: str
-    neighbouring: str
+    unit: Unit
+    neighbouring: Neighbouring
     epsilon: float = Field(gt=0)
     delta: float = Field(ge=0, lt=1)
     conversion: str
-    adversary: str
+    adversary: Adversary
     spent: dict[str, Any]
     accounts: tuple[AdversaryAccount, ...]
 
@@ -53,13 +52,8 @@ class Statement(Facts):
     """What is certified of a run.
 
     Attributes:
-        format: of the statement.
-        issued: when, UTC.
-        run_id: the run's name in its ledger.
         engine: which ran it; "fast" and "flower" are simulations in one place.
         rounds_done: of so many `rounds`; `status` says how it ended.
-        model_sha256, job_sha256: of `model.safetensors` and `job.toml` as they were issued with.
-        ledger_head: of the chain that holds the entries.
     """
 
     format: Literal["parley-certificate-1"] = "parley-certificate-1"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley.certificate.issuing import composed, digest_of
+from parley.certificate.issuing import charged, digest_of
 from parley.certificate.statement import (
     Certificate,
     CertificateError,
@@ -19,10 +19,7 @@ from parley.certificate.statement import (
 )
 from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.chain import Head
-from parley.privacy.ledger.ledger import Ledger
 from parley.server.records import words
 from parley.server.records.run_folder import RunFolder, ledger_of
 
@@ -35,7 +32,6 @@ class Verdict:
     """What came of a check; what does not hold is an error instead.
 
     Attributes:
-        certificate: as it was read.
         held: what was checked and holds.
         open: what was not, or can't be, checked here.
     """
@@ -46,16 +42,11 @@ class Verdict:
 
 
 def verified(
-    file: Path,
-    *,
-    signer: str | None = None,
-    run: Path | None = None,
-    ledger: str | None = None,
+    file: Path, *, signer: str | None = None, run: Path | None = None, ledger: str | None = None
 ) -> Verdict:
     """Checks a certificate.
 
     Args:
-        file: the certificate.
         signer: the key (hex) that must have signed it.
         run: the run's folder, to hold model, job and ledger against it.
         ledger: the place of its ledger, where its job names a URL.
@@ -90,18 +81,16 @@ def verified(
 
 def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str]]:
     """What the installed accountants say of the certified entries."""
-    stated = (
-        f"{words.points(of.epsilon, of.delta)}, {words.scope(of)}, against "
-        f"{words.ADVERSARIES.get(of.adversary, of.adversary)}"
-    )
+    spent = words.points(of.epsilon, of.delta)
+    stated = f"{spent}, {words.scope(of)}, against {of.adversary.words}"
     others = [
         f"{words.points(row.epsilon, row.delta)} for one {of.unit} against "
-        f"{words.ADVERSARIES.get(row.adversary, row.adversary)}: the run computed it"
+        f"{row.adversary.words}: the run computed it"
         for row in of.accounts
     ]
     try:
-        spent = Composition.from_json(of.spent)
-        conversion, epsilon = spent.epsilon(of.delta)
+        entries = Composition.from_json(of.spent)
+        conversion, epsilon = entries.epsilon(of.delta)
     except (ValueError, KeyError, TypeError) as error:
         return [], [f"{stated}: the entries are of a kind that this Parley doesn't know ({error})"]
     if conversion == "none":
@@ -112,7 +101,7 @@ def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str
             f"{conversion}, unit {of.unit}), got ε = {shown_up(of.epsilon)}: they cost more than "
             "is claimed."
         )
-    return [f"{stated}: {spent.releases} entries come to it (by {conversion})"], others
+    return [f"{stated}: {entries.releases} entries come to it (by {conversion})"], others
 
 
 def _held_against(file: Path, certificate: Certificate, run: Path, named: str | None) -> list[str]:
@@ -126,13 +115,8 @@ def _held_against(file: Path, certificate: Certificate, run: Path, named: str | 
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
-    place = ledger_of(run, job, named=named)
-    head = Head(records=facts.ledger_head.records, hash=facts.ledger_head.hash)
-    with Ledger.open(place, create=False, read_only=True) as ledger:
-        if problems := ledger.verify(anchor=head):
-            raise CertificateError(f"{file}: Expected the certified ledger, got: {problems[0]}")
-        spent = composed(ledger, facts.run_id)
-    stated = {Unit(of.unit): of.spent for of in facts.guarantees}
+    spent = charged(ledger_of(run, job, named=named), facts.run_id, facts.ledger_head)
+    stated = {of.unit: of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")
     return ["model and job are those certified", "the ledger contains the head and these entries"]

@@ -7,14 +7,15 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
-    from parley.deploy.stream.questions import Questions
+    from parley.client.contract.roster import Deployment
+    from parley.deploy.stream.queue import Questions
 
 deploy_app = typer.Typer(
     suggest_commands=False,
@@ -24,15 +25,7 @@ deploy_app = typer.Typer(
 
 DeploymentDir = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
 ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
-Hosts = Annotated[
-    list[str],
-    typer.Option("--host", help="Name or address by which parties reach the server. Repeatable."),
-]
-SetKeys = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key.")
-]
-
-
+PartyDir = Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")]
 LogJson = Annotated[
     bool, typer.Option("--log-json", help="Say what happens as one JSON object a line, on stderr.")
 ]
@@ -59,7 +52,18 @@ def add_deploy_commands(app: typer.Typer, *, questions: Callable[[], Questions])
         One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
         installation's. Runs that were going on when it ended go on when it starts.
         """
-        _serve(folder, monitor, log_json=log_json, questions=questions)
+        from parley.deploy.events import teller  # noqa: PLC0415 - start-up: for this command alone
+        from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: for this command alone
+        from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
+        from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
+
+        home = check_server(folder)
+        remedy = (
+            f"Set another port in {home.folder / 'server.toml'}; parties then start with --server "
+            "HOST:PORT."
+        )
+        check_port(home.listen, home.port, remedy=remedy)
+        serve(home, say=teller(as_json=log_json), monitor=monitor, questions=questions())
 
     panel = "Deployments: real parties, each on its own machine"
     app.add_typer(deploy_app, name="deploy", rich_help_panel=panel)
@@ -70,7 +74,10 @@ def add_deploy_commands(app: typer.Typer, *, questions: Callable[[], Questions])
 @deploy_app.command("init")
 def deploy_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    host: Hosts,
+    host: Annotated[
+        list[str],
+        typer.Option(help="Name or address by which parties reach the server. Repeatable."),
+    ],
     parties: Annotated[int, typer.Option(help="So many parties: site-1, site-2, …")] = 0,
     party: Annotated[
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
@@ -153,19 +160,16 @@ def deploy_remove_party(
     _tell_roster(folder, remove_party(folder, name))
 
 
-def _tell_roster(folder: Path, deployment: Any) -> None:
-    typer.echo(f"Send everyone the new roster, {folder}/authority/deployment.toml, and restart the")
+def _tell_roster(folder: Path, deployment: Deployment) -> None:
     typer.echo(
-        "server. Runs that are going on end: their roster is the old one. The deployment's id"
+        f"Send everyone the new roster, {folder}/authority/deployment.toml, and restart the\n"
+        "server. Runs that are going on end: their roster is the old one. The deployment's id\n"
+        f"is now:\n  {deployment.spoken}"
     )
-    typer.echo("is now:")
-    typer.echo(f"  {deployment.spoken}")
 
 
 @deploy_app.command("own-keys")
-def deploy_own_keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
-) -> None:
+def deploy_own_keys(folder: PartyDir) -> None:
     """On the party's machine: make both keys anew, so that not even the operator had them."""
     from parley.deploy.making import make_own_keys  # noqa: PLC0415 - start-up: for this command alone
 
@@ -187,7 +191,8 @@ def deploy_accept(
     from parley.deploy.making import accept, propose_keys  # noqa: PLC0415 - start-up: for this command alone
 
     proposed = propose_keys(folder, entry)
-    typer.echo(f"{proposed.name}, and no other party, gets new keys:")
+    name = proposed.new.name
+    typer.echo(f"{name}, and no other party, gets new keys:")
     for what, old, new in (
         ("identity", proposed.old.identity.hex(), proposed.new.identity.hex()),
         ("the deployment's id", proposed.before.spoken, proposed.after.spoken),
@@ -195,33 +200,15 @@ def deploy_accept(
         typer.echo(f"  {what}, before: {old}")
         typer.echo(f"  {what}, after:  {new}" if new != old else f"  {what}, after:  the same")
     if not yes:
-        typer.confirm(f"Did {proposed.name} read this identity to you? Accept", abort=True)
+        typer.confirm(f"Did {name} read this identity to you? Accept", abort=True)
     accept(folder, proposed)
     typer.echo(f"Send everyone {folder}/authority/deployment.toml and restart the server.")
-    pem = folder / "parties" / proposed.name / "party.pem"
-    typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
-
-
-def _serve(
-    folder: Path, monitor: int | None, *, log_json: bool, questions: Callable[[], Questions]
-) -> None:
-    from parley.deploy.events import teller  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
-
-    home, tell = check_server(folder), teller(as_json=log_json)
-    check_port(
-        home.listen,
-        home.port,
-        remedy=f"Set another port in {home.folder / 'server.toml'}; parties then start with "
-        "--server HOST:PORT.",
-    )
-    serve(home, say=tell, monitor=monitor, questions=questions())
+    pem = folder / "parties" / name / "party.pem"
+    typer.echo(f"Send {name} its certificate, too (public): {pem}")
 
 
 def party(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
+    folder: PartyDir,
     server_address: Annotated[
         str | None,
         typer.Option("--server", metavar="HOST:PORT", help="Instead of deployment.toml's."),
@@ -236,8 +223,9 @@ def party(
     Only party.toml in this folder says what this party agrees to, and only its ledger what it has
     spent. Whatever code a server sends is left alone: this installation answers.
     """
+    from parley.client.contract.roster import load_deployment  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.events import Event, teller  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.folders import check_party  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import own_entry  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
 
     items = []
@@ -250,30 +238,25 @@ def party(
         raise typer.Exit(wrong)
     if check:
         return
-    home = check_party(folder)
-    address = server_address or home.deployment.server_address
+    folder = folder.resolve()
+    deployment = load_deployment(folder / "deployment.toml")
+    name = own_entry(folder, deployment).name
+    address = server_address or deployment.server_address
     tell = teller(as_json=log_json)
     for item in items:
         if item.waits:
             line = f"{item.said}\nWaiting for as long as it takes, dialling again; Ctrl-C ends it."
             tell(Event("waiting", line, server=address))
-    tell(
-        Event(
-            "ready",
-            f"{home.name} is ready for {address}. The deployment's id:\n  {home.deployment.spoken}",
-            party=home.name,
-            server=address,
-            deployment=home.deployment.id,
-        )
-    )
+    ready = f"{name} is ready for {address}. The deployment's id:\n  {deployment.spoken}"
+    tell(Event("ready", ready, party=name, server=address, deployment=deployment.id))
     from parley.deploy.stream.party import Attending, party_answers  # noqa: PLC0415 - start-up: for this command alone
 
     # At once: what an answer relies on is on disk before it is returned, and an interrupt that is
     # raised inside a library's callback may never be heard.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, partial(_end, tell))
-    tell(f"What it answers is in {home.folder / 'party.log'}.")
-    Attending(home.folder, address=address, answers=party_answers(home.folder), say=tell).forever()
+    tell(f"What it answers is in {folder / 'party.log'}.")
+    Attending(folder, address=address, answers=party_answers(folder), say=tell).forever()
 
 
 def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:
@@ -286,7 +269,10 @@ def submit(
     to: Annotated[
         Path, typer.Option("--to", metavar="DIR", help="The server's folder, or an operator's.")
     ] = Path(),
-    sets: SetKeys = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key."),
+    ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
     ] = None,

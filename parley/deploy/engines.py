@@ -1,8 +1,10 @@
 """The engines that are real processes: `parley run --engine processes` and `--engine flower`.
 
-All make the usual run folder and a folder for every party in it, have a server and the parties run
-the installed Parley, follow the run folder, and end with everything ended (`parley.deploy.places`).
-What differs is who carries the messages: `parley.deploy.stream`, or Flower in its simulation.
+Both make the usual run folder and a folder for every party in it, have a server and the parties run
+the installed Parley, follow the run folder, and end with everything ended. What differs is who
+carries the messages: `parley.deploy.stream`, or Flower in its simulation. All of a run is inside
+its folder: `parties/` has a folder for every party, with its log and ledger; `logs/` the processes'
+logs; what carries the messages keeps its own in `network/`, which goes when the run is over.
 """
 
 from __future__ import annotations
@@ -11,22 +13,31 @@ import importlib.util
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from parley.client.contract.roster import load_deployment
+from parley.client.party.storage import end_sessions
 from parley.deploy.flower_engine import run_simulation
 from parley.deploy.follow import STALE
-from parley.deploy.places import Place
-from parley.deploy.processes import Supervisor
+from parley.deploy.processes import ProcessError, Supervisor
 from parley.deploy.stream.engine import run_stream
 from parley.errors import exit_status
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
+from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.local_parties import party_folders, prepare_parties
+from parley.simulations.figures.local_summary import local_summary
 
-Launch = Callable[[Path, Supervisor], Callable[[Place, Job, Observer | None], RunSummary]]
+Launch = Callable[[Path, Supervisor], Callable[[Job, Observer | None], RunSummary]]
 """A run's folder → what starts its processes and follows it to its end, once its data are there."""
+
+# Of a party's folder, when its run is over. The last is kept of one that can be resumed.
+_SECRETS = ("party.key", "party.pem", "identity.key")
 
 
 def run_flower(
@@ -91,14 +102,15 @@ def _run(
     run = folder.path.resolve()
     for name in STALE:
         (run / name).unlink(missing_ok=True)
-    place = Place(run=run)
-    finished = False
+    parties, finished = run / "parties", False
     try:
         with Supervisor() as supervisor:
             launch = launch_of(run, supervisor)
-            place.prepare(job)
-            folder.keep_schema(place.experiment.schema)
-            summary = launch(place, job, observer)
+            experiment = load_experiment(job)
+            if not (parties / "deployment.toml").exists():  # else of the run that is resumed
+                prepare_parties(job, parties, experiment=experiment)
+            folder.keep_schema(experiment.schema)
+            served = launch(job, observer)
         finished = True
     except Exception as error:
         # As in the fast engine: a job that cannot run leaves nothing behind.
@@ -106,8 +118,37 @@ def _run(
             shutil.rmtree(run, ignore_errors=True)
         raise
     finally:
-        place.clean(finished=finished)
-    model = place.model()
-    summary = place.summary(summary, job=job, model=model)
+        _clean(run, finished=finished)
+    model = _model(run)
+    count = len(load_deployment(parties / "deployment.toml").parties)
+    homes = party_folders(parties, count)
+    summary = local_summary(
+        served, job=experiment.job, experiment=experiment, model=model, parties=homes
+    )
     folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=model["theta"])
+
+
+def _clean(run: Path, *, finished: bool) -> None:
+    """Removes the network's files and, of a run that is over, every secret of its parties.
+
+    A run that was interrupted keeps its parties' identities and their last contributions: it can be
+    resumed. It keeps no session.
+    """
+    shutil.rmtree(run / "network", ignore_errors=True)
+    for home in (run / "parties").glob("party-*"):
+        for name in _SECRETS if finished else _SECRETS[:-1]:
+            (home / name).unlink(missing_ok=True)
+        if finished:
+            shutil.rmtree(home / "state", ignore_errors=True)
+        else:
+            # A run that goes on joins its parties anew: these secrets are nobody's any more.
+            end_sessions(home)
+
+
+def _model(run: Path) -> dict[str, Any]:
+    """The arrays that the run left."""
+    try:
+        return dict(open_model(run).tensors)
+    except ModelFileError as error:
+        raise ProcessError(f"The run ended without its model: {error}.") from error

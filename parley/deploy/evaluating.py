@@ -30,7 +30,7 @@ from parley.simulations.figures.judging import judged
 
 @dataclass(frozen=True, kw_only=True)
 class TestSet:
-    """Public records: their file, its schema and that one's file, and `[N]` their labels."""
+    """Public records: their file, its schema, that one's file, and the labels `[N]`."""
 
     __test__ = False  # no class of tests
 
@@ -66,12 +66,7 @@ def load_test_set(job: Job) -> TestSet | None:
 
 
 def evaluated(run: Path, job: Job, test: TestSet) -> PublicTest:
-    """The figures of the model in a run's folder on a test set.
-
-    Raises:
-        ModelFileError: the run learned no model, or one whose rows are others.
-        DataError: the file is another than when the run began.
-    """
+    """The figures of the model in a run's folder; DataError where the file has changed since."""
     named = (job.model.kind, str(getattr(job.model, "features", "")))
     own = tuple(name for name in named if ":" in name)
     model = load_model(run, schema=test.path, own_models=own)

@@ -30,11 +30,9 @@ Say = Callable[[str], None]
 
 
 class Event(str):
-    """A line of the log, with its kind and facts.
+    """A line of the log, with what happened in a word or two, and facts of it.
 
     Attributes:
-        kind: what happened, in a word or two: `party-online`.
-        facts: of it, by name.
         detail: for a machine alone; a person has it elsewhere.
     """
 
@@ -60,8 +58,6 @@ def json_line(
         line: an `Event`, or any line, which is then of `kind`.
         at: seconds since 1970; None for now.
         level: info, warning or error.
-        kind: of a line that is no event.
-        facts: more of them.
     """
     own = line if isinstance(line, Event) else Event(kind, line)
     when = datetime.fromtimestamp(time.time() if at is None else at, UTC)
@@ -83,7 +79,6 @@ class _JsonLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as an event of its logger."""
         facts: dict[str, Fact] = {}
         if record.exc_info and record.exc_info[0] is not None:
             kind, _, trace = record.exc_info

@@ -11,35 +11,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parley.client.contract.printable import guard_streams
-from parley.deploy.environment import own_environment
 from parley.deploy.follow import follow
-from parley.deploy.places import Place
-from parley.deploy.processes import Supervisor
+from parley.deploy.processes import Supervisor, own_environment
 from parley.server.jobs.job import Job
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
 
 def run_simulation(
-    _: Path, supervisor: Supervisor
-) -> Callable[[Place, Job, Observer | None], RunSummary]:
+    run: Path, supervisor: Supervisor
+) -> Callable[[Job, Observer | None], RunSummary]:
     """Gives what runs a job in Flower's simulation; that raises ProcessError where it was lost."""
 
-    def launch(place: Place, job: Job, observer: Observer | None) -> RunSummary:
+    def launch(job: Job, observer: Observer | None) -> RunSummary:
         # Ray's sockets are files, and a socket's path is 107 characters at most.
         with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
             process = supervisor.start(
                 "Flower's simulation",
                 [
                     *(sys.executable, "-P", "-m", "parley.deploy.flower_engine"),
-                    *(str(place.run), str(job.parties.count)),
+                    *(str(run), str(job.parties.count)),
                 ],
-                environment=_environment(Path(scratch), place.run),
-                log=place.logs / "server.log",
+                environment=_environment(Path(scratch), run),
+                log=run / "logs" / "server.log",
             )
             try:
                 return follow(
-                    place.run,
+                    run,
                     ended=lambda: None if process.running else "finished",
                     observer=observer,
                 )

@@ -8,7 +8,7 @@
 
 The server's folder goes to the server, every party's to that party over a channel that keeps it
 secret, and to nobody else. `deployment.toml` is public and the same everywhere: who the parties
-are. `party.toml` belongs to the party alone.
+are. `party.toml` belongs to the party alone, and is checked by `party_check`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
 from parley.client.contract.toml_reading import load_toml
-from parley.client.party.consent_file import load_consent
 from parley.deploy.peers import NotAdmitted, admit_party
-from parley.deploy.pki import check_client_pair, check_server_certificate
-from parley.deploy.private_files import PkiError, check_private
+from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate
 from parley.secure_agg.primitives import signing_public
-
-DEFAULT_PORT = 9092
-
-PRIVATE_KEYS = ("identity.key", "party.key")
-"""The names of a party's private keys."""
 
 
 class DeployError(Exception):
@@ -53,19 +46,23 @@ class ServerHome:
     port: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartyHome:
-    """A party's folder, checked."""
-
-    folder: Path
-    deployment: Deployment
-    name: str
-
-
-def first_of(error: ValidationError) -> str:
-    """The first of the things that are wrong, and where."""
+def first_of(error: Exception) -> str:
+    """What is wrong; of a file with several faults the first, and where it is."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+
+
+def host_of(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; brackets of an IPv6 address are taken off."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def address_of(host: str, port: int) -> str:
+    """`host:port`, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check_server(folder: Path) -> ServerHome:
@@ -84,49 +81,21 @@ def check_server(folder: Path) -> ServerHome:
             "one."
         ) from error
     except (OSError, ValueError) as error:
-        said = first_of(error) if isinstance(error, ValidationError) else str(error)
+        said = first_of(error)
         raise DeployError(f"Expected listen and port in {settings}, got {said}.") from error
     deployment = load_deployment(folder / "deployment.toml")
     check_private(folder / "server.key")
-    host = deployment.server_address.rpartition(":")[0].strip("[]")
+    host, _ = host_of(deployment.server_address)
     check_server_certificate(folder / "ca.crt", folder / "server.pem", host=host)
     (folder / "runs").mkdir(exist_ok=True)
     return ServerHome(folder=folder, deployment=deployment, listen=read.listen, port=read.port)
 
 
-def check_party(folder: Path) -> PartyHome:
-    """Checks a party's folder: keys, certificate, roster, policy, and that its data are there.
-
-    Raises:
-        DeployError, PkiError, RosterError, ConsentError: what is wrong with it.
-    """
-    folder = folder.resolve()
-    if not (folder / "identity.key").exists():
-        raise DeployError(
-            f"{folder} is not a party's folder: it has no identity.key. The operator makes it with "
-            "`parley deploy init` and sends it to you."
-        )
-    check_server_certificate(folder / "ca.crt")
-    deployment = load_deployment(folder / "deployment.toml")
-    for name in PRIVATE_KEYS:
-        check_private(folder / name)
-    party = own_entry(folder, deployment)
-    consent = load_consent(folder / "party.toml")
-    for name, dataset in consent.data.items():
-        for given in (dataset.path, dataset.data_schema, dataset.prepared):
-            if given and not (folder / given).exists():
-                raise DeployError(
-                    f"Expected the data set {name} of {folder / 'party.toml'} at {folder / given}, "
-                    "there is no such file."
-                )
-    return PartyHome(folder=folder, deployment=deployment, name=party.name)
-
-
 def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
-    """The party whose keys are in a folder.
+    """The party whose keys are in a folder, both of them the roster's.
 
     Raises:
-        PkiError: they are no keys.
+        PkiError: they are no keys, or do not go together.
         DeployError: the roster does not know them.
     """
     try:
@@ -140,22 +109,20 @@ def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
             f"{deployment.spoken}, does not know its keys. Ask the operator for the folder, or the "
             "roster, that goes with them."
         )
+    pem = folder / "party.pem"
     try:
-        pem = (folder / "party.pem").read_bytes()
+        certified = deployment.parties[admit_party(deployment, pem.read_bytes())]
     except OSError as error:
         raise DeployError(
-            f"Expected {found[0].name}'s certificate at {folder / 'party.pem'}: {error.strerror}. "
-            "After `parley deploy own-keys` the operator makes it (parley deploy accept) and "
-            "sends it back."
+            f"Expected {found[0].name}'s certificate at {pem}: {error.strerror}. After `parley "
+            "deploy own-keys` the operator makes it (parley deploy accept) and sends it back."
         ) from error
-    try:
-        index = admit_party(deployment, pem)
     except NotAdmitted as error:
-        raise DeployError(f"{folder / 'party.pem'}: {error}") from error
-    if deployment.parties[index] != found[0]:
+        raise DeployError(f"{pem}: {error}") from error
+    if certified != found[0]:
         raise DeployError(
             f"Expected both keys of {found[0].name} in {folder}, got the certificate of "
-            f"{deployment.parties[index].name}."
+            f"{certified.name}."
         )
-    check_client_pair(folder / "ca.crt", folder / "party.pem", folder / "party.key")
+    check_client_pair(folder, "party")
     return found[0]

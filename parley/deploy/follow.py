@@ -1,9 +1,9 @@
 """Watching a run from outside: the run folder says how it goes, and what ended it.
 
 The coordinator works in another process. It appends to `rounds.jsonl`, keeps `parties.json`, and
-leaves `started.json` at the start and `error.json` on a failure (`parley.server.app`). From these
-the observer hears what it would hear in the fast engine, and an error is raised here as what it was
-there, so that messages and exit statuses are the same.
+leaves `started.json` at the start and `error.json` on a failure (`parley.server.conducting`). From
+these the observer hears what it would hear in the fast engine, and an error is raised here as what
+it was there, so that messages and exit statuses are the same.
 """
 
 from __future__ import annotations
@@ -68,10 +68,13 @@ class Follower:
             self._start(self._observer)
         if self._started:
             self._rounds(self._observer)
-        self._states(self._observer)
+        tell: Callable[[Any], None] | None = getattr(self._observer, "parties", None)
+        content = board_of(self._folder) if tell is not None else {}
+        if tell is not None and content and content != self._parties:
+            self._parties = content
+            tell(content)
 
     def _start(self, observer: Observer) -> None:
-
         content = _json(self._folder / "started.json")
         if content is not None:
             self._started = True
@@ -82,8 +85,9 @@ class Follower:
             observer.started(job, plan, self._folder, self._done)
 
     def _rounds(self, observer: Observer) -> None:
+        path = self._folder / "rounds.jsonl"
         try:
-            with (self._folder / "rounds.jsonl").open("rb") as file:
+            with path.open("rb") as file:
                 file.seek(self._read)
                 new = file.read()
         except OSError:
@@ -96,18 +100,42 @@ class Follower:
                 # A round of before the run was resumed: told then.
                 self._skipped += 1
             else:
-                observer.round_done(
-                    RoundLine.parse(line.decode("utf-8"), self._folder / "rounds.jsonl")
-                )
+                observer.round_done(RoundLine.parse(line.decode("utf-8"), path))
 
-    def _states(self, observer: Observer) -> None:
-        tell: Callable[[dict[str, Any]], None] | None = getattr(observer, "parties", None)
-        if tell is None:
-            return
-        content = board_of(self._folder)
-        if content and content != self._parties:
-            self._parties = content
-            tell(content)
+
+def until_ended(
+    folder: Path,
+    ended: Callable[[], str | None],
+    *,
+    look: Callable[[], None] = lambda: None,
+    every: int = _STATUS_EVERY,
+) -> str:
+    """Waits for the end of a run, of a job or of queries; how it ended.
+
+    Args:
+        folder: the run's.
+        ended: how the process that runs it ended it, None while it goes on; may raise.
+        look: called with every look into the folder.
+        every: at every so many looks `ended` is asked.
+
+    Raises:
+        what ended the run there, as the class it was.
+    """
+    looks, how = 0, None
+    while how is None:
+        look()
+        looks += 1
+        time.sleep(_POLL_S)
+        how = ended() if looks % every == 0 else None
+    # It says `stopped` at once; the coordinator still writes down how it ended.
+    until = time.monotonic() + (_LAST_WORDS_S if how == "stopped" else 0.0)
+    while not any((folder / name).exists() for name in ("error.json", "summary.json")):
+        if time.monotonic() >= until:
+            break
+        time.sleep(_POLL_S)
+    look()
+    raise_remote(folder)
+    return how
 
 
 def follow(
@@ -117,54 +145,25 @@ def follow(
     observer: Observer | None,
     every: int = _STATUS_EVERY,
 ) -> RunSummary:
-    """Follows a run to its end and returns its summary.
-
-    Args:
-        folder: the run's.
-        ended: how the process that runs it ended it, None while it goes on; may raise.
-        observer: called with what comes.
-        every: at every so many looks into the folder `ended` is asked.
+    """Follows a job's run to its end, as `until_ended` does, and returns its summary.
 
     Raises:
         what ended the run there, as the class it was; ProcessError where it was lost.
     """
-    follower = Follower(folder, observer)
-    looks, how = 0, ""
-    while True:
-        follower.look()
-        looks += 1
-        if looks % every == 0 and (said := ended()) is not None:
-            how = said
-            # It says `stopped` at once; the coordinator still writes down how it ended.
-            _last_words(folder, _LAST_WORDS_S if how == "stopped" else 0.0)
-            break
-        time.sleep(_POLL_S)
-    follower.look()
-    raise_remote(folder)
+    look = Follower(folder, observer).look
+    how = until_ended(folder, ended, look=look, every=every)
     summary = read_summary(folder)
     if summary is not None:
         return summary
     if how == "stopped":
         raise RunStopped
+    own = folder / "logs" / "server.log"  # of an engine's run; else of a server's
+    log = own if own.exists() else folder.parent.parent / "logs" / "server.log"
     raise ProcessError(
         f"The run ended ({how}) before its summary was written: the process that ran it was "
-        f"killed, or could not start. What it said last is in {_log_of(folder)}; to go on: "
+        f"killed, or could not start. What it said last is in {log}; to go on: "
         f"--resume {folder.name}."
     )
-
-
-def _last_words(folder: Path, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not any((folder / name).exists() for name in ("error.json", "summary.json")):
-        if time.monotonic() >= until:
-            return
-        time.sleep(_POLL_S)
-
-
-def _log_of(folder: Path) -> Path:
-    """Where the process that runs the server's side writes: of an engine's run, of a server's."""
-    own = folder / "logs" / "server.log"
-    return own if own.exists() else folder.parent.parent / "logs" / "server.log"
 
 
 def raise_remote(folder: Path) -> None:
@@ -172,20 +171,27 @@ def raise_remote(folder: Path) -> None:
     content = _json(folder / "error.json")
     if content is None:
         return
-    # Of several lines: none of them begins as one of ours does.
-    name, message = (str(content.get(key)).replace("\n", "\n  ") for key in ("error", "message"))
+    name, message = str(content.get("error")), str(content.get("message"))
     if name == "builtins.KeyboardInterrupt":
         raise RunStopped
-    if name in KNOWN_ERRORS:
-        module, _, kind = name.rpartition(".")
-        known: type[Exception] = getattr(importlib.import_module(module), kind)
-        # Its own constructor may want other arguments than the message it made of them.
-        error = known.__new__(known)
-        Exception.__init__(error, message)
-        raise error
-    raise ProcessError(
-        f"The run failed on the server with {name}: {message} (more in {folder / 'error.json'})"
-    )
+    place = folder / "error.json"
+    unknown = f"The run failed on the server with {name}: {message} (more in {place})"
+    raise as_it_was(name, message, unknown=unknown)
+
+
+def as_it_was(name: str, message: str, *, unknown: str) -> Exception:
+    """What another process raised, as the class that it was there; else ProcessError of `unknown`.
+
+    Of several lines: none but the first begins as one of ours does.
+    """
+    if name not in KNOWN_ERRORS:
+        return ProcessError(unknown.replace("\n", "\n  "))
+    module, _, kind = name.rpartition(".")
+    known: type[Exception] = getattr(importlib.import_module(module), kind)
+    # Its own constructor may want other arguments than the message it made of them.
+    error = known.__new__(known)
+    Exception.__init__(error, message.replace("\n", "\n  "))
+    return error
 
 
 def _json(path: Path) -> dict[str, Any] | None:

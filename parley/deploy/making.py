@@ -1,7 +1,7 @@
 """Making a deployment's folders, and changing them: parties come, go, and get other keys.
 
 All of it happens where the authority's key is; only `make_own_keys` runs at a party. What each
-folder holds: `parley.deploy.folders`.
+folder holds: `parley.deploy.folders`. After every change everyone needs the new deployment.toml.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from parley.client.contract.roster import (
     Deployment,
@@ -26,7 +26,7 @@ from parley.client.contract.roster import (
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import render_consent
-from parley.deploy.folders import DEFAULT_PORT, DeployError, first_of, own_entry
+from parley.deploy.folders import DeployError, address_of, first_of, host_of, own_entry
 from parley.deploy.peers import certify_party, make_operator
 from parley.deploy.pki import (
     client_request,
@@ -58,13 +58,7 @@ class _PublicKeys(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """One party's new keys in a roster that is otherwise the old one.
-
-    Attributes:
-        before, after: the rosters.
-        old, new: the party in them.
-        request: for the certificate of its key.
-    """
+    """One party's new keys in a roster that is otherwise the old one, and its certificate's PEM."""
 
     before: Deployment
     after: Deployment
@@ -72,18 +66,9 @@ class Acceptance:
     new: RosterParty
     request: bytes
 
-    @property
-    def name(self) -> str:
-        """Whose keys change."""
-        return self.old.name
-
 
 def make_deployment(
-    folder: Path,
-    *,
-    hosts: Sequence[str],
-    parties: Sequence[str],
-    port: int = DEFAULT_PORT,
+    folder: Path, *, hosts: Sequence[str], parties: Sequence[str], port: int = 9092
 ) -> Deployment:
     """Makes the folders of a new deployment; parties reach the server at the first of `hosts`.
 
@@ -95,37 +80,36 @@ def make_deployment(
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
     for name in parties:
         RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
-    authority, server = folder / "authority", folder / "server"
-    for made in (authority, server, server / "runs"):
+    authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
+    for made in (authority, server, server / "runs", operator):
         made.mkdir(parents=True, mode=0o700)
-    make_authority(authority / "ca.crt", authority / "ca.key", name="Parley deployment")
-    shutil.copy(authority / "ca.crt", server)
-    names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
-    make_server_certificate(
-        server / "server.pem",
-        server / "server.key",
-        authority=authority / "ca.crt",
-        authority_key=authority / "ca.key",
-        hosts=names,
-    )
+    make_authority(authority, name="Parley deployment")
+    for home in (server, operator):
+        shutil.copy(authority / "ca.crt", home)
     (server / "server.toml").write_text(
         "# Where the server listens for parties: every interface, one port.\n"
         + tomli_w.dumps({"listen": "0.0.0.0", "port": port}),  # noqa: S104
         encoding="utf-8",
     )
-    roster = [_make_party(folder / "parties" / name, authority, name) for name in parties]
-    (folder / "operator").mkdir(mode=0o700)
-    shutil.copy(authority / "ca.crt", folder / "operator")
-    make_operator(folder / "operator", "operator", authority=authority)
+    _certify_server(folder, hosts)
+    roster = [_make_party(folder, name) for name in parties]
+    deployment = new_deployment(server_address=address_of(hosts[0], port), parties=roster)
+    return _publish(folder, deployment)
+
+
+def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
+    """The server's key and certificate, and the operators', made anew."""
+    authority, server = folder / "authority", folder / "server"
+    names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
+    make_server_certificate(server, authority=authority, hosts=names)
     make_operator(server, "server", authority=authority)
-    address = f"[{hosts[0]}]:{port}" if ":" in hosts[0] else f"{hosts[0]}:{port}"
-    deployment = new_deployment(server_address=address, parties=roster)
-    _publish(folder, deployment)
-    return deployment
+    if (folder / "operator").is_dir():
+        make_operator(folder / "operator", "operator", authority=authority)
 
 
-def _make_party(home: Path, authority: Path, name: str) -> RosterParty:
+def _make_party(folder: Path, name: str) -> RosterParty:
     """A party's folder with fresh keys; a policy that is there stays."""
+    home, authority = folder / "parties" / name, folder / "authority"
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.copy(authority / "ca.crt", home)
     if not (home / "party.toml").exists():
@@ -137,7 +121,8 @@ def _make_party(home: Path, authority: Path, name: str) -> RosterParty:
     return party
 
 
-def _publish(folder: Path, deployment: Deployment) -> None:
+def _publish(folder: Path, deployment: Deployment) -> Deployment:
+    """Gives a roster to everyone whose folder is here."""
     text = render_deployment(deployment)
     homes = [folder / "parties" / party.name for party in deployment.parties]
     for home in (folder / "authority", folder / "server", folder / "operator", *homes):
@@ -145,51 +130,41 @@ def _publish(folder: Path, deployment: Deployment) -> None:
             draft = home / ".deployment.toml.part"
             draft.write_text(text, encoding="utf-8")
             os.replace(draft, home / "deployment.toml")  # a server that starts reads a whole one
+    return deployment
 
 
 def _roster(folder: Path) -> Deployment:
-    """The roster: beside the authority's key, also where the server's folder is gone by now.
-
-    Raises:
-        RosterError: there is none, or it is none.
-    """
+    """The roster: beside the authority's key, also where the server's folder is gone by now."""
     own = folder / "authority" / "deployment.toml"
     return load_deployment(own if own.exists() else folder / "server" / "deployment.toml")
 
 
 def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
-    """The same roster with one party's keys replaced.
-
-    Raises:
-        RosterError: one of the keys is another party's.
-    """
+    """The same roster with one party's keys replaced; RosterError where one is another party's."""
     parties = (fresh if party.name == fresh.name else party for party in deployment.parties)
     return replace(deployment, parties=tuple(parties))
 
 
 def rotate_party(folder: Path, name: str) -> Deployment:
-    """Makes a party's keys anew; everyone then needs the new deployment.toml.
+    """Makes a party's keys anew.
 
     Raises:
         DeployError: there is no such party.
     """
     deployment = _with_party(folder, name)
-    fresh = _make_party(folder / "parties" / name, folder / "authority", name)
-    rotated = _with_keys(deployment, fresh)
-    _publish(folder, rotated)
-    return rotated
+    return _publish(folder, _with_keys(deployment, _make_party(folder, name)))
 
 
 def _with_party(folder: Path, name: str) -> Deployment:
     deployment = _roster(folder)
-    if name not in {party.name for party in deployment.parties}:
-        known = ", ".join(party.name for party in deployment.parties)
-        raise DeployError(f"Expected one of {known}, got {name}.")
+    known = [party.name for party in deployment.parties]
+    if name not in known:
+        raise DeployError(f"Expected one of {', '.join(known)}, got {name}.")
     return deployment
 
 
 def add_party(folder: Path, name: str) -> Deployment:
-    """Makes the folder and keys of one more party; everyone then needs the new deployment.toml.
+    """Makes the folder and keys of one more party.
 
     Raises:
         DeployError: there is one of that name.
@@ -202,10 +177,8 @@ def add_party(folder: Path, name: str) -> Deployment:
             f"parley deploy rotate DIR {name}"
         )
     RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
-    fresh = _make_party(folder / "parties" / name, folder / "authority", name)
-    grown = replace(deployment, parties=(*deployment.parties, fresh))
-    _publish(folder, grown)
-    return grown
+    parties = (*deployment.parties, _make_party(folder, name))
+    return _publish(folder, replace(deployment, parties=parties))
 
 
 def remove_party(folder: Path, name: str) -> Deployment:
@@ -218,9 +191,7 @@ def remove_party(folder: Path, name: str) -> Deployment:
     left = tuple(party for party in deployment.parties if party.name != name)
     if len(left) < 2:
         raise DeployError(f"Expected 2 parties or more without {name}, got {len(left)}.")
-    smaller = replace(deployment, parties=left)
-    _publish(folder, smaller)
-    return smaller
+    return _publish(folder, replace(deployment, parties=left))
 
 
 def make_own_keys(home: Path) -> Path:
@@ -233,8 +204,7 @@ def make_own_keys(home: Path) -> Path:
         DeployError, PkiError, RosterError: not a party's folder.
     """
     home = home.resolve()
-    deployment = load_deployment(home / "deployment.toml")
-    party = own_entry(home, deployment)
+    party = own_entry(home, load_deployment(home / "deployment.toml"))
     keys = {
         "name": party.name,
         "identity": make_identity(home / "identity.key").hex(),
@@ -266,8 +236,9 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
         keys = _PublicKeys.model_validate(parse_toml(content.decode()))
         new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity))
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        said = first_of(error) if isinstance(error, ValidationError) else str(error)
-        raise DeployError(f"Expected a party's public keys in {entry}, got: {said}.") from error
+        raise DeployError(
+            f"Expected a party's public keys in {entry}, got: {first_of(error)}."
+        ) from error
     if new.name not in known:
         listed = ", ".join(known)
         raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
@@ -291,7 +262,7 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
             "Expected the roster that was shown, but it has changed since: accept it again."
         )
     signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
-    home = folder / "parties" / acceptance.name
+    home = folder / "parties" / acceptance.new.name
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     (home / "party.pem").write_bytes(signed)
     _publish(folder, acceptance.after)
@@ -301,7 +272,6 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
     """Makes every certificate anew, by the same authority; no key of a party changes.
 
     Args:
-        folder: the deployment's.
         hosts: by which parties reach the server; none for those of its certificate or, where the
             server's folder is not here, of the roster.
 
@@ -312,25 +282,17 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
     Raises:
         PkiError: the authority's key is not in this folder.
     """
-    authority, server, deployment = folder / "authority", folder / "server", _roster(folder)
-    if not hosts and not server.exists():
-        hosts = [deployment.server_address.rpartition(":")[0].strip("[]")]
+    server, deployment = folder / "server", _roster(folder)
+    if not hosts:
+        here = server.exists()
+        hosts = names_in(server / "server.pem") if here else [host_of(deployment.server_address)[0]]
     server.mkdir(mode=0o700, exist_ok=True)
-    names = [*(hosts or names_in(server / "server.pem")), "localhost", "127.0.0.1"]
-    make_server_certificate(
-        server / "server.pem",
-        server / "server.key",
-        authority=authority / "ca.crt",
-        authority_key=authority / "ca.key",
-        hosts=[*dict.fromkeys(names)],
-    )
-    make_operator(server, "server", authority=authority)
-    if (folder / "operator").is_dir():
-        make_operator(folder / "operator", "operator", authority=authority)
+    _certify_server(folder, hosts)
     renewed = []
     for party in deployment.parties:
         pem = folder / "parties" / party.name / "party.pem"
         if pem.exists():
+            authority = folder / "authority"
             pem.write_bytes(certify_party(pem.read_bytes(), party, authority=authority))
             renewed.append(party.name)
     return renewed

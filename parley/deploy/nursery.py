@@ -27,13 +27,13 @@ from typing import Any
 
 from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import strict_json
-from parley.deploy.environment import own_environment
 from parley.deploy.processes import (
     Process,
     ProcessError,
     Supervisor,
     end_with_parent,
     name_process,
+    own_environment,
 )
 
 _LARGEST = 1 << 16
@@ -41,10 +41,9 @@ _ANSWER_S = 120.0
 
 
 class Nursery:
-    """The launcher's end: it starts and asks."""
+    """The launcher's end of a process that imports `modules`, and ends with `supervisor`."""
 
     def __init__(self, supervisor: Supervisor, modules: Sequence[str], *, log: Path) -> None:
-        """Starts the process that imports `modules`; it ends with `supervisor`."""
         self._supervisor = supervisor
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_ANSWER_S)
@@ -59,11 +58,7 @@ class Nursery:
             )
 
     def start(self, name: str, module: tuple[str, ...], *, log: Path) -> Process:
-        """A process that runs a module's `main` with these arguments.
-
-        Raises:
-            ProcessError: the nursery ended.
-        """
+        """A process that runs a module's `main` with arguments; ProcessError without a nursery."""
         log.parent.mkdir(parents=True, exist_ok=True)
         pid = self._ask({"module": list(module), "log": str(log)})
         process = Process(

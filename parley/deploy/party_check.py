@@ -14,32 +14,28 @@ from pathlib import Path
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.client.party.storage import Keeper
-from parley.deploy.folders import PRIVATE_KEYS, DeployError, own_entry
-from parley.deploy.pki import certificate_days, check_client_pair, check_server_certificate
-from parley.deploy.private_files import check_private
+from parley.deploy.folders import DeployError, own_entry
+from parley.deploy.pki import check_client_pair, check_dates, check_private
 from parley.deploy.processes import ProcessError
-from parley.deploy.reaching import check_reachable
-from parley.deploy.stream.caller import check_known
+from parley.deploy.stream.caller import check_known, check_reachable
 from parley.errors import exit_status
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.errors import LedgerError
 from parley.privacy.ledger.ledger import Ledger
 
+_PRIVATE_KEYS = ("identity.key", "party.key")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One item of a check.
+    """One item of a check: what was checked, what was found, and the exit status if it is wrong.
 
     Attributes:
-        what: was checked.
-        said: what was found.
-        status: the exit status where it is wrong.
         waits: it may come right by itself, and a party that starts waits for that.
     """
 
@@ -65,57 +61,38 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
     if not folder.is_dir():
         yield Item(what="folder", said=f"Expected a folder at {folder}, got none.", status=2)
         return
-    yield _item("keys", lambda: _keys(folder))
-    yield _item("certificate and clock", lambda: _certificate(folder))
-    yield _item("roster", lambda: _roster(folder))
-    policy = _item("policy", lambda: _policy(folder))
+    yield _item("keys", _keys, folder)
+    yield _item("certificate and clock", _certificate, folder)
+    yield _item("roster", _roster, folder)
+    policy = _item("policy", _policy, folder)
     yield policy
     if not policy.status:
         consent = load_consent(folder / "party.toml")
         if not consent.data:
-            yield Item(
-                what="data",
-                said="Expected a data set ([data.NAME]) in party.toml, got none: every job is "
-                "declined.",
-                status=2,
+            said = (
+                "Expected a data set ([data.NAME]) in party.toml, got none: every job is declined."
             )
+            yield Item(what="data", said=said, status=2)
         for name, dataset in consent.data.items():
-            yield _item(f"data set {name}", partial(_data, folder, dataset))
-    yield _item("ledger", lambda: _ledger(folder / "ledger.sqlite"))
-    yield _item("contributions", lambda: _contributions(folder))
-    yield from _server(folder, server)
-
-
-def _server(folder: Path, given: str | None) -> Iterator[Item]:
+            yield _item(f"data set {name}", _data, folder, dataset)
+    yield _item("ledger", _ledger, folder / "ledger.sqlite")
+    yield _item("contributions", _contributions, folder)
     try:
         deployment = load_deployment(folder / "deployment.toml")
     except ValueError:
         yield Item(what="server", said="not asked, for want of a roster", status=2)
         return
-    address = given or deployment.server_address
-    reached = _item("server", lambda: _reach(address, folder / "ca.crt"))
+    address = server or deployment.server_address
+    reached = _item("server", _reach, address, folder / "ca.crt")
     yield reached
     if not reached.status:
-        yield _item(
-            "this party at the server",
-            lambda: f"known as {check_known(folder, address, deployment)}",
-        )
+        known = partial(check_known, folder, address, deployment)
+        yield _item("this party at the server", lambda: f"known as {known()}")
 
 
-def _contributions(folder: Path) -> str:
-    failures = Keeper(folder=folder).failures()
-    if failures:
-        said = "; ".join(f"state/{name}: {what}" for name, what in failures.items())
-        raise DeployError(
-            f"Expected what was contributed last to have been computed, got zeros, or what is not "
-            f"certified, of {said}. Nobody else is told: another run contributes again."
-        )
-    return "none of the last went wrong"
-
-
-def _item(what: str, check: Callable[[], str]) -> Item:
+def _item(what: str, check: Callable[..., str], *given: object) -> Item:
     try:
-        return Item(what=what, said=check())
+        return Item(what=what, said=check(*given))
     except Exception as error:
         status = exit_status(error)
         if status is None:
@@ -126,20 +103,20 @@ def _item(what: str, check: Callable[[], str]) -> Item:
 
 
 def _keys(folder: Path) -> str:
-    for name in PRIVATE_KEYS:
+    for name in _PRIVATE_KEYS:
         if not (folder / name).exists():
             raise DeployError(
                 f"{folder} is not a party's folder: it has no {name}. The operator makes it with "
                 "`parley deploy init` and sends it to you."
             )
         check_private(folder / name)
-    return f"{' and '.join(PRIVATE_KEYS)}, for their owner alone"
+    return f"{' and '.join(_PRIVATE_KEYS)}, for their owner alone"
 
 
 def _certificate(folder: Path) -> str:
-    check_server_certificate(folder / "ca.crt")
-    check_client_pair(folder / "ca.crt", folder / "party.pem", folder / "party.key")
-    days = certificate_days(folder / "party.pem")
+    check_dates(folder / "ca.crt")
+    check_client_pair(folder, "party")
+    days = check_dates(folder / "party.pem")
     return f"ca.crt and party.pem are valid today, party.pem for {days:.0f} days more"
 
 
@@ -153,17 +130,13 @@ def _roster(folder: Path) -> str:
 
 
 def _policy(folder: Path) -> str:
-    return _served(load_consent(folder / "party.toml"))
-
-
-def _served(consent: Consent) -> str:
+    consent = load_consent(folder / "party.toml")
     accepted = ", ".join(consent.algorithms)
     return f"party.toml, {len(consent.data)} data sets; accepts {accepted}"
 
 
 def _data(folder: Path, dataset: DataSet) -> str:
     """That its files are there and hold what they should."""
-
     for given in (dataset.path, dataset.data_schema, dataset.prepared, dataset.held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected {folder / given}, there is no such file.")
@@ -202,6 +175,17 @@ def _ledger(path: Path) -> str:
     if wrong:
         raise LedgerError(f"{path} was edited or damaged, and pays for nothing: {wrong[0].message}")
     return f"{path.name}, {len(entries)} releases, as they were written"
+
+
+def _contributions(folder: Path) -> str:
+    failures = Keeper(folder=folder).failures()
+    if failures:
+        said = "; ".join(f"state/{name}: {what}" for name, what in failures.items())
+        raise DeployError(
+            f"Expected what was contributed last to have been computed, got zeros, or what is not "
+            f"certified, of {said}. Nobody else is told: another run contributes again."
+        )
+    return "none of the last went wrong"
 
 
 def _reach(address: str, ca: Path) -> str:

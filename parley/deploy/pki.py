@@ -9,12 +9,14 @@ Four kinds, each with one purpose:
 - an identity of each party (Ed25519): it signs the masking protocol's keys, so that not even the
   server can put itself between two parties.
 
-Private keys are written with mode 0600 and refused with a looser one.
+Private keys are written with mode 0600 and refused with a looser one. A folder's authority is
+`ca.crt`, with `ca.key` where it signs.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,73 +27,81 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from parley.deploy.private_files import PkiError, check_private, write_private
-
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.
 _BACKDATED = timedelta(minutes=5)
+_SUBJECT = {
+    "role": NameOID.ORGANIZATIONAL_UNIT_NAME,
+    "name": NameOID.COMMON_NAME,
+    "serial": NameOID.SERIAL_NUMBER,
+}
+_PEM = serialization.Encoding.PEM
 
 
-def make_authority(certificate: Path, key: Path, *, name: str) -> None:
-    """Makes a certificate authority: `certificate` is public, `key` stays with who made it."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    subject = _common_name(name)
+class PkiError(Exception):
+    """A key or certificate that cannot be used, and what to do about it."""
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Writes a secret that only its owner can read, never readable in between."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(content)
+
+
+def check_private(path: Path) -> None:
+    """Raises PkiError unless the secret is there and nobody but its owner can read it."""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError as error:
+        raise PkiError(f"Cannot read key {path}: {error.strerror}.") from error
+    if mode & 0o077:
+        raise PkiError(
+            f"Expected key {path} to be readable by its owner only (mode 0600), got mode "
+            f"{mode:04o}. Run: chmod 600 {path}"
+        )
+
+
+def make_authority(folder: Path, *, name: str) -> None:
+    """Makes a certificate authority: `ca.crt` is public, `ca.key` stays with who made it."""
+    private, subject = ec.generate_private_key(ec.SECP256R1()), _subject(name=name)
+    public = private.public_key()
     built = (
-        _builder(subject, subject, private.public_key(), _AUTHORITY_DAYS)
+        _builder(subject, subject, public, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(private.public_key()), False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
         .sign(private, hashes.SHA256())
     )
-    write_private(key, _pem(private))
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    _keep(private, folder / "ca.key")
+    (folder / "ca.crt").write_bytes(built.public_bytes(_PEM))
 
 
 def make_server_certificate(
-    certificate: Path,
-    key: Path,
-    *,
-    authority: Path,
-    authority_key: Path,
-    hosts: Sequence[str],
-    days: int = _LEAF_DAYS,
+    folder: Path, *, authority: Path, hosts: Sequence[str], days: int = _LEAF_DAYS
 ) -> None:
-    """Makes the server's key and its certificate for `hosts` (names and IP addresses)."""
+    """Makes `server.key`, and `server.pem` for `hosts` (names and IP addresses)."""
     if not hosts:
         raise PkiError("Expected at least one host name for the server's certificate, got none.")
-    issuer, signer = _authority(authority, authority_key)
     private = ec.generate_private_key(ec.SECP256R1())
-    built = (
-        _leaf(_common_name(hosts[0][:64]), issuer, signer, private.public_key(), days)
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
-        .sign(signer, hashes.SHA256())
-    )
-    write_private(key, _pem(private))
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    subject, usage = _subject(name=hosts[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH
+    pem = _signed(authority, subject, private.public_key(), usage, days, names)
+    _keep(private, folder / "server.key")
+    (folder / "server.pem").write_bytes(pem)
 
 
 def client_request(key: Path) -> bytes:
     """Makes a client's key at `key` and returns what asks for its certificate (PKCS #10, PEM)."""
     private = ec.generate_private_key(ec.SECP256R1())
-    write_private(key, _pem(private))
-    return (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([]))
-        .sign(private, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
-    )
+    _keep(private, key)
+    unnamed = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    return unnamed.sign(private, hashes.SHA256()).public_bytes(_PEM)
 
 
 def certify(
-    asked: bytes,
-    *,
-    role: str,
-    name: str,
-    serial: str,
-    authority: Path,
-    authority_key: Path,
-    days: int = _LEAF_DAYS,
+    asked: bytes, *, role: str, name: str, authority: Path, serial: str = "", days: int = _LEAF_DAYS
 ) -> bytes:
     """A client's certificate (PEM) for the key of a request, or of an older certificate.
 
@@ -99,29 +109,15 @@ def certify(
         asked: PEM. Of a request only the key is taken; what it calls itself is not read.
         role: the subject's organizational unit.
         name: its common name.
+        authority: the folder of who signs.
         serial: its serial number attribute: of a party the fingerprint of its identity.
-        authority: the authority's certificate.
-        authority_key: its key.
         days: how long it is valid.
 
     Raises:
         PkiError: no request, one that its own key did not sign, or another kind of key.
     """
-    issuer, signer = _authority(authority, authority_key)
-    public = _asked_key(asked)
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
-            *([x509.NameAttribute(NameOID.SERIAL_NUMBER, serial)] if serial else []),
-        ]
-    )
-    built = (
-        _leaf(subject, issuer, signer, public, days)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
-        .sign(signer, hashes.SHA256())
-    )
-    return built.public_bytes(serialization.Encoding.PEM)
+    subject = _subject(role=role, name=name, serial=serial)
+    return _signed(authority, subject, _asked_key(asked), ExtendedKeyUsageOID.CLIENT_AUTH, days)
 
 
 def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
@@ -143,7 +139,7 @@ def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def common_subject(pem: bytes) -> dict[str, str]:
-    """Role, name and serial number in a certificate's subject; what is not there once is missing.
+    """Role, name and serial in a certificate's subject; empty where it is not there once.
 
     Raises:
         PkiError: it is no certificate.
@@ -152,75 +148,12 @@ def common_subject(pem: bytes) -> dict[str, str]:
         subject = x509.load_pem_x509_certificate(pem).subject
     except ValueError as error:
         raise PkiError("Expected a PEM certificate, got something else.") from error
-    found: dict[str, str] = {}
-    for word, oid in (
-        ("role", NameOID.ORGANIZATIONAL_UNIT_NAME),
-        ("name", NameOID.COMMON_NAME),
-        ("serial", NameOID.SERIAL_NUMBER),
-    ):
+    found = dict.fromkeys(_SUBJECT, "")
+    for word, oid in _SUBJECT.items():
         values = subject.get_attributes_for_oid(oid)
         if len(values) == 1 and isinstance(values[0].value, str):
             found[word] = values[0].value
     return found
-
-
-def check_client_pair(
-    authority: Path, certificate: Path, key: Path, *, now: datetime | None = None
-) -> None:
-    """Checks a client's certificate: its dates, its issuer, and that `key` is its key.
-
-    Raises:
-        PkiError: expired or not valid yet, another authority's, or of another key.
-    """
-    leaf, issuer = _certificate(certificate), _certificate(authority)
-    _check_dates(certificate, leaf, now or datetime.now(UTC))
-    _check_issued(certificate, leaf, authority, issuer)
-    check_private(key)
-    try:
-        private = serialization.load_pem_private_key(key.read_bytes(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise PkiError(f"Expected a private key in {key}, got something else.") from error
-    if private.public_key() != leaf.public_key():
-        raise PkiError(
-            f"Expected {key} to be the key of {certificate}, got a key that does not fit."
-        )
-
-
-def _check_issued(
-    path: Path, leaf: x509.Certificate, authority: Path, issuer: x509.Certificate
-) -> None:
-    try:
-        leaf.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature) as error:
-        raise PkiError(
-            f"Expected {path} to be issued by {authority}, got a stranger: it belongs to "
-            "another deployment."
-        ) from error
-
-
-def certificate_days(path: Path, *, now: datetime | None = None) -> float:
-    """Days until the certificate at `path` expires; below 0 where it has.
-
-    Raises:
-        PkiError: there is none.
-    """
-    moment = now or datetime.now(UTC)
-    return (_certificate(path).not_valid_after_utc - moment) / timedelta(days=1)
-
-
-def names_in(path: Path) -> list[str]:
-    """The host names and addresses in a server's certificate.
-
-    Raises:
-        PkiError: there is none, or it has no names.
-    """
-    try:
-        names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound as error:
-        raise PkiError(f"Expected a server's certificate in {path}, got one without names.") from (
-            error
-        )
-    return [str(name.value) for name in names.value]
 
 
 def make_identity(path: Path) -> bytes:
@@ -230,46 +163,13 @@ def make_identity(path: Path) -> bytes:
     return private.public_key().public_bytes_raw()
 
 
-def check_server_certificate(
-    authority: Path,
-    certificate: Path | None = None,
-    *,
-    host: str | None = None,
-    now: datetime | None = None,
-) -> None:
-    """Checks dates, and of a server's certificate also its issuer and its host.
+def check_dates(path: Path, *, now: datetime | None = None) -> float:
+    """The days for which the certificate at `path` is still valid.
 
     Raises:
-        PkiError: missing, expired, not valid yet (a clock that is behind), another authority's,
-            or without that host.
+        PkiError: there is none; it has expired, or is not valid yet (a clock that is behind).
     """
-    moment = now or datetime.now(UTC)
-    issuer = _certificate(authority)
-    _check_dates(authority, issuer, moment)
-    if certificate is None:
-        return
-    leaf = _certificate(certificate)
-    _check_dates(certificate, leaf, moment)
-    _check_issued(certificate, leaf, authority, issuer)
-    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    if host is not None and _host(host) not in set(names):
-        known = ", ".join(str(name.value) for name in names)
-        raise PkiError(
-            f"Expected a certificate for {host}, got one for {known}. Parties reach the server by "
-            "one of these, or `parley deploy init --host` makes one with that name."
-        )
-
-
-def _certificate(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as error:
-        raise PkiError(f"Cannot read certificate {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise PkiError(f"Expected a PEM certificate in {path}, got something else.") from error
-
-
-def _check_dates(path: Path, certificate: x509.Certificate, moment: datetime) -> None:
+    certificate, moment = _certificate(path), now or datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if moment < begin:
         raise PkiError(
@@ -281,6 +181,115 @@ def _check_dates(path: Path, certificate: x509.Certificate, moment: datetime) ->
             f"Certificate {path} expired on {end:%Y-%m-%d %H:%M} UTC (this machine's clock says "
             f"{moment:%Y-%m-%d %H:%M} UTC). Renew it: parley deploy renew."
         )
+    return (end - moment) / timedelta(days=1)
+
+
+def check_client_pair(folder: Path, name: str) -> None:
+    """Checks `name`.pem: its dates, that `ca.crt` issued it, and that `name`.key is its key.
+
+    Raises:
+        PkiError: it is not so.
+    """
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    leaf = _issued(certificate, folder / "ca.crt", None)
+    if _private_key(key).public_key() != leaf.public_key():
+        raise PkiError(
+            f"Expected {key} to be the key of {certificate}, got a key that does not fit."
+        )
+
+
+def check_server_certificate(
+    authority: Path, certificate: Path, *, host: str | None = None, now: datetime | None = None
+) -> None:
+    """Checks dates, issuer and host of a server's certificate against `ca.crt` at `authority`.
+
+    Raises:
+        PkiError: missing, expired, not valid yet (a clock that is behind), another authority's,
+            or without that host.
+    """
+    check_dates(authority, now=now)
+    _issued(certificate, authority, now)
+    names = names_in(certificate)
+    if host is not None and str(_host(host).value) not in names:
+        raise PkiError(
+            f"Expected a certificate for {host}, got one for {', '.join(names)}. Parties reach the "
+            "server by one of these, or `parley deploy init --host` makes one with that name."
+        )
+
+
+def names_in(path: Path) -> list[str]:
+    """The host names and addresses in a server's certificate.
+
+    Raises:
+        PkiError: there is none, or it has no names.
+    """
+    try:
+        names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound as error:
+        raise PkiError(
+            f"Expected a server's certificate in {path}, got one without names."
+        ) from error
+    return [str(name.value) for name in names.value]
+
+
+def _issued(path: Path, authority: Path, now: datetime | None) -> x509.Certificate:
+    """The certificate at `path`, whose dates and issuer are checked."""
+    leaf, issuer = _certificate(path), _certificate(authority)
+    check_dates(path, now=now)
+    try:
+        leaf.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise PkiError(
+            f"Expected {path} to be issued by {authority}, got a stranger: it belongs to "
+            "another deployment."
+        ) from error
+    return leaf
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise PkiError(f"Cannot read certificate {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise PkiError(f"Expected a PEM certificate in {path}, got something else.") from error
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    check_private(path)
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise PkiError(f"Expected a private key in {path}, got something else.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise PkiError(f"Expected {path} to hold an EC key, got {type(key).__name__}.")
+    return key
+
+
+def _keep(key: ec.EllipticCurvePrivateKey, path: Path) -> None:
+    unencrypted = serialization.NoEncryption()
+    write_private(path, key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, unencrypted))
+
+
+def _signed(
+    authority: Path,
+    subject: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    usage: x509.ObjectIdentifier,
+    days: int,
+    *more: x509.ExtensionType,
+) -> bytes:
+    """A certificate (PEM) that signs no other."""
+    issuer, signer = _certificate(authority / "ca.crt"), _private_key(authority / "ca.key")
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    leaf = (
+        _builder(subject, issuer.subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certificates=False), critical=True)
+    )
+    for extension in (by, *more, x509.ExtendedKeyUsage([usage])):
+        leaf = leaf.add_extension(extension, critical=False)
+    return leaf.sign(signer, hashes.SHA256()).public_bytes(_PEM)
 
 
 def _builder(
@@ -298,38 +307,9 @@ def _builder(
     )
 
 
-def _authority(certificate: Path, key: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Whoever signs: its certificate and its key."""
-    issuer = _certificate(certificate)
-    check_private(key)
-    try:
-        signer = serialization.load_pem_private_key(key.read_bytes(), None)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise PkiError(f"Expected the authority's key in {key}, got something else.") from error
-    if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise PkiError(f"Expected {key} to hold an EC key, got {type(signer).__name__}.")
-    return issuer, signer
-
-
-def _common_name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _leaf(
-    subject: x509.Name,
-    issuer: x509.Certificate,
-    signer: ec.EllipticCurvePrivateKey,
-    key: ec.EllipticCurvePublicKey,
-    days: int,
-) -> x509.CertificateBuilder:
-    """What every certificate has that signs no other."""
-    return (
-        _builder(subject, issuer.subject, key, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(certificates=False), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
-        )
+def _subject(**said: str) -> x509.Name:
+    return x509.Name(
+        [x509.NameAttribute(_SUBJECT[word], text) for word, text in said.items() if text]
     )
 
 
@@ -347,16 +327,8 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _host(host: str) -> x509.GeneralName:
+def _host(host: str) -> x509.IPAddress | x509.DNSName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 from typing import Self
 
 _POLITE_S = 4.0
@@ -38,6 +39,20 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 class ProcessError(Exception):
     """A process that did not start, ended by itself, or a port or server that is not there."""
+
+
+def own_environment() -> dict[str, str]:
+    """This process's environment, for one that imports the same Parley."""
+    # Not a folder of whoever started us: its `client/` or `server/` would be imported instead.
+    roots = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": os.pathsep.join(root for root in roots if root),
+        "PYTHONUNBUFFERED": "1",
+        # Several processes share the machine: none takes every core for its own.
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
 
 
 def end_with_parent() -> None:
@@ -82,15 +97,15 @@ class Process:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return ""
-        lines = [line for line in lines if not line.startswith((" ", "Traceback ("))]
-        return "\n".join(line for line in lines if line.strip())[-2000:].split("\n", 1)[-1]
+        told = [line for line in lines if line and not line.startswith((" ", "Traceback ("))]
+        return "\n".join(told[-_LINES_SHOWN:])[-2000:]
 
     def check(self) -> None:
         """Raises ProcessError where it has ended by itself."""
         if not self.running:
             raise ProcessError(
                 f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
-                f"ends:\n{_indented(self.tail())}"
+                f"ends:\n{indent(self.tail(), '  ')}"
             )
 
 
@@ -115,11 +130,7 @@ class Supervisor:
         log: Path,
         keeping: Sequence[int] = (),
     ) -> Process:
-        """Starts a process, in its own group, in the root folder, its output in `log`.
-
-        Args:
-            keeping: open descriptors that it inherits.
-        """
+        """Starts a process in its own group, its output in `log`; it inherits `keeping`, open."""
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
@@ -241,19 +252,6 @@ def check_port(host: str, port: int, *, remedy: str = "") -> None:
             ) from error
 
 
-def listens(address: str, *, timeout_s: float = 3.0) -> None:
-    """Raises ProcessError where nobody accepts connections at host:port."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s):
-            return
-    except OSError as error:
-        raise ProcessError(
-            f"Cannot reach the server at {address}: {error.strerror or 'no answer'}. Is "
-            "`parley server` running there, and does the firewall let this machine in?"
-        ) from error
-
-
 def wait_until(
     ready: Callable[[], bool],
     *,
@@ -262,18 +260,10 @@ def wait_until(
     check: Callable[[], None] = lambda: None,
     poll_s: float = 0.05,
 ) -> None:
-    """Waits until `ready()`; `check` is called in between and may raise.
-
-    Raises:
-        ProcessError: it was not in time.
-    """
+    """Waits until `ready()`, else ProcessError; `check` is called in between, and may raise."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         check()
         if time.monotonic() > deadline:
             raise ProcessError(f"Waited {timeout_s:.0f} s for {what}, in vain.")
         time.sleep(poll_s)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines()[-_LINES_SHOWN:])

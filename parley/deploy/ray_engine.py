@@ -16,6 +16,8 @@ import importlib.util
 import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,7 +25,6 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
-from parley.deploy.last_words import last_words
 from parley.deploy.processes import ProcessError
 from parley.deploy.shard_worker import ShardWorker, packed
 from parley.server.jobs.job import Job
@@ -42,13 +43,30 @@ _TRIES = 6
 _WAIT_S = 2.0
 """How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
 
-
+_WATCH = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
 _GONE = (
     "This process was ended while it was part of a Ray cluster: by Ray, if the cluster went away. "
     "Nothing of the round under way was opened. Start the cluster again, then: "
     "parley run --resume RUN"
 )
 _LATER = " Nothing of this round was opened: continue with parley run --resume RUN."
+
+
+@contextmanager
+def last_words(text: str) -> Iterator[None]:
+    """Has `text` written to standard error if this process ends before the block does.
+
+    Ray ends a driver's process at once when the node that it is connected to goes away.
+    """
+    watcher = subprocess.Popen(  # noqa: S603 - our own words
+        [sys.executable, "-I", "-S", "-c", _WATCH, f"\n{text}\n"],
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us alone
+    )
+    try:
+        yield
+    finally:
+        watcher.communicate(b".")
 
 
 def _ray() -> Any:
@@ -61,14 +79,11 @@ def _ray() -> Any:
 def ray_parties(
     job: Job, prepare: Callable[[], PreparedData]
 ) -> Iterator[tuple[Adding, PreparedData]]:
-    """How a job's parties are added up by workers of Ray, which end with the `with` block.
+    """How a job's parties are added up by workers of Ray, and their rows, within the `with` block.
 
     Args:
         job: names the cluster and says how many workers there are.
         prepare: makes its rows, where they are not kept yet.
-
-    Yields:
-        The way to add parties up, and their rows.
 
     Raises:
         JobError: Ray is not installed, there is no such cluster; a node without the rows, or with
@@ -93,8 +108,7 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
         dealt: how many cores the cluster has → the shards.
 
     Raises:
-        JobError: Ray is not installed, there is no such cluster; a node without the records, or
-            with another Parley.
+        JobError: as `ray_parties`.
     """
     _check_there(address)
     ray = _ray()
@@ -168,16 +182,12 @@ class RayWorkers:
     actors: Sequence[Any]
 
     def check(self) -> None:
-        """Has every worker load its records.
-
-        Raises:
-            JobError: a node without them, or with another Parley.
-        """
+        """Has every worker load its records; JobError where a node has not, or another Parley."""
         problems = self._asked([lambda actor: actor.ready.remote()] * len(self.actors))
-        found = {at: problem for at, problem in enumerate(problems) if problem}
-        if found:
-            nodes = _ray().get([self.actors[at].node.remote() for at in found])
-            placed = zip(found.values(), nodes, strict=True)
+        wrong = [actor for actor, problem in zip(self.actors, problems, strict=True) if problem]
+        if wrong:
+            nodes = _ray().get([actor.node.remote() for actor in wrong])
+            placed = zip(filter(None, problems), nodes, strict=True)
             once = dict.fromkeys(f"{problem}, on node {node}" for problem, node in placed)
             raise JobError("; ".join(once) + ".")
 

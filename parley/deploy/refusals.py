@@ -50,8 +50,6 @@ MEANINGS = {
 }
 """What a reason class may mean; each is about public facts and the party's own policy."""
 
-_LOST = {"declined", "failed"}
-
 
 def asked(job: Job) -> str:
     """What a job asks of a party, all of it public.
@@ -74,8 +72,8 @@ def asked(job: Job) -> str:
 
 def refusals(run: Path, job: Job) -> list[str]:
     """A line for every party of a run that declines, as its board has it; none for none."""
-    board = board_of(run)
-    lost = [party for party in board.get("parties", []) if party["state"] in _LOST]
+    parties = board_of(run).get("parties", [])
+    lost = [party for party in parties if party["state"] in {"declined", "failed"}]
     if not lost:
         return []
     lines = [f"The job asks {asked(job)}."]

@@ -14,8 +14,7 @@ ModelPath = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
 ]
 SchemaFile = Annotated[
-    Path | None,
-    typer.Option(help="The parties' schema file, for a model whose file holds none."),
+    Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
 ]
 OwnModels = Annotated[
     list[str] | None,

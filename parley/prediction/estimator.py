@@ -50,11 +50,7 @@ class Estimator(Model):
         return {}
 
     def set_params(self, **params: Any) -> Self:
-        """Nothing can be set.
-
-        Raises:
-            ValueError: something is.
-        """
+        """Nothing can be set."""
         if params:
             raise ValueError(f"Expected no parameters of a model that was learned, got {params}.")
         return self

@@ -22,7 +22,6 @@ def predict_file(
     """Writes a line of predictions for every row of a file, in its order.
 
     Args:
-        model: what predicts.
         source: CSV, .csv.gz, Parquet or .npz with the model's columns; other columns, the label
             among them, may be there or not.
         out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
@@ -33,7 +32,6 @@ def predict_file(
 
     Raises:
         DataError: the file is not what the schema says: line or row, column, expected, got.
-        ModelFileError: `out` exists.
     """
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")

@@ -33,16 +33,13 @@ def load_model(
     """The model of a run's folder, or of a `model.safetensors`.
 
     Args:
-        path: either.
         schema: a schema file, for a model whose file holds none (its server was given none).
         own_models: networks and feature maps of your own code that may be built, as
             "file.py:function" or "module:function". No file can name code to run.
-        device: where a network computes: cpu or cuda.
 
     Raises:
         ModelFileError: no model of this version, one that was changed after it was written, or one
             that cannot predict; with the remedy.
-        SchemaError: a schema that cannot be read.
     """
     opened = open_model(path)
     file, described, tensors = opened.file, opened.described, opened.tensors

@@ -41,13 +41,10 @@ class Model:
     """What was learned, ready to predict.
 
     Attributes:
-        learned: the linear model, or the network.
-        task: how it was learned, as plain values.
         theta: `[d]` its parameters.
         components: `[p, k]` what rows are projected on; None where they are not.
-        label: how labels are read: logistic, softmax, ridge or network.
+        label: how labels are read: logistic, softmax, ridge, huber-svm or network.
         intercept: whether rows end with a constant.
-        schema: what columns and label are.
         features: the public map that records are learned from through; None: none.
         statement: what was promised: the metadata whose names begin with "parley.".
     """
@@ -96,11 +93,7 @@ class Model:
         return self.rows_of(_table(frame, self.schema))
 
     def rows_of(self, table: Table) -> NDArray[np.floating[Any]]:
-        """`[N, p]` rows of a table that was read by `self.schema`.
-
-        Raises:
-            DataError: a cell that is not what the schema says.
-        """
+        """`[N, p]` rows of a table that was read by `self.schema`."""
         raw: NDArray[np.floating[Any]]
         if self.features is None:
             raw = encoded(table, self.schema)[0]
@@ -140,7 +133,7 @@ class Model:
         """`[N, K]` probabilities in the order of `classes_`.
 
         Raises:
-            ModelFileError: a model that gives none.
+            ModelFileError: a model that gives none (ridge, huber-svm).
         """
         chances = self.chances(self.decision_function(frame))
         if chances is None:

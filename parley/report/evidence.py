@@ -17,14 +17,15 @@ from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.prediction.loading import load_model
 from parley.prediction.model import Model
+from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.accounting.noise_points import point_named
 from parley.report.parts import Table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError
 from parley.server.records import words
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import number
-from parley.server.records.points import account_of_server, point_words
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.party_status import PartyStatus
 
@@ -34,81 +35,53 @@ _MOST = 30
 
 def who_learns_what(run: RunSummary, of: GuaranteeSummary) -> Table:
     """Everybody who takes part or looks on: what they see, and what that can say of one unit."""
-    point = point_words(of.noise.point)
-    masked = run.secure_aggregation.backend == "masked"
-    rows = [
-        [
-            "the server",
-            f"{point.server_sees}; who took part",
-            _bound(run, of, account_of_server(of.noise.point)),
-        ],
-        *_colluders(run, of),
-        [
-            "readers of the model",
-            "the models and figures that were released",
-            _bound(run, of, "readers"),
-        ],
-        *_others(run, of),
-        [
-            "outsiders on the network",
-            "with real parties: encrypted messages, their sizes and times",
-            "nothing about records; that these machines talk to each other",
-        ],
-    ]
-    here = "" if masked else (
+    here = "" if run.secure_aggregation.backend == "masked" else (
         " This run had no masks: one process added what parties gave, and hid nothing from itself."
         " The table is of the same run among real parties."
     )  # fmt: skip
+    rows = [[who, sees, _bound(run, of, adversary)] for who, sees, adversary in _watchers(run, of)]
+    outsiders = [
+        "outsiders on the network",
+        "with real parties: encrypted messages, their sizes and times",
+        "nothing about records; that these machines talk to each other",
+    ]
     return Table(
-        caption=f"What each can learn about {words.protected(of)}; {words.relation(of)}.{here}",
+        caption=f"What each can learn about {of.unit.words}; {words.relation(of)}.{here}",
         head=["who", "sees", "can learn"],
-        rows=rows,
+        rows=[*rows, outsiders],
     )
 
 
-def _colluders(run: RunSummary, of: GuaranteeSummary) -> Iterator[list[str]]:
-    shares = of.noise.shares
-    if shares is None:
-        return
-    count = shares.colluders
-    if count:
+def _watchers(run: RunSummary, of: GuaranteeSummary) -> Iterator[tuple[str, str, Adversary | None]]:
+    """Who, what they see, and whose account bounds what they learn; None: nobody's does."""
+    point, shares = point_named(of.noise.point), of.noise.shares
+    by_server = point.adversary if point.in_contributions else None
+    yield "the server", f"{point.server_sees}; who took part", by_server
+    if shares is not None and shares.colluders:
+        count = shares.colluders
         who = f"the server with {number(count)} colluding part{'y' if count == 1 else 'ies'}"
         seen = "the same, and those parties' own records and shares of the noise"
-        yield [who, seen, _bound(run, of, "server-and-colluders")]
-
-
-def _others(run: RunSummary, of: GuaranteeSummary) -> Iterator[list[str]]:
+        yield who, seen, Adversary.COLLUDERS
+    seen = "the models and figures that were released"
+    yield "readers of the model", seen, Adversary.READERS
     if run.parties < 2:
         return
-    yield [
-        "another party",
-        "the models of all rounds, its own records and its own noise",
-        _bound(run, of, _other(of)),
-    ]
-    if any(row.adversary == "all-others" for row in of.accounts):
-        yield [
-            "all other parties and the server together",
-            "all but the one party's records and noise",
-            _bound(run, of, "all-others"),
-        ]
+    # A party knows its own share of the noise: readers know none, a colluder one at least.
+    other = Adversary.READERS
+    if shares is not None:
+        other = Adversary.COLLUDERS if shares.colluders else Adversary.OTHERS
+    yield "another party", "the models of all rounds, its own records and its own noise", other
+    if any(row.adversary is Adversary.OTHERS for row in of.accounts):
+        seen = "all but the one party's records and noise"
+        yield "all other parties and the server together", seen, Adversary.OTHERS
 
 
-def _other(of: GuaranteeSummary) -> str:
-    """A party knows its own share of the noise: readers know none, a colluder one at least."""
-    if of.noise.shares is None:
-        return "readers"
-    return "server-and-colluders" if of.noise.shares.colluders else "all-others"
-
-
-def _bound(run: RunSummary, of: GuaranteeSummary, adversary: str) -> str:
+def _bound(run: RunSummary, of: GuaranteeSummary, adversary: Adversary | None) -> str:
     """A pair (ε, δ) that is proved against an adversary at least as strong, or that none is."""
     if run.primary.noise.seeded:
         return "not bounded: the noise of this run came from a seed"
-    by = {row.adversary: row for row in of.accounts}
-    # Stronger adversaries know all that weaker ones do: what holds against them holds here too.
-    order = ("readers", "server-and-colluders", "all-others")
-    stronger = order[order.index(adversary) :] if adversary in order else ()
-    found = [by[name] for name in stronger if name in by and by[name].epsilon is not None]
+    stronger = adversary.and_stronger() if adversary else ()
+    found = [row for row in of.accounts if row.adversary in stronger and row.epsilon is not None]
     if not found:
         return "not bounded by any ε: it is trusted"
     least = min(found, key=lambda row: (row.epsilon or math.inf, row.delta))

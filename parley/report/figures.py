@@ -13,7 +13,7 @@ from parley.report.parts import NOTHING, Figure, Table, keys_of
 from parley.report.plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report.spread import label_figure
 from parley.server.records import result_words, words
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import cost, epsilon_text, number
 from parley.server.records.reading import RunContent
 from parley.server.records.round_line import Account, RoundLine
@@ -36,12 +36,7 @@ def figures(run: RunContent) -> list[Figure]:
             (line.round, line.guarantees[at]) for line in lines if len(line.guarantees) > at
         ]
         drawn.append(_epsilon(of, accounts, several=several))
-    drawn += [
-        _clipped(summary, lines),
-        _sizes(summary),
-        label_figure(summary),
-        _absences(lines),
-    ]
+    drawn += [_clipped(summary, lines), _sizes(summary), label_figure(summary), _absences(lines)]
     return [each for each in drawn if each is not None]
 
 
@@ -183,9 +178,7 @@ def _epsilon(
         finding=finding,
         plot=ranking(shown, title=title, description=finding),
         data=Table(
-            caption=f"ε {scope}",
-            head=["conversion", "ε"],
-            rows=[[row[0], row[2]] for row in shown],
+            caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
         ),
     )
 

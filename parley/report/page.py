@@ -9,9 +9,7 @@ has no script and asks for nothing over a network; its own content-security poli
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +29,14 @@ from parley.report.words import (
 )
 from parley.server.jobs.running import in_process
 from parley.server.model_file import ModelFileError, open_model
-from parley.server.records import result_words, words
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records import result_words, sections, words
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
-from parley.server.records.points import private_alone
 from parley.server.records.reading import RunContent, read_run
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import DpSgd, RunSummary
 from parley.server.records.words import Fact
+from parley.version import __version__
 
 _SHOWN = 50
 
@@ -74,15 +72,18 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "judgement": judgement_tables(summary),
         "synthetic": synthetic_section(run, folder),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
+        "more": [
+            Fact(each.title, each.line)
+            for each in sections.of_run(summary)
+            if each.title not in {*_EXPLAINED, *sections.GUARANTEE}
+        ],
         "learns": [
             *(who_learns_what(summary, of) for of in summary.guarantees),
             *(table for table in [parties_named(folder)] if table),
         ],
         "model": [table for table in (coefficients(folder), public_ranges(folder)) if table],
         "assumptions": assumptions(summary, simulated=simulated),
-        "dp_sgd": None if summary.dp_sgd is None else _dp_sgd(summary, summary.dp_sgd),
-        "secure_sum_words": secure_sum_words(summary, simulated=simulated),
-        "secure_sum": _secure_sum(run),
+        "explained": _explained(summary, simulated=simulated),
         "advice_scope": f"An ε here is {words.scope(summary.primary)}.",
         "job_text": _hidden(run.job_text),
         "keys_text": _keys(run.job_text),
@@ -146,22 +147,17 @@ def _unusable(folder: Path) -> list[str]:
 def _cards(run: RunContent) -> list[Card]:
     summary = run.summary
     cards = [_privacy_card(of) for of in summary.guarantees]
-    name, commonest = result_words.metric(summary), summary.majority_accuracy
-    shown: list[tuple[str, str, dict[str, float | None]]] = [
-        (
-            f"{name[:1].upper()}{name[1:]}",
-            "accuracy",
-            {"non-private": summary.baseline_accuracy, "commonest class": commonest},
-        ),
-        (
-            "Loss",
-            "loss",
-            {"non-private": summary.baseline_loss, "excess": summary.excess_loss},
-        ),
-    ]
-    cards += [
-        _figure_card(summary, *each) for each in shown if getattr(summary, each[1]) is not None
-    ]
+    name = result_words.metric(summary)
+    accuracies = {
+        "non-private": summary.baseline_accuracy,
+        "commonest class": summary.majority_accuracy,
+    }
+    losses = {"non-private": summary.baseline_loss, "excess": summary.excess_loss}
+    if summary.accuracy is not None:
+        title = f"{name[:1].upper()}{name[1:]}"
+        cards.append(_figure_card(summary, title, "accuracy", accuracies))
+    if summary.loss is not None:
+        cards.append(_figure_card(summary, "Loss", "loss", losses))
     length, batch = summary.primary.noise.expected_norm, words.on_batches(summary.primary)
     if length is not None:
         often = "step" if batch else "round"
@@ -224,70 +220,69 @@ def _parties_card(run: RunSummary) -> Card:
 
 
 def _guarantee(run: RunSummary, of: GuaranteeSummary) -> dict[str, Any]:
-    """One guarantee's promise, against whom it holds, and its noise."""
+    """One guarantee's promise, and against whom it holds."""
     several = len(of.accounts) > 1
-    where = "in the parties" if private_alone(of.noise.point) else "on the sum"
     return {
         "promise": f"{promise(run, of)}{'' if several else f' It holds {words.against(of)}.'}",
         "accounts": Table(
             caption=f"Against whom, {words.scope(of)}",
             head=["adversary", "ε and δ"],
-            rows=[[fact.name, fact.value] for fact in words.accounts(of)],
+            rows=[[row.adversary.words, words.account(row)] for row in of.accounts],
         )
         if several
         else None,
-        "noise_title": f"{words.unit(of).capitalize()}: {where}",
-        "noise_words": noise_words(run, of),
-        "noise": words.noise(run, of),
     }
 
 
-def _dp_sgd(run: RunSummary, facts: DpSgd) -> dict[str, Any]:
+def _explained(run: RunSummary, *, simulated: bool) -> list[dict[str, Any]]:
+    """The sections of facts that have a paragraph, and perhaps a table."""
+    guarantees = iter(run.guarantees)
+    shown = []
+    for each in sections.of_run(run):
+        if each.title not in _EXPLAINED:
+            continue
+        told: dict[str, Any] = {"title": _EXPLAINED[each.title], "facts": each.facts, "table": None}
+        if each.title == sections.NOISE:
+            of = next(guarantees)
+            told["text"] = noise_words(run, of)
+            if len(run.guarantees) > 1:
+                told["title"] += f", {words.unit(of)}"
+        elif each.title == sections.SUM:
+            told["text"] = secure_sum_words(run, simulated=simulated)
+        elif run.dp_sgd is not None:
+            told |= {"text": dp_sgd_words(run), "table": _party_accounts(run, run.dp_sgd)}
+        shown.append(told)
+    return shown
+
+
+_EXPLAINED = {
+    sections.NOISE: "The noise",
+    sections.TRAINING: "DP-SGD in the parties",
+    sections.SUM: "Secure aggregation",
+}
+"""Title of a section of facts → that of the page's, which explains it."""
+
+
+def _party_accounts(run: RunSummary, facts: DpSgd) -> Table:
     names = [name for name in ("rdp", "pld", "exact") if name in facts.largest]
     # Few lines say it where many parties have the same account: those with most steps first.
     order = sorted(facts.parties, key=lambda party: (-party.steps, party.party))
     caption = "Every party's account"
     if len(order) > _SHOWN:
         caption = f"The {_SHOWN} largest accounts of {number(len(order))} parties"
-    return {
-        "text": dp_sgd_words(run),
-        "facts": words.dp_sgd(facts),
-        "accounts": Table(
-            caption=f"{caption}, ε {words.scope(run.primary)}",
-            head=["party", "records", "steps", *(f"ε by {words.conversion(n)}" for n in names)],
-            rows=[
-                [
-                    str(party.party),
-                    number(party.records),
-                    number(party.steps),
-                    *(epsilon_text(party.epsilon.get(name)) for name in names),
-                ]
-                for party in order[:_SHOWN]
-            ],
-        ),
-    }
-
-
-def _secure_sum(run: RunContent) -> Sequence[Fact]:
-    sums = run.summary.secure_aggregation
-    facts = [
-        *words.secure_sum(run.summary),
-        Fact("sent by the parties", byte_text(sums.bytes_up)),
-        Fact("sent to the parties", byte_text(sums.bytes_down)),
-    ]
-    if counted := result_words.evaluation(run.summary):
-        facts.append(Fact("evaluation on held-out records", counted))
-    if tested := result_words.public_test(run.summary):
-        facts.append(Fact("test set", tested))
-    if ahead := words.components(run.summary):
-        facts.append(Fact("principal components", ahead))
-    if weights := result_words.class_weights(run.summary):
-        facts.append(Fact("class weights", weights))
-    if canaries := result_words.self_audit(run.summary):
-        facts.append(Fact("self-audit by canaries", canaries))
-    if run.summary.features:
-        facts.append(Fact("features", run.summary.features))
-    return facts
+    return Table(
+        caption=f"{caption}, ε {words.scope(run.primary)}",
+        head=["party", "records", "steps", *(f"ε by {words.conversion(n)}" for n in names)],
+        rows=[
+            [
+                str(party.party),
+                number(party.records),
+                number(party.steps),
+                *(epsilon_text(party.epsilon.get(name)) for name in names),
+            ]
+            for party in order[:_SHOWN]
+        ],
+    )
 
 
 def _footer(run: RunContent) -> str:
@@ -297,20 +292,13 @@ def _footer(run: RunContent) -> str:
     if summary.parley_version:
         facts.append(f"made with Parley {summary.parley_version}")
     now = datetime.now(UTC)
-    facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {_own_version()}")
+    facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {__version__}")
     text = f"{', '.join(facts)}. Beside it in the folder: {', '.join(run.files)}. "
     text = text[:1].upper() + text[1:]
     text += "A figure of privacy spent is rounded up, others to the nearest."
     if summary.run_id and summary.run_id != run.name:
         text += f" In the ledger this run is {summary.run_id}."
     return text
-
-
-def _own_version() -> str:
-    try:
-        return metadata.version("parley")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _date(text: str) -> str:

@@ -20,6 +20,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from parley.report.plots import Bars, Curve, Level, Palette
+from parley.server.records.numerals import power
 
 NOTHING = Markup("")
 """No plot: words and a table are enough."""
@@ -86,17 +87,12 @@ def keys_of(entries: Sequence[Curve | Level | Bars], charged: str = "") -> tuple
     )
 
 
-_SUPERSCRIPTS = str.maketrans("-+0123456789", "⁻ ⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 _SMALL = r"(?<![\w.])(?:\d(?:\.\d+)?e[-+]\d+|0\.000\d+)(?!\w)"
 """A number that is set as a power of ten: 1e-05, 0.00015."""
 
 
 def _power(found: re.Match[str]) -> str:
-    mantissa, exponent = f"{Decimal(found[0]).normalize():e}".split("e")
-    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-    return power if mantissa == "1" else f"{mantissa} × {power}"
+    return power(*f"{Decimal(found[0]).normalize():e}".split("e"))
 
 
 def text(value: object) -> Markup:
@@ -145,10 +141,6 @@ def write_page(
     target: Path, template: str, *, package: str = "parley.report", **names: Any
 ) -> Path:
     """Fills a template and writes the page, whole or not at all; its path.
-
-    Args:
-        template: its file, in the folder `templates` of `package`.
-        names: all that it uses.
 
     Raises:
         OSError: it can't be written.

@@ -116,12 +116,7 @@ def curves(
 
 @unchecked
 def bars(
-    layers: Sequence[Bars],
-    *,
-    title: str,
-    description: str,
-    x_title: str,
-    y_title: str,
+    layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str
 ) -> Markup:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
     values: list[dict[str, object]] = []

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 from parley.client.algorithms.registry import ALGORITHMS
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
+from parley.privacy.accounting.noise_points import point_named
 from parley.server.jobs.model import MODELS
 from parley.server.records import words
-from parley.server.records.guarantee_summary import GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
-from parley.server.records.points import point_words, private_alone
 from parley.server.records.summary import RunSummary
 
 
@@ -39,15 +40,13 @@ def headline(run: RunSummary) -> str:
 
 def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
     """What noise was added and where."""
-    noise = of.noise
-    said = [
-        law_words(noise.law).sentence,
-        point_words(noise.point).sentence,
-    ]
-    if noise.sensitivity and noise.scale and not words.on_batches(of):
+    noise, law, point = of.noise, law_words(of.noise.law), point_named(of.noise.point)
+    said = [law.sentence, point.sentence]
+    if noise.sensitivity and noise.scale and not law.on_batches:
+        letter = law.letter(counted=run.clipped_fraction is not None)
         said.append(
             f"Changing one {of.unit} moves the average by at most {number(noise.sensitivity)}; the "
-            f"noise's scale on the average, {words.symbol(run, of)} = {number(noise.scale)}, is "
+            f"noise's scale on the average, {letter} = {number(noise.scale)}, is "
             f"{number(noise.scale / noise.sensitivity)} times that."
         )
     elif noise.sensitivity and noise.scale:
@@ -56,7 +55,7 @@ def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
             f"noise's standard deviation is {number(noise.scale)}."
         )
     if run.parties > 1:
-        said.append(point_words(noise.point).dropouts)
+        said.append(point.dropouts)
     return " ".join(filter(None, said))
 
 
@@ -113,10 +112,10 @@ def promise(run: RunSummary, of: GuaranteeSummary) -> str:
         if run.rounds_done > 1
         else "the model this run released"
     )
-    one, whole = ("one record", "that record") if of.unit == "record" else (
+    one, whole = ("one record", "that record") if of.unit is Unit.RECORD else (
         f"one {of.unit}'s records", f"that {of.unit}'s records"
     )  # fmt: skip
-    without = "left out" if of.neighbouring == "add-or-remove-one" else "any other"
+    without = "any other" if of.neighbouring is Neighbouring.REPLACE_ONE else "left out"
     seeded = (
         "With noise from a seed this run promises nothing; this is what the same run promises with "
         "noise from the operating system's entropy. "
@@ -164,11 +163,11 @@ def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
     """Whom the noise protects from, by where it is added."""
     own = of is run.primary
     outside = own and run.record_bounds is not None and run.record_bounds.charged == "outer"
-    holds = point_words((run.guarantees[-1] if outside else of).noise.point).holds
+    holds = point_named((run.guarantees[-1] if outside else of).noise.point).holds
     items = [f"{_which(run, of)}{holds}"] if holds else []
     # With noise in shares the release ahead holds against the server too.
-    trusting = any(each.charged and each.adversary == "readers" for each in of.accounts)
-    if own and run.components and private_alone(of.noise.point) and trusting:
+    trusting = any(each.charged and each.adversary is Adversary.READERS for each in of.accounts)
+    if own and run.components and point_named(of.noise.point).private_alone and trusting:
         items.append(
             "The principal components, released once before round 1, are the exception: their "
             "noise is added where the sum is, and for a moment the server holds the parties' sum "
@@ -176,7 +175,7 @@ def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
         )
     if own and run.record_bounds is not None:
         shown = " Nobody may be shown a single update beside the models." if outside else ""
-        items.append(f"{words.bounds(run)}{shown}")
+        items.append(f"{words.bounds(run.record_bounds, of)}{shown}")
     return items
 
 
@@ -224,13 +223,13 @@ _ROWS = (
 
 
 def _bounded(run: RunSummary, of: GuaranteeSummary) -> str:
-    if words.on_batches(of) and of.unit == "record":
+    if words.on_batches(of) and of.unit is Unit.RECORD:
         return (
             "What one record can move is bounded before any noise is drawn: its gradient is "
             "clipped, in every step. Batches are drawn at random, each record by itself, and "
             "nobody but their party learns which records were in one."
         )
-    if of.unit == "party":
+    if of.unit is Unit.PARTY:
         to = f" to length {number(of.clip_norm)}" if of.clip_norm else ""
         return (
             "What one party can move is bounded before any noise is drawn: its whole update is "

@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records.numerals import epsilon_text
-from parley.server.records.words import ADVERSARIES
 from parley.sweep.comparison import compared
 from parley.sweep.figures import Figure
 from parley.sweep.results import FIGURES, Mean, charged_together, summarised
@@ -27,7 +27,7 @@ def cost_text(rows: Sequence[dict[str, Any]]) -> str:
         return "No run ended."
     epsilon, delta, by = charged_together(rows)
     scopes = sorted({f"{row['unit']}, {row['neighbouring']}" for row in good})
-    against = sorted({ADVERSARIES.get(row["adversary"], row["adversary"]) for row in good})
+    against = sorted({Adversary(row["adversary"]).words for row in good})
     return (
         f"On real records all of them together would cost at most ε = {epsilon_text(epsilon)} at "
         f"δ = {shown_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "

@@ -22,6 +22,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
+from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError, ledger_of
@@ -33,13 +34,7 @@ _LAST_ENTRIES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerContent:
-    """What a ledger holds.
-
-    Attributes:
-        datasets: every data set's budget, what is spent of it, and what is left.
-        entries: all releases, in order.
-        raises: every time that a budget was raised, and why.
-    """
+    """What a ledger holds."""
 
     datasets: tuple[DatasetTotals, ...]
     entries: tuple[RecordedEntry, ...]
@@ -79,12 +74,7 @@ def _anchor(where: str) -> Head | None:
 
 
 def read_ledger(where: str) -> LedgerContent:
-    """A ledger's data sets and entries.
-
-    Raises:
-        NotALedger: there is none at `where`.
-        LedgerCorrupt: it can't be read.
-    """
+    """A ledger's data sets and entries."""
     with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
         try:
             return LedgerContent(
@@ -153,11 +143,8 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
     texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
         rows = entry.facts.get("accounts", ())
-        lines = [
-            f"  against {words.ADVERSARIES.get(row['adversary'], row['adversary'])}: "
-            f"{words.account(row['epsilon'], row['delta'], charged=row['charged'])}"
-            for row in rows
-        ]
+        accounts = [AdversaryAccount.model_validate(row) for row in rows]
+        lines = [f"  against {each.adversary.words}: {words.account(each)}" for each in accounts]
         if lines:
             split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
@@ -172,9 +159,6 @@ def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], i
     Args:
         where: its place, or the folder of a run, whose summary knew the log's end.
         named: the place of a folder's ledger, where its user says it.
-
-    Raises:
-        NotALedger: there is none at `where`.
     """
     with Ledger.open(_locate(where, named), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_anchor(where))
@@ -183,20 +167,12 @@ def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], i
 
 
 def raise_budget(
-    where: str,
-    dataset: str,
-    *,
-    unit: Unit,
-    reason: str,
-    epsilon: float | None,
-    delta: float | None,
+    where: str, dataset: str, *, unit: Unit, reason: str, epsilon: float | None, delta: float | None
 ) -> tuple[DatasetBudget, DatasetBudget]:
     """Raises a data set's budget on purpose: what it was, and what it is.
 
     Raises:
-        NotALedger: there is none at `where`.
         LedgerConflict: no such budget, one that would shrink, no reason.
-        LedgerCorrupt: the ledger is not sound.
     """
     with Ledger.open(_locate(where), create=False) as ledger:
         ledger.check()
@@ -213,10 +189,6 @@ def free_ledger(where: str, run_id: str) -> dict[str, int]:
     """Gives back what a run that is gone still holds: budget → releases.
 
     It is safe for one that isn't: its further releases are checked against the budget one by one.
-
-    Raises:
-        NotALedger: there is none at `where`.
-        LedgerConflict: the run holds nothing.
     """
     with Ledger.open(_locate(where), create=False) as ledger:
         totals = ledger.totals()

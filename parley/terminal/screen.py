@@ -18,12 +18,7 @@ from parley.client.contract.printable import guard_streams, printable
 
 
 class Screen(Console):
-    """A console for text that came from elsewhere.
-
-    Args:
-        stderr: on standard error.
-        settings: rich's.
-    """
+    """A console for text that came from elsewhere."""
 
     def __init__(self, *, stderr: bool = False, **settings: Any) -> None:
         stream: Any = sys.stderr if stderr else sys.stdout

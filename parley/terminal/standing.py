@@ -23,10 +23,7 @@ class RunStanding:
     """Where a run stands.
 
     Attributes:
-        name: of its folder.
-        state: in a word.
         board: where each of its parties stands (`parties.json`); empty once it has ended.
-        notes: lines on what went wrong.
     """
 
     name: str
@@ -37,14 +34,7 @@ class RunStanding:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a deployment stands.
-
-    Attributes:
-        address: of its server.
-        spoken: its id, as it is read out.
-        parties: whether each attends, by name.
-        runs: the oldest first.
-    """
+    """Where a deployment stands."""
 
     address: str
     spoken: str
@@ -89,9 +79,7 @@ def watch(
     On a terminal a table that is drawn again; elsewhere the lines, whenever they are others.
 
     Args:
-        look: how it stands now.
         lost: what `look` raises where the server does not answer; it is then asked again.
-        every_s: seconds between two looks.
     """
     console = Screen()
     if not console.is_terminal:

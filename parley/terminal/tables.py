@@ -16,10 +16,7 @@ def plain_table(
     """A table without a frame.
 
     Args:
-        headings: of the columns.
         left: so many of them hold words, the others numbers; None: all of them words.
-        title: above it.
-        header: whether the headings are shown.
     """
     table = Table(
         title=title, title_justify="left", box=None, pad_edge=False, show_header=header,

@@ -56,11 +56,7 @@ TRACKERS: dict[str, Callable[[str], Tracker]] = {"mlflow": _mlflow, "tensorboard
 
 
 def tracked(places: Sequence[str]) -> list[Tracked]:
-    """The trackers that `--track NAME:PLACE` names.
-
-    Raises:
-        JobError: another name, no place, or one whose extra is not installed.
-    """
+    """The trackers that `--track NAME:PLACE` names."""
     made = []
     for place in places:
         name, _, where = place.partition(":")
@@ -86,13 +82,7 @@ def tracked(places: Sequence[str]) -> list[Tracked]:
 
 
 class Tracked:
-    """An observer that passes a run to a tracker; a failure is reported once.
-
-    Args:
-        place: as it is shown, without a password.
-        tracker: receives the run.
-        say: called with a failure; default: stderr.
-    """
+    """An observer that passes a run to a tracker; a failure is reported once."""
 
     def __init__(
         self, *, place: str, tracker: Tracker, say: Callable[[str], None] | None = None

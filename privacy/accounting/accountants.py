@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import UnionType
 from typing import get_args
 
@@ -88,21 +88,6 @@ def _any(kind: type[Event] | UnionType) -> Callable[[Counts], bool]:
     return lambda counts: any(isinstance(event, kind) for event in counts)
 
 
-def _exact(counts: Counts) -> Curve:
-    mu = total_mu(counts)
-    return lambda delta: gaussian_epsilon(mu, delta)
-
-
-def _cks20(counts: Counts) -> Curve:
-    rho = total_rho(counts)
-    return lambda delta: cks20_epsilon(rho, delta)
-
-
-def _zcdp(counts: Counts) -> Curve:
-    rho = total_rho(counts)
-    return lambda delta: zcdp_epsilon(rho, delta)
-
-
 def _pure(counts: Counts) -> Curve:
     epsilon = _pure_epsilon(counts)
     return lambda _delta: epsilon
@@ -125,12 +110,10 @@ def by_parts(counts: Counts, epsilon: float) -> float:
     (ε, δ)). Which part a distance belongs to is not kept, so the largest is taken.
     """
     single = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
-    rest = sum_up(epsilon, -_pure_epsilon_down(counts)) if not _only(Pure)(counts) else 0.0
+    rest = 0.0
+    if not _only(Pure)(counts):
+        rest = sum_up(epsilon, -math.nextafter(_pure_epsilon(counts), 0.0))
     return max(single, rest)
-
-
-def _pure_epsilon_down(counts: Counts) -> float:
-    return math.nextafter(_pure_epsilon(counts), 0.0)
 
 
 def _rdp(counts: Counts) -> Curve:
@@ -144,9 +127,15 @@ def _pld(counts: Counts) -> Curve:
 
 
 ACCOUNTANTS: dict[str, Accountant] = {
-    "exact": Accountant(supports=_only(Gaussian), curve=_exact),
-    "cks20": Accountant(supports=_only(Event), curve=_cks20),
-    "zcdp": Accountant(supports=_only(Event), curve=_zcdp),
+    "exact": Accountant(
+        supports=_only(Gaussian), curve=lambda counts: partial(gaussian_epsilon, total_mu(counts))
+    ),
+    "cks20": Accountant(
+        supports=_only(Event), curve=lambda counts: partial(cks20_epsilon, total_rho(counts))
+    ),
+    "zcdp": Accountant(
+        supports=_only(Event), curve=lambda counts: partial(zcdp_epsilon, total_rho(counts))
+    ),
     "pure": Accountant(supports=_only(Pure), curve=_pure, sampled=by_parts),
     "mixed": Accountant(
         supports=lambda counts: _any(Pure)(counts) and not _only(Pure)(counts),

@@ -14,6 +14,7 @@ for the events it is proved for; the lowest is charged.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -48,9 +49,6 @@ class Composition:
         counts: events with their own curve → how many there were.
         slack: statistical distance of all releases together from ones with these curves.
         releases: how many events were added; one may hold many of `counts`.
-
-    Raises:
-        ValueError: a count below 1, a negative slack, or two neighbouring relations.
     """
 
     counts: Mapping[Event, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -83,17 +81,10 @@ class Composition:
     @classmethod
     def of(cls, events: Iterable[Event]) -> Composition:
         """All of `events`, in any order."""
-        total = cls.empty()
-        for event in events:
-            total = total.add(event)
-        return total
+        return functools.reduce(cls.add, events, cls.empty())
 
     def add(self, event: Event, count: int = 1) -> Composition:
-        """The composition after `count` more releases of `event` (0 changes nothing).
-
-        Raises:
-            ValueError: `count` is negative or not an integer.
-        """
+        """The composition after `count` more releases of `event` (0 changes nothing)."""
         if _check_count(count, 0) == 0:
             return self
         counts = dict(self.counts)
@@ -106,11 +97,7 @@ class Composition:
         )
 
     def remove(self, event: Event) -> Composition:
-        """The composition without one of its releases: counts are exact, nothing is left of it.
-
-        Raises:
-            ValueError: there can't have been such a release.
-        """
+        """The composition without one of its releases; ValueError if there can't have been one."""
         counts = dict(self.counts)
         for leaf, times in event.leaves():
             counts[leaf] = counts.get(leaf, 0) - times
@@ -132,9 +119,6 @@ class Composition:
 
         Every value is an upper end. The samplers' statistical distance γ (`slack`) is paid for:
         an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
-
-        Raises:
-            ValueError: not 0 ≤ delta < 1.
         """
         check_delta(delta)
         if delta not in self._found:
@@ -156,11 +140,7 @@ class Composition:
         return lowest(self.epsilons(delta))
 
     def epsilon_by(self, accountant: str, delta: float) -> float:
-        """One of `epsilons`, by the accountant's name; ∞ where it finds none.
-
-        Raises:
-            ValueError: not 0 ≤ delta < 1, or it is not proved for what was composed.
-        """
+        """One of `epsilons`, by the accountant's name; ∞ where it finds none."""
         check_delta(delta)
         if not ACCOUNTANTS[accountant].supports(self.counts):
             raise ValueError(f"Expected an accountant of these events, got {accountant!r}.")

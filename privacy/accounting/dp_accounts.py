@@ -17,9 +17,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -116,57 +114,19 @@ class _Tail:
         return math.log((upper[last] - delta) / lower[last])
 
 
-class _Direction:
-    """One direction of a composed loss, which is composed when its ε is needed.
-
-    Args:
-        pmf: composes it.
-        beyond: ε → at least the mass of all losses above ε.
-    """
-
-    def __init__(
-        self, pmf: Callable[[], Any], beyond: Callable[[float], float] = lambda _epsilon: 1.0
-    ) -> None:
-        self._pmf, self.beyond = pmf, beyond
-
-    @functools.cached_property
-    def tail(self) -> _Tail:
-        """From the largest loss down."""
-        return _Tail.of(self._pmf())
-
-
 @dataclass(frozen=True, kw_only=True)
 class ComposedLoss:
-    """A composed privacy loss, ready to be asked for its ε.
+    """A composed privacy loss, ready to be asked for its ε: the tails of its directions."""
 
-    Attributes:
-        directions: one, or one of each.
-    """
-
-    directions: tuple[_Direction, ...]
-
-    @classmethod
-    def of(cls, loss: Any) -> ComposedLoss:
-        """From the library's."""
-        return cls(directions=tuple(_Direction(partial(_same, each)) for each in _parts(loss)))
+    directions: tuple[_Tail, ...]
 
     def epsilon(self, delta: float) -> float:
         """The least ε for which it is (ε, δ)-DP; ∞ where there is none."""
-        found = 0.0
-        for each in self.directions:
-            # A divergence is at most the mass beyond. Where that is below δ by more than the
-            # transform's rounding, the direction's ε is no larger.
-            if each.beyond(found) + _ROUNDING > delta / 2:
-                found = max(found, each.tail.epsilon(delta))
-        return found
+        return max(each.epsilon(delta) for each in self.directions)
 
 
 def _parts(loss: Any) -> tuple[Any, ...]:
     return (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
-
-
-def _same(pmf: Any) -> Any:
-    return pmf
 
 
 @functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
@@ -174,15 +134,6 @@ def composed_loss(
     steps: tuple[tuple[Step, int], ...], mu: float, pure: float, interval: float
 ) -> ComposedLoss:
     """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
-    if len(steps) == 1 and not (mu or pure):
-        [(kind, count)] = steps
-        if moments := _log_moments(kind, interval):
-            parts = zip(_parts(_step_loss(kind, interval)), moments, strict=True)
-            own = (
-                _Direction(partial(_convolved, *each, count), partial(_beyond, *each, count))
-                for each in parts
-            )
-            return ComposedLoss(directions=tuple(own))
     loss = None
     for kind, count in steps:
         part = _self_composed(kind, interval, count)
@@ -195,23 +146,18 @@ def composed_loss(
             DifferentialPrivacyParameters(pure, 0), value_discretization_interval=interval
         )
         loss = part if loss is None else loss.compose(part)
-    return ComposedLoss.of(
-        pld.identity(value_discretization_interval=interval) if loss is None else loss
-    )
+    if loss is None:
+        loss = pld.identity(value_discretization_interval=interval)
+    return ComposedLoss(directions=tuple(_Tail.of(each) for each in _parts(loss)))
 
 
 _SOLVED = 1024
 """Losses that are tried at once, from the first that can be ε down."""
 
 _ORDERS = np.concatenate([np.arange(-20, 0), np.arange(1, 21)])
-_STEEP = 2.0 ** np.arange(5, 13)
-"""Orders at which few steps' losses are bounded, beside the library's own."""
 
 _TRUNCATED = 1e-15
 """Mass that a composition may move to an infinite loss: the library's own default."""
-
-_ROUNDING = 1e-10
-"""Mass that a transform's rounding may move: 10⁻¹⁴ was seen."""
 
 _NOTHING = 1e-26
 """A frequency's part in a composed loss that counts as none. All of them together move no mass by
@@ -230,9 +176,7 @@ def _self_composed(kind: Step, interval: float, count: int) -> Any:
 def _convolved(pmf: Any, moments: NDArray[np.float64], count: int) -> DensePLDPmf:
     """`count` times one direction's loss: `common.self_convolve`, equation by equation."""
     masses = pmf._probs
-    bounds = (count * moments[: len(_ORDERS)] + math.log(2 / _TRUNCATED)) / (
-        _ORDERS / len(masses)
-    )  # Chernoff's
+    bounds = (count * moments + math.log(2 / _TRUNCATED)) / (_ORDERS / len(masses))  # Chernoff's
     finite = np.isfinite(bounds)
     high = math.ceil(bounds[finite & (_ORDERS > 0)].min(initial=(len(masses) - 1) * count))
     low = math.floor(bounds[finite & (_ORDERS < 0)].max(initial=0))
@@ -244,22 +188,9 @@ def _convolved(pmf: Any, moments: NDArray[np.float64], count: int) -> DensePLDPm
         pmf._discretization,
         pmf._lower_loss * count + low,
         np.concatenate([whole[begin : begin + size], whole[: max(0, begin + size - length)]]),
-        _infinite(pmf, count),
+        _TRUNCATED - math.expm1(count * math.log1p(-pmf._infinity_mass)),
         pmf._pessimistic_estimate,
     )
-
-
-def _infinite(pmf: Any, count: int) -> float:
-    return _TRUNCATED - math.expm1(count * math.log1p(-pmf._infinity_mass))
-
-
-def _beyond(pmf: Any, moments: NDArray[np.float64], count: int, epsilon: float) -> float:
-    """At least the mass of `count` losses above ε: Chernoff's bound."""
-    if math.isinf(epsilon):
-        return 0.0
-    places = epsilon / pmf._discretization - count * pmf._lower_loss
-    exponents = count * moments[len(_ORDERS) :] - _STEEP / len(pmf._probs) * places
-    return math.exp(min(0.0, exponents.min())) + _infinite(pmf, count)
 
 
 def _power(pmf: Any, length: int, count: int) -> NDArray[np.complex128]:
@@ -283,10 +214,7 @@ def _transform(pmf: Any, length: int) -> tuple[NDArray[np.complex128], NDArray[n
 
 @functools.lru_cache(maxsize=64)
 def _log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
-    """Log moments of one step's loss, of each direction; () where it is not dense.
-
-    `[40 + 8]` at `_ORDERS` and `_STEEP`.
-    """
+    """`[40]` log moments of one step's loss, of each direction; () where it is not dense."""
     parts = _parts(_step_loss(kind, interval))
     if not all(isinstance(each, DensePLDPmf) for each in parts):
         return ()
@@ -302,7 +230,7 @@ def _moments_of(masses: NDArray[np.float64]) -> NDArray[np.float64]:
     places, logs = np.arange(len(masses)), np.full(len(masses), -math.inf)
     np.log(masses, out=logs, where=masses != 0)  # NaN below 0: no order then bounds anything
     found = []
-    for order in np.concatenate([_ORDERS, _STEEP]) / len(masses):
+    for order in _ORDERS / len(masses):
         terms = places * order + logs
         most = terms.max()
         found.append(most + np.log(np.exp(terms - most).sum()))

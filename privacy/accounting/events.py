@@ -50,7 +50,7 @@ def _check_count(count: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What one release costs one unit; see the module for the kinds."""
+    """What one release costs one unit; a value out of its range raises ValueError."""
 
     kind: ClassVar[str]
 
@@ -82,11 +82,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Event):
-    """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve.
-
-    Raises:
-        ValueError: μ negative, infinite or NaN.
-    """
+    """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve."""
 
     kind: ClassVar[str] = "gaussian"
 
@@ -103,11 +99,7 @@ class Gaussian(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Zcdp(Event):
-    """ρ-zCDP and nothing better.
-
-    Raises:
-        ValueError: ρ negative, infinite or NaN.
-    """
+    """ρ-zCDP and nothing better."""
 
     kind: ClassVar[str] = "zcdp"
 
@@ -124,11 +116,7 @@ class Zcdp(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Pure(Event):
-    """ε-DP; `rho` where a ρ below ε²/2 is proved, too.
-
-    Raises:
-        ValueError: a value that is negative, infinite or NaN.
-    """
+    """ε-DP; `rho` where a ρ below ε²/2 is proved, too."""
 
     kind: ClassVar[str] = "pure"
 
@@ -154,10 +142,6 @@ class PoissonSampledGaussian(Event):
     Attributes:
         sampling_rate: q in (0, 1].
         noise_multiplier: σ > 0; the noise on the sum is σC.
-        neighbouring: the relation, by its name.
-
-    Raises:
-        ValueError: a value outside these ranges.
     """
 
     kind: ClassVar[str] = "poisson-sampled-gaussian"
@@ -190,14 +174,6 @@ class BehindCoin(Event):
     The coin is fresh, tossed by itself, and may be seen: p is the same for both neighbours, and
     with (P, Q) the dominating pair of the steps that of the release is (1−p)·⊥ + p·P and
     (1−p)·⊥ + p·Q. All of the steps are in or none is: that is one mixture, not `count` of them.
-
-    Attributes:
-        probability: p in (0, 1).
-        event: one step.
-        count: how many the one coin decides on.
-
-    Raises:
-        ValueError: a value outside these ranges, or another kind of event.
     """
 
     kind: ClassVar[str] = "behind-coin"
@@ -231,11 +207,7 @@ Step = PoissonSampledGaussian | BehindCoin
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated(Event):
-    """`count` releases of `event`, adaptively.
-
-    Raises:
-        ValueError: not an integer count ≥ 1.
-    """
+    """`count` releases of `event`, adaptively."""
 
     kind: ClassVar[str] = "repeated"
 
@@ -261,9 +233,6 @@ class Approximate(Event):
     """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
 
     That is how a sampler that is not exact is charged: `Composition.slack_delta`.
-
-    Raises:
-        ValueError: not 0 ≤ delta < 1.
     """
 
     kind: ClassVar[str] = "approximate"

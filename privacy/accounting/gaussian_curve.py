@@ -33,9 +33,6 @@ _HUGE_MU = 1e150  # μ² overflows soon after
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """δ(ε) of a Gaussian release with μ = Δ/σ (several: √Σμ²).
 
-    Raises:
-        ValueError: μ or ε negative or NaN, or ε infinite.
-
     >>> [round(gaussian_delta(1.0, e), 6) for e in (0, 1, 2)]
     [0.382925, 0.126937, 0.020924]
     """
@@ -53,9 +50,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     ln δ(ε) is decreasing and concave (it convolves the log-concave (1 − e^u)⁺ with a Gaussian),
     so Newton's steps from the right of the root stay there and close in quadratically.
-
-    Raises:
-        ValueError: μ negative or NaN, or not 0 ≤ δ < 1.
     """
     check_non_negative("mu", mu)
     check_delta(delta)
@@ -84,11 +78,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0.
-
-    Raises:
-        ValueError: ε negative, infinite or NaN, or not 0 ≤ δ < 1.
-    """
+    """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:

@@ -19,21 +19,26 @@ class NoisePoint:
     """Where the noise is added, that is, who holds the sum without it.
 
     Attributes:
-        name: in jobs, plans, policies, ledgers and summaries.
         adversary: whom a guarantee by noise that is added there holds against.
         in_contributions: every party draws noise and adds it before it masks, so that nobody ever
             holds the bare sum; else whoever opens the sum adds the noise to it.
         divided: what a party draws is a part, and the honest parties' parts are the whole noise.
-
-    Raises:
-        ValueError: parts of noise that no party draws, or an adversary against whom noise with
-            these properties proves nothing.
+        added_by: who adds it, in words.
+        server_sees: what the server holds of a round, in words.
+        sentence: where it is added.
+        holds: whom the guarantee holds against, as a sentence.
+        dropouts: what parties that drop out change, as a sentence.
     """
 
     name: str
     adversary: Adversary
     in_contributions: bool = False
     divided: bool = False
+    added_by: str
+    server_sees: str
+    sentence: str = ""
+    holds: str = ""
+    dropouts: str = ""
 
     def __post_init__(self) -> None:
         if self.divided and not self.in_contributions:
@@ -58,12 +63,7 @@ class NoisePoint:
         return self.in_contributions and not self.divided
 
     def split(self, *, least: int, colluders: int) -> tuple[int, int]:
-        """Of how many contributions the noise must be whole, and how many of them collude.
-
-        Args:
-            least: t of the run, the fewest contributions in a sum.
-            colluders: c of the run.
-        """
+        """Of how many contributions the noise must be whole, and how many of them collude."""
         return (least, colluders) if self.divided else (1, 0)
 
     def __str__(self) -> str:
@@ -73,11 +73,41 @@ class NoisePoint:
 NOISE_POINTS: dict[str, NoisePoint] = {
     point.name: point
     for point in (
-        NoisePoint(name="server", adversary=Adversary.READERS),
         NoisePoint(
-            name="share", adversary=Adversary.COLLUDERS, in_contributions=True, divided=True
+            name="server",
+            adversary=Adversary.READERS,
+            added_by="a trusted server, which sees the sum before it adds it",
+            server_sees="the bare sum of each round, before it adds the noise",
+            sentence="The server adds it once a round, to the integer sum, before it decodes "
+            "anything.",
+            holds="The noise is added where the sum is: for a moment the server holds the sum "
+            "without noise. The guarantee is against everyone who sees the models, not against a "
+            "server that looks at, keeps or passes on that sum, or adds less noise than agreed.",
+            dropouts="The noise on the sum doesn't depend on who dropped out: with fewer parties "
+            "in the sum the average is noisier, never less private.",
         ),
-        NoisePoint(name="party", adversary=Adversary.OTHERS, in_contributions=True),
+        NoisePoint(
+            name="share",
+            adversary=Adversary.COLLUDERS,
+            in_contributions=True,
+            divided=True,
+            added_by="the parties, each a share of it before it masks",
+            server_sees="masked integers of each party; of each round the sum with all shares of "
+            "the noise",
+            sentence="Each party adds a share of it, so that nobody ever holds the bare sum.",
+            holds="Enough parties are honest: each adds its share of the noise, and the shares of "
+            "the least number of honest survivors make up the whole.",
+        ),
+        NoisePoint(
+            name="party",
+            adversary=Adversary.OTHERS,
+            in_contributions=True,
+            added_by="each party",
+            server_sees="masked integers of each party; sums of contributions that carry noise "
+            "already",
+            sentence="Each party adds it to its own contribution, before that leaves.",
+            holds="Each party adds its own noise, so the guarantee holds against the server too.",
+        ),
     )
 }
 """Name → noise point. server: added to the opened sum; share: by every party a part of it; party:
@@ -88,11 +118,14 @@ INSIDE = NOISE_POINTS["party"]
 
 
 def noise_point(name: object) -> NoisePoint:
-    """The row of that name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The row of that name; ValueError where there is none."""
     if isinstance(name, str) and name in NOISE_POINTS:
         return NOISE_POINTS[name]
     raise ValueError(f"Expected a noise point of {', '.join(NOISE_POINTS)}.")
+
+
+def point_named(name: str) -> NoisePoint:
+    """The row of that name; of a point that is not registered here, one that claims nothing."""
+    seen = "what the run released"
+    unknown = NoisePoint(name=name, adversary=Adversary.READERS, added_by=name, server_sees=seen)
+    return NOISE_POINTS.get(name, unknown)

@@ -126,9 +126,7 @@ def read_fraction(name: str, text: object) -> Fraction:
 def largest(holds: Callable[[float], bool], start: float) -> float:
     """The largest float x > 0 for which `holds`, which is true below a bound and false above it.
 
-    Args:
-        holds: the condition; it is true of what is returned, unless that is 0.
-        start: a positive guess, best below the bound.
+    It is true of what is returned, unless that is 0; `start` is best below the bound.
     """
     low = start
     while not holds(low):

@@ -99,7 +99,8 @@ def pld_epsilon(
     Any ε-DP release is dominated by randomized response of that ε (Kairouz, Oh & Viswanath 2015).
     ∞ where the composition is beyond what the library computes.
     """
-    if delta <= 0 or sum(_taken(kind) * count for kind, count in steps) > _LARGEST_PLD_STEPS:
+    taken = sum(count * getattr(kind, "count", 1) for kind, count in steps)
+    if delta <= 0 or taken > _LARGEST_PLD_STEPS:
         return math.inf
     # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
     squares = sum(float(2 * kind.exact_rho) * _let_in(kind, count) for kind, count in steps)
@@ -111,10 +112,6 @@ def pld_epsilon(
     from parley.privacy.accounting.dp_accounts import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
     return composed_loss(steps, mu, pure, interval).epsilon(delta)
-
-
-def _taken(kind: Step) -> int:
-    return kind.count if isinstance(kind, BehindCoin) else 1
 
 
 def _let_in(kind: Step, count: int) -> float:
@@ -201,10 +198,6 @@ def calibrate_steps(
         mu: μ of the Gaussian releases that share the budget.
         probability: p, with which a coin that may be seen lets steps in (`BehindCoin`); 1: always.
         together: how many of the steps each coin decides on.
-
-    Raises:
-        ValueError: a value out of its range, no σ up to 10⁶ gives the budget, or δ alone covers all
-            that the coins let in.
     """
     check_positive("epsilon", epsilon)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:

@@ -25,11 +25,7 @@ from parley.privacy.special import ndtr, ndtri
 
 
 def power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
-    """The most that an attacker finds who has false alarms at a rate `alpha`, under (ε, δ).
-
-    Raises:
-        ValueError: not 0 ≤ α ≤ 1, or no ε or δ.
-    """
+    """The most that an attacker finds who has false alarms at a rate `alpha`, under (ε, δ)."""
     _check_rate(alpha)
     check_epsilon(epsilon)
     check_delta(delta)
@@ -45,11 +41,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def curve_of(epsilon: Callable[[float], float]) -> Curve:
-    """A few points of what is known for every δ.
-
-    Args:
-        epsilon: δ → ε, ∞ where there is none.
-    """
+    """A few points of a function δ → ε, ∞ where there is none."""
     deltas = (0.0, *(10.0 ** (-step / 4) for step in range(2, 49)))
     found = ((epsilon(delta), delta) for delta in deltas)
     return tuple((e, d) for e, d in found if e < math.inf)
@@ -74,10 +66,8 @@ def gaussian_power(alpha: float, *, mu: float, slack: float = 0.0) -> float:
     """The most that is found after a release that is μ-GDP: Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022).
 
     Args:
-        alpha: rate of false alarms.
-        mu: of the ideal release.
-        slack: statistical distance of what is released from it: the attacker has that much more of
-            both rates.
+        slack: statistical distance of what is released from the ideal: the attacker has that much
+            more of both rates.
 
     >>> round(gaussian_power(0.05, mu=0.5), 6), round(gaussian_power(0.05, mu=2.0), 5)
     (0.126135, 0.63876)

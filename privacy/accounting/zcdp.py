@@ -1,6 +1,5 @@
-"""From noise to ε and back: the exact Gaussian curve and the two conversions of zCDP.
+"""From ρ to ε and back: the two conversions of zCDP. Values out of range raise ValueError.
 
-- exact: `parley.privacy.accounting.gaussian_curve`, offered here too.
 - zcdp: ε = ρ + 2√(ρL), L = ln(1/δ) (Bun & Steinke 2016, Proposition 1.3).
 - cks20: ε = min over α > 1 of αρ + (L − ln α)/(α − 1) + ln(1 − 1/α) (Canonne, Kamath & Steinke
   2020, Proposition 12).
@@ -30,11 +29,7 @@ from parley.privacy.accounting.rounding import (
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """ε = ρ + 2√(ρL), rounded up. Bun & Steinke 2016, Proposition 1.3. ∞ at δ = 0 < ρ.
-
-    Raises:
-        ValueError: ρ negative or NaN, or not 0 ≤ δ < 1.
-    """
+    """ε = ρ + 2√(ρL), rounded up. Bun & Steinke 2016, Proposition 1.3. ∞ at δ = 0 < ρ."""
     check_non_negative("rho", rho)
     check_delta(delta)
     if rho == 0:
@@ -45,11 +40,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest ρ with `zcdp_epsilon(ρ, delta) <= epsilon`: (√(L+ε) − √L)², rounded down.
-
-    Raises:
-        ValueError: ε negative, infinite or NaN, or not 0 ≤ δ < 1.
-    """
+    """The largest ρ with `zcdp_epsilon(ρ, delta) <= epsilon`: (√(L+ε) − √L)², rounded down."""
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
@@ -65,9 +56,6 @@ def cks20_epsilon(rho: float, delta: float) -> float:
 
     The minimum over α is where ρ(α−1)² + ln α = L. Any α > 1 gives a valid ε, so a rough root
     costs accuracy and never truth.
-
-    Raises:
-        ValueError: ρ negative or NaN, or not 0 ≤ δ < 1.
     """
     ceiling = zcdp_epsilon(rho, delta)
     if rho == 0 or not math.isfinite(ceiling):
@@ -78,10 +66,8 @@ def cks20_epsilon(rho: float, delta: float) -> float:
         high = min(high, math.exp(log_inverse))
     for _ in range(100):
         middle = (low + high) / 2
-        if rho * middle * middle + math.log1p(middle) < log_inverse:
-            low = middle
-        else:
-            high = middle
+        below = rho * middle * middle + math.log1p(middle) < log_inverse
+        low, high = (middle, high) if below else (low, middle)
         if high - low <= 1e-9 * high:
             break
     order = (low + high) / 2  # α − 1
@@ -95,11 +81,7 @@ def cks20_epsilon(rho: float, delta: float) -> float:
 
 
 def cks20_rho(epsilon: float, delta: float) -> float:
-    """The largest ρ with `cks20_epsilon(ρ, delta) <= epsilon`, rounded down. 0 at δ = 0.
-
-    Raises:
-        ValueError: ε negative, infinite or NaN, or not 0 ≤ δ < 1.
-    """
+    """The largest ρ with `cks20_epsilon(ρ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:

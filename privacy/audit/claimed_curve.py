@@ -22,14 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.audit.counts import (
-    Event,
-    Hits,
-    Scores,
-    candidate_events,
-    check_alpha,
-    rate_limits,
-)
+from parley.privacy.audit.counts import Event, Hits, Scores, check_alpha, most_telling
 
 _EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 
@@ -39,11 +32,7 @@ _RUNG, _HIGHEST = 1.005, 840
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedCurve:
-    """Points of what a composition is charged.
-
-    Attributes:
-        points: (ε, δ), each claimed.
-    """
+    """Points of what a composition is charged."""
 
     points: tuple[tuple[float, float], ...]
 
@@ -81,23 +70,16 @@ class ClaimedCurve:
     def worst_event(
         self, scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float
     ) -> tuple[float, Event]:
-        """The event that would contradict the curve most, were the rates those of the pilot.
-
-        Returns:
-            By how much it would (≤ 0: not at all), and the event.
-        """
+        """By how much an event would contradict the curve at most (≤ 0: not at all), and which."""
         epsilon, delta = np.array(self.points).T
-        best = (-math.inf, Event(threshold=0.0))
-        for event, hits_in, hits_out in candidate_events(scores_in, scores_out):
-            limits = rate_limits(hits_in, hits_out, trials=trials, alpha=alpha)
-            tpr, fpr = (each[:, None] for each in limits)
-            growth = np.exp(epsilon)
-            excess = np.maximum(tpr - growth * fpr, 1 - fpr - growth * (1 - tpr)) - delta
-            worst = excess.max(axis=1)
-            at = int(worst.argmax())
-            if worst[at] > best[0]:
-                best = (float(worst[at]), event(at))
-        return best
+        growth = np.exp(epsilon)
+
+        def excess(low: Scores, high: Scores) -> Scores:
+            tpr, fpr = low[:, None], high[:, None]
+            beyond = np.maximum(tpr - growth * fpr, 1 - fpr - growth * (1 - tpr)) - delta
+            return np.asarray(beyond.max(axis=1))
+
+        return most_telling(scores_in, scores_out, excess, trials=trials, alpha=alpha)
 
 
 def profile_event(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -29,15 +29,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hits:
-    """How often an event was seen.
-
-    Attributes:
-        hits: k.
-        trials: n, independent.
-
-    Raises:
-        ValueError: not 0 ≤ k ≤ n, or n < 1.
-    """
+    """How often an event was seen."""
 
     hits: int
     trials: int
@@ -80,9 +72,7 @@ class LowerBound:
     """A lower bound on ε, not an estimate; it holds with this confidence, not certainly.
 
     Attributes:
-        epsilon_lower: ε is at least this at `delta`.
         mu_lower: μ of the Gaussian curve, where the method bounds it; else None.
-        confidence: 1 − α.
     """
 
     method: str
@@ -115,8 +105,6 @@ class Event:
     """score ≥ threshold, or score < threshold.
 
     Attributes:
-        threshold: of the score.
-        above: which side.
         swapped: it is likelier in worlds without the canary, whose hits then count as `in`.
     """
 
@@ -153,26 +141,31 @@ def best_event(
     scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float, delta: float
 ) -> Event:
     """The event whose `pair` bound would be the highest, were the rates those of the pilot."""
-    best = (-math.inf, Event(threshold=0.0))
-    for event, hits_in, hits_out in candidate_events(scores_in, scores_out):
-        low, high = rate_limits(hits_in, hits_out, trials=trials, alpha=alpha)
+
+    def bounds(low: Scores, high: Scores) -> Scores:
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.nan_to_num(np.log((low - delta) / high), nan=-math.inf, neginf=-math.inf)
-        at = int(values.argmax())
-        if values[at] > best[0]:
-            best = (float(values[at]), event(at))
-    return best[1]
+            return np.nan_to_num(np.log((low - delta) / high), nan=-math.inf, neginf=-math.inf)
+
+    return most_telling(scores_in, scores_out, bounds, trials=trials, alpha=alpha)[1]
 
 
-def candidate_events(
-    scores_in: Scores, scores_out: Scores
-) -> Iterator[tuple[Callable[[int], Event], Scores, Scores]]:
-    """Thresholds, both sides of each, and either world as the likelier one.
+def most_telling(
+    scores_in: Scores,
+    scores_out: Scores,
+    worth: Callable[[Scores, Scores], Scores],
+    *,
+    trials: int,
+    alpha: float,
+) -> tuple[float, Event]:
+    """The event that is worth most, were the rates those of the pilot, and how much.
 
-    Yields:
-        (place → event, rates `[k]` in the likelier world, rates `[k]` in the other), the latter one
-        hit of the pilot higher than seen: a pilot's zero is no zero.
+    Of thresholds, both sides of each, and either world as the likelier one. A rate in the other
+    world is one hit of the pilot higher than seen: a pilot's zero is no zero.
+
+    Args:
+        worth: limits `[k]` of the rates in the likelier world and in the other → `[k]`.
     """
+    best = (-math.inf, Event(threshold=0.0))
     ordered = np.sort(scores_in), np.sort(scores_out)
     pooled = np.concatenate(ordered)
     thresholds = np.unique(np.quantile(pooled, np.linspace(0, 1, _CANDIDATES)))
@@ -181,14 +174,16 @@ def candidate_events(
         rates = [1 - each if above else each for each in below]
         for swapped in (False, True):
             first, second = (rates[1], rates[0]) if swapped else (rates[0], rates[1])
+            second = np.minimum(second + 1 / scores_out.size, 1.0)
+            values = worth(*_rate_limits(first, second, trials=trials, alpha=alpha))
+            at = int(values.argmax())
+            if values[at] > best[0]:
+                event = Event(threshold=float(thresholds[at]), above=above, swapped=swapped)
+                best = (float(values[at]), event)
+    return best
 
-            def event(at: int, above: bool = above, swapped: bool = swapped) -> Event:
-                return Event(threshold=float(thresholds[at]), above=above, swapped=swapped)
 
-            yield event, first, np.minimum(second + 1 / scores_out.size, 1.0)
-
-
-def rate_limits(
+def _rate_limits(
     rate_in: Scores, rate_out: Scores, *, trials: int, alpha: float
 ) -> tuple[Scores, Scores]:
     """`[k]` CP₋ of the one and CP₊ of the other, each at α/2, as so many trials would give them."""

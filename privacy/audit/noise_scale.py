@@ -94,12 +94,7 @@ class Residuals:
     Attributes:
         law: whose shape is assumed; the discrete laws go with their continuous ones, on a grid of
             2¹⁰ steps a scale or finer.
-        vectors: N.
-        dimension: d.
         total: Σz² (gaussian), Σ‖z‖₂ (l2-laplace) or Σ‖z‖₁ (laplace-l1).
-
-    Raises:
-        ValueError: an unknown law, no vector, or a negative total.
     """
 
     law: FactorLaw
@@ -178,7 +173,6 @@ def factor_bound(
         sensitivity: Δ, in the unit of the residuals: L2 for gaussian and l2-laplace, L1 for
             laplace-l1.
         reach: how much of Δ two neighbours were seen to differ by.
-        confidence: 1 − α.
         delta: δ of the claim; a Laplace law's ε does not depend on it.
     """
     check_delta(delta)

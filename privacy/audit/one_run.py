@@ -53,14 +53,7 @@ def one_run_epsilon(
     """The largest ε that so many right guesses refute: sup{ε : p(ε) ≤ α}; 0 for none.
 
     Args:
-        canaries: m coins.
         guesses: r, whose number was fixed beforehand.
-        right: v.
-        alpha: the chance that the bound is too high.
-        delta: δ of the claim.
-
-    Raises:
-        ValueError: not 0 ≤ v ≤ r ≤ m, or another value out of its range.
     """
     check_alpha(alpha)
     check_delta(delta)
@@ -163,10 +156,6 @@ def estimated_mu(cosines: NDArray[np.float64], dimension: int) -> float:
 
     Args:
         cosines: `[k]` of canaries that took part.
-        dimension: d.
-
-    Raises:
-        ValueError: fewer than two canaries.
     """
     if cosines.size < 2:
         raise ValueError(f"Expected two canaries or more, got {cosines.size}.")

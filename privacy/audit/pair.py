@@ -28,10 +28,7 @@ def pair_epsilon(
     """ε ≥ ln((CP₋(hits_in) − δ)/CP₊(hits_out)), 0 where that is negative.
 
     Args:
-        hits_in: the event in worlds with the canary.
-        hits_out: the same event in worlds without it.
         alpha: the chance that the bound is too high, both limits together.
-        delta: δ of the claim.
         copies: k records that make the canary: P_in ≤ e^{kε}·P_out + δ(e^{kε} − 1)/(e^ε − 1)
             (Dwork & Roth 2014, Theorem 2.2, with its exact sum).
     """

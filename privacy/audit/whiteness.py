@@ -49,7 +49,6 @@ def repeated_lag(residuals: NDArray[np.float64], *, alpha: float = ALPHA) -> Rep
 
     Args:
         residuals: of any shape, in the order in which the noise was drawn.
-        alpha: the chance of a false alarm, over all lags.
     """
     flat = np.ravel(residuals)
     # A rounded law has zeros, which are no coins.

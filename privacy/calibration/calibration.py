@@ -64,11 +64,10 @@ def calibrate(
             one with the lowest expected norm.
         calibration: one of GAUSSIAN_CALIBRATIONS that is proved for the law; the Laplace laws
             make no use of it.
-        epsilon: total ε > 0.
-        delta: total δ in [0, 1). At 0 l2-laplace is given, to be charged at `stated_delta`.
-        rounds: T ≥ 1.
+        epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is given, to be charged
+            at `stated_delta`.
+        rounds, dimension: T and d.
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
-        dimension: d ≥ 1.
         accepted: laws that the caller could take instead: advice names no other.
         cost: what a release with a mechanism's noise is charged, where its shares' samplers take
             more than the law's own; its distance from the ideal must not depend on the scale.
@@ -85,26 +84,20 @@ def calibrate(
         )
 
     need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted), cost)
-
-    def one(name: str) -> Mechanism:
-        kind = MECHANISMS[name]
+    if law not in LAWS:
+        raise CalibrationError(f"Expected law one of {', '.join(LAWS)}, got {law!r}.")
+    names = (law,) if law != "auto" else _AUTO if delta > 0 else _AUTO[:2]
+    allowed: list[Mechanism] = []
+    refusals: list[str] = []
+    for kind in (MECHANISMS[name] for name in names):
         # What derives from GaussianLaw names the calibrations that are proved for it.
         find: _Scaling = _by_sigma if kind.calibrations else _by_epsilon
-        return find(kind, calibration, need)
-
-    if law in MECHANISMS:
-        return one(law)
-    if law != "auto":
-        raise CalibrationError(f"Expected law one of {', '.join(LAWS)}, got {law!r}.")
-    allowed: list[Mechanism] = []
-    refusals: list[CalibrationError] = []
-    for name in _AUTO if delta > 0 else _AUTO[:2]:
         try:
-            allowed.append(one(name))
+            allowed.append(find(kind, calibration, need))
         except CalibrationError as refusal:
-            refusals.append(refusal)
+            refusals.append(str(refusal))
     if not allowed:
-        raise CalibrationError(" ".join(str(refusal) for refusal in refusals))
+        raise CalibrationError(" ".join(refusals))
     return min(allowed, key=lambda mechanism: mechanism.expected_norm())
 
 
@@ -135,15 +128,9 @@ class _Need:
     accepted: tuple[str, ...]
     cost: Callable[[Mechanism], Event]
 
-    def sigma(self, calibration: str, delta: float) -> float:
-        """σ of an ideal Gaussian at what is left of δ."""
-        return gaussian_sigma(
-            calibration,
-            sensitivity=self.sensitivity,
-            epsilon=self.epsilon,
-            delta=delta,
-            rounds=self.rounds,
-        )
+    def spent(self, mechanism: Mechanism) -> Composition:
+        """What all rounds are charged."""
+        return Composition.empty().add(self.cost(mechanism), self.rounds)
 
 
 _Scaling = Callable[[Any, str, _Need], Mechanism]
@@ -157,7 +144,7 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
         )
     # The slack of an event does not depend on σ, so any σ tells it.
     probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension)
-    taken = Composition.empty().add(need.cost(probe), need.rounds).slack_delta(need.epsilon)
+    taken = need.spent(probe).slack_delta(need.epsilon)
     if 0 < need.delta <= taken:
         expected = f"delta > {shown_up(taken, 3)}" if taken < 1 else "a smaller epsilon"
         raise CalibrationError(
@@ -167,7 +154,13 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
             f"in {need.rounds} rounds of {need.dimension} coordinates. "
             f"{_without_slack(need.accepted)}"
         )
-    sigma = need.sigma(calibration, max(0.0, need.delta - taken))
+    sigma = gaussian_sigma(
+        calibration,
+        sensitivity=need.sensitivity,
+        epsilon=need.epsilon,
+        delta=max(0.0, need.delta - taken),  # what is left of it for an ideal Gaussian
+        rounds=need.rounds,
+    )
     mechanism = kind(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
     return _verified(mechanism, kind.calibrations[calibration], need)
 
@@ -187,8 +180,7 @@ def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianL
     """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
     wider = 1e-14
     while True:
-        spent = Composition.empty().add(need.cost(mechanism), need.rounds).epsilons(need.delta)
-        if spent.get(conversion, math.inf) <= need.epsilon:
+        if need.spent(mechanism).epsilons(need.delta).get(conversion, math.inf) <= need.epsilon:
             return mechanism
         if wider > 1e-3:
             raise CalibrationError(
@@ -208,7 +200,7 @@ def _by_epsilon(kind: type[LaplaceLaw], _: str, need: _Need) -> LaplaceLaw:
             f"Expected a finite scale, got {mechanism.scale} from sensitivity "
             f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
         )
-    taken = Composition.empty().add(need.cost(mechanism), need.rounds).slack_delta(need.epsilon)
+    taken = need.spent(mechanism).slack_delta(need.epsilon)
     stated = stated_delta(kind.law, need.delta)
     if taken > stated:
         raise CalibrationError(

@@ -37,13 +37,6 @@ def gaussian_sigma(
 ) -> float:
     """σ of one of `rounds` ideal Gaussian releases, in the unit of Δ.
 
-    Args:
-        calibration: one of GAUSSIAN_CALIBRATIONS.
-        sensitivity: Δ₂ > 0 of one release.
-        epsilon: total ε > 0.
-        delta: total δ in (0, 1).
-        rounds: T ≥ 1.
-
     Raises:
         CalibrationError: an unknown calibration, a value out of range, as-printed beyond
             `as_printed_limit`, or σ beyond the floats.
@@ -73,9 +66,6 @@ def gaussian_sigma(
 
 def as_printed_limit(delta: float) -> float:
     """The largest ε at which σ² = 8G²TL/(m²n²ε²) = 2TΔ²L/ε² is (ε, δ)-DP by the exact curve.
-
-    Raises:
-        CalibrationError: not 0 < δ < 1.
 
     >>> round(as_printed_limit(1e-5), 4), round(as_printed_limit(1e-3), 4)
     (7.9681, 6.978)

@@ -29,12 +29,7 @@ def agree(
 ) -> dict[tuple[str, ...], NDArray[np.float64]]:
     """The tables, each an array with one axis a column, moved until totals and columns agree.
 
-    Args:
-        tables: noisy counts, of one noise variance a cell.
-        total: of every table, where it is public.
-
-    Raises:
-        ValueError: a table whose axes are not its columns, or a column of two sizes.
+    Counts are of one noise variance a cell; `total` is of every table, where it is public.
     """
     found = {columns: np.array(table, dtype=np.float64) for columns, table in tables.items()}
     sizes: dict[str, int] = {}

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +43,6 @@ class Reach:
     """Noise that is independent from cell to cell, rounded to integers.
 
     Attributes:
-        law: its name.
-        scale: σ or b.
         together: how many rows of an answer hold at once with the level that is asked.
         shared: whether these rows look at the same noise, so that they are not independent.
         sampling: whether intervals are widened by sampling error.
@@ -55,24 +54,14 @@ class Reach:
     shared: bool = False
     sampling: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        law: str,
-        *,
-        scale: float,
-        together: int = 1,
-        shared: bool = False,
-        sampling: bool = False,
-    ) -> Reach:
-        """The reach of a law's noise of that scale.
+    def __post_init__(self) -> None:
+        if self.law not in _LAWS:
+            raise ValueError(f"Expected noise of {', '.join(_LAWS)}, got {self.law}.")
 
-        Raises:
-            ValueError: a law whose reach is not known here.
-        """
-        if law not in _LAWS:
-            raise ValueError(f"Expected noise of {', '.join(_LAWS)}, got {law}.")
-        return cls(law=law, scale=scale, together=together, shared=shared, sampling=sampling)
+    @classmethod
+    def of(cls, law: str, **facts: Any) -> Reach:
+        """The reach of a law's noise, of that scale."""
+        return cls(law=law, **facts)
 
     def alpha(self, level: float = 0.95) -> float:
         """What each row may miss by, so that all rows hold with `level`.

@@ -18,9 +18,6 @@ def simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:
     """The nearest `[d]` in L2 with no negative entry and this sum (Duchi et al. 2008).
 
     max(v − θ, 0), θ such that it adds up.
-
-    Raises:
-        ValueError: no entry, or a total that is negative or not finite.
     """
     given = np.asarray(values, dtype=np.float64)
     if given.ndim != 1 or not len(given):

@@ -32,15 +32,7 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """The shape of a tree of counts.
-
-    Attributes:
-        cells: K ≥ 2, in order.
-        branching: b ≥ 2.
-
-    Raises:
-        ValueError: a value outside these ranges.
-    """
+    """The shape of a tree of K ≥ 2 ordered cells with branching b ≥ 2."""
 
     cells: int
     branching: int
@@ -85,9 +77,7 @@ class Tree:
     def consistent(self, noisy: ArrayLike, *, total: float | None = None) -> NDArray[np.float64]:
         """`[K]` the leaves of the least-squares tree, all nodes' noise having one variance.
 
-        Args:
-            noisy: `[nodes]`, in the order of `build`.
-            total: the sum of all leaves, where it is public.
+        `noisy` is in the order of `build`; `total` the sum of all leaves, where it is public.
         """
         values = np.asarray(noisy, dtype=np.float64)
         if values.shape != (self.nodes,):

@@ -113,11 +113,7 @@ class Account:
         return replace(self, known=tuple(sorted(known)))
 
     def raised(self, *, epsilon: float, delta: float) -> Account:
-        """With a larger budget: somebody decided so.
-
-        Raises:
-            ValueError: ε or δ would shrink, or both stay as they are.
-        """
+        """With a larger budget: somebody decided so."""
         budget = self.budget
         grows = epsilon > budget.epsilon or delta > budget.delta
         if epsilon < budget.epsilon or delta < budget.delta or not grows:

@@ -72,15 +72,11 @@ class DatasetBudget:
     a bound for one of the units would make that unit's ε untrue.
 
     Attributes:
-        name: what entries call the data; one name is one data set in a ledger.
         fingerprint: says that it is the same data (a digest, or a chosen label).
         contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
             where nothing of the kind is known. Not a part of the budget: the ledger notes it
             beside (`account.Account.known`).
         epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
-
-    Raises:
-        ValueError: a value outside these ranges.
     """
 
     name: str

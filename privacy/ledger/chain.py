@@ -57,7 +57,6 @@ class Record:
     """One row of the log.
 
     Attributes:
-        position: 1, 2, 3, …
         run_id: `None` for a registration; so are the two below.
         index: the release of the run.
         reservation: the position of the reservation concerned (of this record, if it is one).

@@ -129,11 +129,7 @@ class Entry:
         dataset: the name of a data set that has a budget for the unit in `facts`.
         party: who releases: a party's name, or `"server"` for the sum.
         index: which release of the run; rounds count from 1.
-        event: what it charges.
         facts: keys of `FACTS`, plain JSON values; the required ones must be there.
-
-    Raises:
-        ValueError: a fact is unknown (the nearest known one is named), missing or of another type.
     """
 
     run_id: str

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from parley.privacy.accounting.rounding import shown_down, shown_up
 
 if TYPE_CHECKING:
-    from parley.privacy.accounting.events import Event
     from parley.privacy.ledger.account import Account, Claims
 
 
@@ -38,31 +37,27 @@ class LedgerCorrupt(LedgerError):
 class BudgetExceeded(LedgerError):
     """The releases would overspend their data set's budget. They must not be made.
 
+    Args:
+        claims: the releases; the last of them are a run's rounds.
+        run_id: of a run that can't be brought to its end; "": one release was refused.
+
     Attributes:
         requested: the event that was refused; `count` of it, of which `fitting` would have fitted.
         spent: what was composed on the data set before it; this is unchanged.
         left: the budget less what is spent and what other runs hold, at the budget's δ.
     """
 
-    def __init__(
-        self,
-        *,
-        requested: Event,
-        account: Account,
-        ahead: Claims = (),
-        count: int = 1,
-        run_id: str = "",
-    ) -> None:
+    def __init__(self, account: Account, claims: Claims, *, run_id: str = "") -> None:
         budget = account.budget
         others = account.holding(run_id, ()) if run_id else account
-        self.requested, self.count = requested, count
+        self.requested, self.count = claims[-1]
+        count = self.count
         self.spent, self.budget = account.spent, budget
         self.left = budget.left(others.taken)
-        claims = (*ahead, (requested, count))
         self.fitting = others.fitting(claims, run_id=run_id)
         total = others.holding(run_id or "this run", claims).taken
         what = "this release" if count == 1 else f"{count} releases"
-        if ahead:
+        if len(claims) > 1:
             what = f"what is released ahead of them and {what}"
         message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
@@ -81,9 +76,3 @@ class BudgetExceeded(LedgerError):
         if count > 1:
             message += f" {self.fitting} of the {count} would fit. Nothing was released."
         super().__init__(message)
-
-    @classmethod
-    def of_run(cls, account: Account, claims: Claims, *, run_id: str) -> BudgetExceeded:
-        """A run that can't be brought to its end: the last of `claims` are its rounds."""
-        *ahead, (event, count) = claims
-        return cls(requested=event, account=account, ahead=tuple(ahead), count=count, run_id=run_id)

@@ -97,7 +97,6 @@ class Ledger:
 
         Raises:
             NotALedger: nothing is there, something else, or another schema version.
-            LedgerUnavailable: the place can't be reached, or psycopg is missing.
         """
         from parley.privacy.ledger.place import Place  # noqa: PLC0415 - start-up: `plan` opens no ledger (SQLAlchemy takes .28 s)
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ...]:
     """Fixes the budgets of a data set, or finds them fixed to the same; all of them or none.
 
-    Args:
-        budgets: one for each unit of privacy that has one.
-
     Returns:
         The budgets to charge. They are those given, unless `contents` are known under another name
         or from another file: then the data are the same, and so is the budget.
@@ -75,11 +72,7 @@ def _recognised(writer: Writer, account: Account, seen: Iterable[str]) -> Datase
 
 
 def _same_data(writer: Writer, asked: DatasetBudget) -> Mapping[Unit, Account]:
-    """The accounts of the same data: the same bytes, or the same records saved in another way.
-
-    Raises:
-        LedgerConflict: name or bytes are registered as something else.
-    """
+    """The accounts of the same data: the same bytes, or the same records saved in another way."""
     wanted = {asked.fingerprint, asked.contents} - {""}
     names = {key.dataset for key, own in writer.stored.items() if wanted & own.fingerprints}
     if len(names) > 1:
@@ -124,9 +117,6 @@ def check_units(name: str, *, charged: Collection[Unit], registered: Collection[
 
     A release that only the records' budget knows has no party-level bound, and would make the
     parties' ε untrue; one that only the parties' budget knows costs the records something too.
-
-    Raises:
-        LedgerConflict: a registered unit is not among those charged.
     """
     if not set(registered) <= set(charged):
         raise LedgerConflict(

@@ -44,7 +44,6 @@ class RecordedEntry:
     """An entry as the ledger holds it.
 
     Attributes:
-        reservation_id: what `reserve` returned.
         reserved_at, settled_at: UTC, ISO 8601; when it was committed or voided.
         outcome, reason: the arguments of `commit` and of `void`.
         checkpoint: SHA-256 of the model committed with it.
@@ -93,11 +92,7 @@ class StoredCheckpoint:
 
 
 def entry_of(record: Record) -> Entry:
-    """The entry of a reserve record.
-
-    Raises:
-        ValueError, KeyError, TypeError: there is none, or of another budget than the record says.
-    """
+    """The entry of a reserve record."""
     entry = Entry.from_json(record.content()["entry"])
     if entry.key != record.key:
         raise ValueError(f"Expected an entry of {record.key}, got one of {entry.key}.")
@@ -164,10 +159,8 @@ class Replay:
     """What a walk over the log established.
 
     Attributes:
-        head: the end of the log.
         vouched: the digest of all accounts that the last record holds.
         checkpoints: run → release and digest of its last checkpoint.
-        hashes: of every record.
     """
 
     head: Head = field(default_factory=lambda: Head(records=0, hash=GENESIS))

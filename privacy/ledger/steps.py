@@ -36,7 +36,6 @@ class Reservation:
     """Leave to make one release.
 
     Attributes:
-        id: for `commit` and `void`.
         state: RESERVED, or COMMITTED where this very release was made and recorded before.
         resumed: whether it was reserved before, so that nothing was charged now.
         account: of the budget, this release included.
@@ -65,7 +64,6 @@ def hold(writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims]) -> Non
 
     Raises:
         BudgetExceeded: not all of it fits; nothing was set aside.
-        LedgerConflict: a budget is unknown.
     """
     checked_name(run_id, "run_id")
     check_room(writer.stored, run_id, claims)
@@ -84,7 +82,7 @@ def check_room(
     of = {key: found(key, accounts) for key in claims}
     for key, own in claims.items():
         if any(count for _, count in own) and not of[key].admits(own, run_id=run_id):
-            raise BudgetExceeded.of_run(of[key], own, run_id=run_id)
+            raise BudgetExceeded(of[key], own, run_id=run_id)
 
 
 def give_back(writer: Writer, run_id: str) -> None:
@@ -141,7 +139,7 @@ def _examined(writer: Writer, entry: Entry) -> Account | Reservation:
     after = account.reserving(entry.run_id, entry.event)
     held = account.draws(entry.run_id, entry.event)
     if not held and not account.budget.admits(after.taken):
-        raise BudgetExceeded(requested=entry.event, account=account)
+        raise BudgetExceeded(account, ((entry.event, 1),))
     return after
 
 
@@ -211,7 +209,6 @@ def commit(
     In one transaction for every budget it was charged to. The same commit again changes nothing.
 
     Args:
-        reservation_ids: of the release.
         outcome: plain JSON values, such as `{"survivors": 17}`.
         checkpoint: replaces the run's checkpoint, and is noted with the first reservation; `None`
             leaves it.

@@ -63,7 +63,6 @@ class Reader:
     """One consistent view of a ledger, inside a transaction.
 
     Args:
-        place: how messages call it.
         lock: keep writers out.
 
     Raises:
@@ -113,7 +112,6 @@ class Reader:
         """The entries of a run; of those that were seen, only what came since is read.
 
         Args:
-            run_id: the run.
             seen: what this gave before. It counts if the log still has the head of that time.
         """
         if seen is None or seen.run_id != run_id or not self._contains(seen.head):
@@ -178,9 +176,6 @@ class Writer(Reader):
 
     Attributes:
         stored: all accounts, as the end of the chain vouches for them.
-
-    Raises:
-        LedgerCorrupt: they are not.
     """
 
     def __init__(self, connection: sa.Connection, place: str) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from parley.privacy.accounting.events import PoissonSampledGaussian
 from parley.privacy.accounting.rounding import check_positive
 
 if TYPE_CHECKING:
-    from parley.privacy.accounting.events import Event, PoissonSampledGaussian
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from parley.privacy.accounting.events import Event
     from parley.privacy.sampling.stream import NoiseStream
 
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 class Mechanism(ABC):
     """A noise law with its sensitivity and scale, all values in one unit.
 
-    `draw` and, in a run, `noise_tail` are meant for grid units, where noise is integer. A law
+    `draw_many` and, in a run, `noise_tail` are meant for grid units, where noise is integer. A law
     derives from `parley.privacy.mechanisms.gaussian.GaussianLaw`, if it is scaled by σ, or from
     `parley.privacy.mechanisms.laplace.LaplaceLaw`, if it is scaled by the ε of one release: so
     `parley.privacy.calibration.calibration.calibrate` finds its scale.
@@ -34,11 +36,6 @@ class Mechanism(ABC):
         lengths: its fields that are in the unit of the values.
         calibrations: from which a σ may be found, each with the accountant that the result is held
             to: those that are proved for the law; none where it is scaled by an ε.
-        sensitivity: Δ > 0, L2, replace-one.
-        dimension: d ≥ 1.
-
-    Raises:
-        ValueError: a value outside these ranges.
     """
 
     law: ClassVar[str]
@@ -52,10 +49,7 @@ class Mechanism(ABC):
 
     def __post_init__(self) -> None:
         check_positive("sensitivity", self.sensitivity)
-        if isinstance(self.dimension, bool) or not isinstance(self.dimension, int):
-            raise ValueError(f"Expected dimension to be an integer, got {self.dimension!r}.")
-        if self.dimension < 1:
-            raise ValueError(f"Expected dimension ≥ 1, got {self.dimension}.")
+        check_whole("dimension", self.dimension)
 
     @property
     def sums(self) -> int:
@@ -121,23 +115,16 @@ class Mechanism(ABC):
 
     @abstractmethod
     def noise_tail(self, probability: float) -> float:
-        """A bound on max |z_i| that fails with at most this probability.
-
-        Raises:
-            ValueError: not 0 < probability < 1.
-        """
+        """A bound on max |z_i| that fails with at most this probability."""
 
     @abstractmethod
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """The noise, `[d]`, in grid units."""
-
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws, of the same law as `draw` to the last bit of it.
+        """`[count, d]` independent draws of the noise, in grid units."""
 
-        `draw` is the case of one. A law whose sampler takes a size draws them in one call.
-        """
-        drawn = [self.draw(stream) for _ in range(count)]
-        return np.stack(drawn) if drawn else np.empty((0, self.dimension), dtype=np.int64)
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` one of them."""
+        alone: NDArray[np.int64] = self.draw_many(1, stream)[0]
+        return alone
 
     @abstractmethod
     def describe(self) -> str:
@@ -145,51 +132,98 @@ class Mechanism(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingNoise(Mechanism):
+class StepsNoise(Mechanism):
+    """Noise on each of several sums over Poisson batches: steps of one release.
+
+    Attributes:
+        sampling_rate: q that is charged.
+        attendance: p, with which a whole party is in a sum by its own coin; 1: always.
+    """
+
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+    attendance: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("steps", self.steps)
+        if not 0 < self.attendance <= 1:
+            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
+        _ = self.step
+
+    @property
+    @abstractmethod
+    def multiplier(self) -> float:
+        """σ over the length C of one clipped vector, rounded down: what is charged."""
+
+    @property
+    def step(self) -> PoissonSampledGaussian:
+        """What one step is to the accountant; checks rate, multiplier and relation."""
+        return PoissonSampledGaussian(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.multiplier,
+            neighbouring=self.neighbouring,
+        )
+
+    def noise_tail(self, probability: float) -> float:
+        """That of one step's noise on its sum."""
+        return normal_tail(self.scale, self.dimension, probability)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingNoise(StepsNoise):
     """What others ask of the noise of a training inside the party (`dp_sgd.PartySteps`)."""
 
     clip_norm: float
     noise_multiplier: float
-    sampling_rate: float
-    steps: int
-    neighbouring: str
     clipped_share: float = 0.0
-    attendance: float = 1.0
 
     @property
     @abstractmethod
     def gradient_multiplier(self) -> float:
         """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
 
-    @property
-    @abstractmethod
-    def step(self) -> PoissonSampledGaussian:
-        """What one step is to the accountant."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class SampledNoise(Mechanism):
+class SampledNoise(StepsNoise):
     """What others ask of noise on each of several sums of batches (`sampled.SampledGaussian`)."""
 
     sigma: float
-    sampling_rate: float
-    steps: int
-    neighbouring: str
-    attendance: float = 1.0
     hidden: bool = False
 
-    @property
-    @abstractmethod
-    def multiplier(self) -> float:
-        """σ/C, rounded down."""
 
-    @property
-    @abstractmethod
-    def step(self) -> PoissonSampledGaussian:
-        """What one sum is to the accountant."""
+def check_whole(name: str, value: object) -> None:
+    """Raise ValueError unless the value is a whole number ≥ 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"Expected {name} to be an integer ≥ 1, got {value!r}.")
 
 
 def check_probability(probability: float) -> None:
     """Raise ValueError unless 0 < probability < 1."""
     if not 0 < probability < 1:
         raise ValueError(f"Expected 0 < probability < 1, got {probability}.")
+
+
+def tail_odds(dimension: int, probability: float) -> float:
+    """ln(2d/p): of 2d tails, one for each side of each coordinate. 2d/p may overflow."""
+    check_probability(probability)
+    return math.log(2 * dimension) - math.log(probability)
+
+
+def normal_tail(sigma: float, dimension: int, probability: float) -> float:
+    """σ√(2·ln(2d/p)), of sub-Gaussian coordinates; rounding adds at most ½ grid unit to it."""
+    return sigma * math.sqrt(2 * tail_odds(dimension, probability))
+
+
+def chernoff(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
+    """x with P[|z| > x] ≤ e^(log terms): E e^{uz} ≤ (1 − u²)^(−exponent)·e^{jitter·u²/2}, u < 1.
+
+    Any u gives a bound. The best has u² ≈ 2·log_odds/exponent, or is close to 1.
+    """
+    grid = (1 / math.sqrt(1 + math.exp(step / 8)) for step in range(-160, 320))
+    return min(
+        (log_odds - exponent * math.log1p(-u * u) + jitter * u * u / 2) / u
+        for u in grid
+        if 0 < u < 1
+    )

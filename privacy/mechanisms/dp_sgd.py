@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
-from parley.privacy.accounting.events import Event, PoissonSampledGaussian
+from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.rounding import check_positive
-from parley.privacy.mechanisms.base import TrainingNoise, check_probability
-from parley.privacy.mechanisms.sampled import check_steps, steps_event, steps_facts
+from parley.privacy.mechanisms.base import TrainingNoise
+from parley.privacy.mechanisms.sampled import steps_event, steps_facts
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from parley.privacy.sampling.stream import NoiseStream
@@ -42,17 +41,10 @@ class PartySteps(TrainingNoise):
     (`parley.privacy.accounting.clipped_count`).
 
     Attributes:
-        clip_norm: C.
         noise_multiplier: σ, charged.
-        sampling_rate: q.
-        steps: number of steps in one release.
-        neighbouring: the relation that `sensitivity` is for.
         clipped_share: of 1/σ², given to the count; 0 releases none.
         attendance: p, with which one coin of the party, that may be seen, puts all of a release's
             steps into the sum; else it sends zero (`parley.privacy.accounting.events.BehindCoin`).
-
-    Raises:
-        ValueError: a value out of its range, or a sensitivity that is not C's.
     """
 
     law: ClassVar[str] = "dp-sgd"
@@ -61,9 +53,6 @@ class PartySteps(TrainingNoise):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("clip_norm", self.clip_norm)
-        check_steps(self.steps)
-        if not 0 < self.attendance <= 1:
-            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
         if self.sensitivity != self.step.sensitivity * self.clip_norm:
             raise ValueError(
                 f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
@@ -90,13 +79,9 @@ class PartySteps(TrainingNoise):
         return gradient_multiplier(self.noise_multiplier, self.clipped_share)
 
     @property
-    def step(self) -> PoissonSampledGaussian:
-        """What one step is to the accountant; checks rate, multiplier and relation."""
-        return PoissonSampledGaussian(
-            sampling_rate=self.sampling_rate,
-            noise_multiplier=self.noise_multiplier,
-            neighbouring=self.neighbouring,
-        )
+    def multiplier(self) -> float:
+        """σ."""
+        return self.noise_multiplier
 
     @property
     def scale(self) -> float:
@@ -125,20 +110,8 @@ class PartySteps(TrainingNoise):
         """√d·σC, of one step's noise on its sum."""
         return math.sqrt(self.parameters) * self.scale
 
-    def noise_tail(self, probability: float) -> float:
-        """σC√(2·ln(2d/p)), of one step's noise on its sum."""
-        check_probability(probability)
-        log_odds = math.log(2 * self.dimension) - math.log(probability)
-        return self.scale * math.sqrt(2 * log_odds)
-
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` zeros: the noise is in the parties' contributions already."""
-
-        del stream
-        return np.zeros(self.dimension, dtype=np.int64)
-
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` zeros."""
+        """`[count, d]` zeros: the noise is in the parties' contributions already."""
         del stream
         return np.zeros((count, self.dimension), dtype=np.int64)
 

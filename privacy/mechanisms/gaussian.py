@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, ClassVar
 from parley.privacy.accounting.events import Approximate, Event, Zcdp
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, exact, quotient_up, round_up
-from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.mechanisms.base import Mechanism, normal_tail
 from parley.privacy.sampling.discrete import discrete_gaussian
-from parley.privacy.sampling.gaussian import rounded_gaussian, rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_distance, rounded_gaussian
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianLaw(Mechanism):
-    """A law scaled by σ, as a Gaussian is.
-
-    Attributes:
-        sigma: > 0, in the unit of the sensitivity.
-    """
+    """A law scaled by σ > 0, in the unit of the sensitivity."""
 
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
@@ -57,11 +53,8 @@ class GaussianLaw(Mechanism):
         return math.sqrt(self.dimension) * self.sigma
 
     def noise_tail(self, probability: float) -> float:
-        """σ√(2·ln(2d/p)): both laws are sub-Gaussian. Rounding adds at most ½ grid unit to it."""
-        check_probability(probability)
-        # Two logarithms: 2d/p may overflow.
-        log_odds = math.log(2 * self.dimension) - math.log(probability)
-        return self.sigma * math.sqrt(2 * log_odds)
+        """σ√(2·ln(2d/p)): both laws are sub-Gaussian."""
+        return normal_tail(self.sigma, self.dimension, probability)
 
 
 class Gaussian(GaussianLaw):
@@ -79,22 +72,13 @@ class Gaussian(GaussianLaw):
 
     def event(self) -> Event:
         """μ = Δ/σ, rounded up."""
-
         mu = quotient_up(self.sensitivity, self.sigma)
-        return Approximate(
-            event=GaussianEvent(mu=mu), delta=rounded_gaussian_distance(self.dimension)
-        )
-
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` rounded Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
-
-        return rounded_gaussian(self.sigma, self.dimension, stream)
+        return Approximate(event=GaussianEvent(mu=mu), delta=rounded_distance(self.dimension))
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws, in one call of the sampler."""
-        return rounded_gaussian(self.sigma, count * self.dimension, stream).reshape(
-            count, self.dimension
-        )
+        """`[count, d]` rounded Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
+        drawn = rounded_gaussian(self.sigma, count * self.dimension, stream)
+        return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
         """One plain sentence."""
@@ -119,16 +103,10 @@ class DiscreteGaussian(GaussianLaw):
         ratio = exact(self.sensitivity) / min(exact(self.sigma), Fraction(self.sigma))
         return Zcdp(rho=round_up(ratio**2 / 2))
 
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` discrete Gaussian values. Raises ValueError for a σ that the sampler refuses."""
-
-        return discrete_gaussian(self.sigma, self.dimension, stream)
-
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws, in one call of the sampler."""
-        return discrete_gaussian(self.sigma, count * self.dimension, stream).reshape(
-            count, self.dimension
-        )
+        """`[count, d]` discrete Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
+        drawn = discrete_gaussian(self.sigma, count * self.dimension, stream)
+        return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
         """One plain sentence."""

@@ -27,13 +27,9 @@ from parley.privacy.accounting.rounding import (
     round_up,
     shown_up,
 )
-from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.mechanisms.base import Mechanism, chernoff, tail_odds
 from parley.privacy.sampling.discrete import discrete_laplace
-from parley.privacy.sampling.gaussian import (
-    rounded_l2_laplace,
-    rounded_l2_laplace_distance,
-    rounded_l2_laplace_vectors,
-)
+from parley.privacy.sampling.gaussian import rounded_distance, rounded_l2_laplace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,11 +42,7 @@ _UP = 1 + 1e-15  # more than the roundings of √d and of one product
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceLaw(Mechanism):
-    """A law scaled by the ε of one release.
-
-    Attributes:
-        epsilon: > 0, the ε that was asked for.
-    """
+    """A law scaled by the ε > 0 of one release."""
 
     epsilon: float
 
@@ -81,8 +73,7 @@ class L2Laplace(LaplaceLaw):
 
     def event(self) -> Approximate:
         """Pure ε, up to the sampler's distance."""
-
-        distance = rounded_l2_laplace_distance(self.dimension)
+        distance = rounded_distance(self.dimension)
         return Approximate(event=Pure(epsilon=self.epsilon), delta=distance)
 
     def expected_norm(self) -> float:
@@ -95,24 +86,12 @@ class L2Laplace(LaplaceLaw):
         E exp(t·z_i) = (1 − b²t²)^(−(d+1)/2); with u = bt in (0, 1), |z_i| ≤ x for all i except
         with probability 2d·(1 − u²)^(−(d+1)/2)·e^(−ux/b).
         """
-        check_probability(probability)
-        log_odds = math.log(2 * self.dimension) - math.log(probability)
-
-        def bound(u: float) -> float:
-            return (log_odds - (self.dimension + 1) / 2 * math.log1p(-u * u)) / u
-
-        # Any u gives a valid bound. The best has u² ≈ 2·log_odds/(d+1), or is close to 1.
-        grid = (1 / math.sqrt(1 + math.exp(step / 8)) for step in range(-160, 320))
-        return self.scale * min(bound(u) for u in grid if 0 < u < 1)
-
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` rounded l2-laplace values. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰."""
-
-        return rounded_l2_laplace(self.scale, self.dimension, stream)
+        log_odds = tail_odds(self.dimension, probability)
+        return self.scale * chernoff((self.dimension + 1) / 2, log_odds)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws, in one call of the sampler."""
-        return rounded_l2_laplace_vectors(self.scale, self.dimension, count, stream)
+        """`[count, d]` rounded l2-laplace. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰."""
+        return rounded_l2_laplace(self.scale, self.dimension, count, stream)
 
     def describe(self) -> str:
         """One plain sentence."""
@@ -137,24 +116,18 @@ class _CoordinatewiseLaplace(LaplaceLaw):
 
     def noise_tail(self, probability: float) -> float:
         """scale·ln(2d/p): P[|z_i| > x] ≤ 2·e^(−x/scale), for the discrete law too."""
-        check_probability(probability)
-        return self.scale * (math.log(2 * self.dimension) - math.log(probability))
-
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` discrete Laplace values. Raises ValueError for a scale the sampler refuses."""
-
-        return discrete_laplace(self.scale, self.dimension, stream)
+        return self.scale * tail_odds(self.dimension, probability)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws, in one call of the sampler."""
-        return discrete_laplace(self.scale, count * self.dimension, stream).reshape(
-            count, self.dimension
-        )
+        """`[count, d]` discrete Laplace. Raises ValueError for a scale that the sampler refuses."""
+        drawn = discrete_laplace(self.scale, count * self.dimension, stream)
+        return drawn.reshape(count, self.dimension)
 
-    def _sentence(self) -> str:
+    def describe(self) -> str:
+        """One plain sentence."""
         return (
             f"Laplace noise of scale {self.scale:.6g} in each of {self.dimension} coordinates, "
-            "drawn on the grid and added once to the sum"
+            "drawn on the grid and added once to the sum."
         )
 
 
@@ -177,10 +150,6 @@ class LaplaceL1(_CoordinatewiseLaplace):
         rho = round_up(exact(self.epsilon) ** 2 / (2 * self.dimension))
         return Pure(epsilon=self.epsilon, rho=rho)
 
-    def describe(self) -> str:
-        """One plain sentence."""
-        return f"{self._sentence()}."
-
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(_CoordinatewiseLaplace):
@@ -194,10 +163,7 @@ class Laplace(_CoordinatewiseLaplace):
     (4.0, 0.0625)
 
     Attributes:
-        sensitivity_l1: Δ₁ ≥ Δ₂.
-
-    Raises:
-        ValueError: not Δ₂ ≤ Δ₁ ≤ √d·Δ₂, which any vector's norms are.
+        sensitivity_l1: Δ₁, from Δ₂ to √d·Δ₂, which any vector's norms are.
     """
 
     law: ClassVar[str] = "laplace"
@@ -233,10 +199,6 @@ class Laplace(_CoordinatewiseLaplace):
         """Δ₁."""
         return {"sensitivity_l1": self.sensitivity_l1}
 
-    def describe(self) -> str:
-        """One plain sentence."""
-        return f"{self._sentence()}."
-
 
 class LaplaceAsPrinted(_CoordinatewiseLaplace):
     """Discrete Laplace of scale Δ/ε, as Jayaraman et al. 2018 print it. *Not* ε-DP for d > 1.
@@ -261,6 +223,6 @@ class LaplaceAsPrinted(_CoordinatewiseLaplace):
         """One plain sentence."""
         charged = shown_up(self.event().epsilon or 0.0)
         return (
-            f"{self._sentence()}: the paper's scale, which is {charged}-DP "
+            f"{super().describe().rstrip('.')}: the paper's scale, which is {charged}-DP "
             f"and not {as_written(self.epsilon)}-DP."
         )

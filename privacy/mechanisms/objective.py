@@ -31,7 +31,7 @@ from typing import ClassVar
 from parley.privacy.accounting.events import Approximate, Pure
 from parley.privacy.accounting.rounding import check_positive, exact, round_up, shown_up
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.sampling.gaussian import rounded_l2_laplace_distance
+from parley.privacy.sampling.gaussian import rounded_distance
 
 _DOWN = 1 - 1e-12
 
@@ -63,14 +63,7 @@ def objective_noise(
 
     More records need less of both: the noise of the fewest is enough for all.
 
-    Args:
-        epsilon: ε₁ > 0.
-        records: n ≥ 1.
-        lambda_: λ > 0.
-        curvature: c ≥ 0, of the loss.
-
-    Raises:
-        ValueError: a number out of its range.
+    `epsilon` is ε₁ > 0, `lambda_` λ > 0, `curvature` c ≥ 0 of the loss.
     """
     check_positive("epsilon", epsilon)
     check_positive("lambda_", lambda_)
@@ -92,15 +85,13 @@ class ObjectivePerturbation(L2Laplace):
 
     `sensitivity` and `epsilon` are those of the noise on the optimum: Δ = 2τ/(λ + Δ′), ε₂. Its
     event: ε₁ + ε₂, and the distances of both samplers as δ. Replace-one.
-
-    Attributes:
-        objective_epsilon: ε₁ > 0, what the exact minimiser costs.
     """
 
     law: ClassVar[str] = "objective-perturbation"
     vectors: ClassVar[int] = 2
 
     objective_epsilon: float
+    """ε₁ > 0, what the exact minimiser costs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +105,7 @@ class ObjectivePerturbation(L2Laplace):
     def event(self) -> Approximate:
         """Pure ε₁ + ε₂, up to the samplers' distances."""
         both = round_up(exact(self.objective_epsilon) + exact(self.epsilon))
-        distance = self.vectors * rounded_l2_laplace_distance(self.dimension)
+        distance = self.vectors * rounded_distance(self.dimension)
         return Approximate(event=Pure(epsilon=both), delta=distance)
 
     def facts(self) -> dict[str, float]:

@@ -36,15 +36,7 @@ _LARGEST = 700.0
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedResponse:
-    """One question with k answers, put to every record once.
-
-    Attributes:
-        epsilon: local ε of one report.
-        answers: k ≥ 2.
-
-    Raises:
-        ValueError: ε not in (0, 700], or fewer than two answers.
-    """
+    """One question with k ≥ 2 answers, put to every record once, at a local ε of one report."""
 
     law: ClassVar[str] = "randomised-response"
 
@@ -73,11 +65,7 @@ class RandomisedResponse:
         return Pure(epsilon=self.epsilon)
 
     def reports(self, codes: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.int64]:
-        """`[N]` what the records say whose true answers are `codes`, 0 … k − 1.
-
-        Raises:
-            ValueError: a code outside that range.
-        """
+        """`[N]` what the records say whose true answers are `codes`, 0 … k − 1."""
         if len(codes) and not (codes.min() >= 0 and codes.max() < self.answers):
             raise ValueError(f"Expected answers 0 to {self.answers - 1}, got others.")
         words = stream.words(len(codes))
@@ -125,13 +113,6 @@ class Reports(Mechanism):
 
     Δ is √2: a record that answers otherwise leaves one cell for another. The event is that of one
     report, ε under replace-one, whoever sees it: the server, and everybody but the record's party.
-
-    Attributes:
-        epsilon: local ε of one report.
-        dimension: k answers.
-
-    Raises:
-        ValueError: as of `RandomisedResponse`.
     """
 
     law: ClassVar[str] = RandomisedResponse.law
@@ -179,10 +160,10 @@ class Reports(Mechanism):
         check_probability(probability)
         return 0.0
 
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[k]` zeros: the noise is in the reports already."""
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, k]` zeros: the noise is in the reports already."""
         del stream
-        return np.zeros(self.dimension, dtype=np.int64)
+        return np.zeros((count, self.dimension), dtype=np.int64)
 
     def describe(self) -> str:
         """One plain sentence."""

@@ -27,20 +27,14 @@ from parley.privacy.accounting.events import (
 )
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import check_positive, quotient_up
-from parley.privacy.mechanisms.base import SampledNoise, check_probability
-from parley.privacy.sampling.gaussian import rounded_gaussian, rounded_gaussian_distance
+from parley.privacy.mechanisms.base import SampledNoise
+from parley.privacy.sampling.gaussian import rounded_distance, rounded_gaussian
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from parley.privacy.sampling.stream import NoiseStream
-
-
-def check_steps(steps: object) -> None:
-    """Raise ValueError unless `steps` is a whole number ≥ 1."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"Expected steps ≥ 1, got {steps!r}.")
 
 
 def steps_facts(sampling_rate: float, steps: int) -> dict[str, Any]:
@@ -68,14 +62,10 @@ def steps_event(
 ) -> Event:
     """`steps` such steps, or the one Gaussian they are at q = 1; the samplers' distance as δ.
 
-    Args:
-        step: one of them.
-        steps: how many.
-        dimension: d, coordinates that one step draws noise for, whether a party is in it or not.
-        attendance: p, with which a coin of the party, seen by anybody, puts it into a step.
-        together: steps that one coin decides on.
+    Of d coordinates a step, drawn whether a party is in it or not; `attendance` is the p with which
+    a coin of the party, seen by anybody, puts it into `together` steps at a time.
     """
-    slack = rounded_gaussian_distance(dimension * steps)
+    slack = rounded_distance(dimension * steps)
     if attendance < 1:
         coin = BehindCoin(probability=attendance, event=step, count=together)
         return Approximate(event=Repeated(event=coin, count=steps // together), delta=slack)
@@ -108,14 +98,7 @@ class SampledGaussian(SampledNoise):
 
     Attributes:
         sigma: > 0, in grid units, of every coordinate of one sum.
-        sampling_rate: q that is charged.
-        steps: sums in one release.
-        neighbouring: the relation that `sensitivity` is for.
-        attendance: p, with which a whole party is in a sum by its own coin; 1: always.
         hidden: charged as though nobody knew how that coin fell: `sampling_rate` is p.
-
-    Raises:
-        ValueError: a value out of its range, or a hidden coin whose p is not what is charged.
     """
 
     law: ClassVar[str] = "sampled-gaussian"
@@ -123,17 +106,13 @@ class SampledGaussian(SampledNoise):
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_positive("sigma", self.sigma)
-        if not 0 < self.attendance <= 1:
-            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
+        super().__post_init__()
         if self.hidden and self.sampling_rate != self.attendance:
             raise ValueError(
                 f"Expected a hidden coin to be charged at its own rate, {self.attendance:g}, got "
                 f"{self.sampling_rate:g}."
             )
-        check_steps(self.steps)
-        _ = self.step
 
     @property
     def sampled(self) -> SampledGaussian:
@@ -158,15 +137,6 @@ class SampledGaussian(SampledNoise):
         nearest = float(exactly)
         return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
 
-    @property
-    def step(self) -> PoissonSampledGaussian:
-        """What one sum is to the accountant; checks rate, multiplier and relation."""
-        return PoissonSampledGaussian(
-            sampling_rate=self.sampling_rate,
-            noise_multiplier=self.multiplier,
-            neighbouring=self.neighbouring,
-        )
-
     def facts(self) -> dict[str, Any]:
         """Rate, steps and accountant."""
         facts = steps_facts(self.sampling_rate, self.steps)
@@ -189,21 +159,10 @@ class SampledGaussian(SampledNoise):
         """√d·σ, of one sum's noise."""
         return math.sqrt(self.dimension) * self.sigma
 
-    def noise_tail(self, probability: float) -> float:
-        """σ√(2·ln(2d/p)), of one sum's noise; rounding adds at most ½ grid unit to it."""
-        check_probability(probability)
-        log_odds = math.log(2 * self.dimension) - math.log(probability)
-        return self.sigma * math.sqrt(2 * log_odds)
-
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` rounded Gaussian values, for one sum."""
-        return rounded_gaussian(self.sigma, self.dimension, stream)
-
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws, in one call of the sampler."""
-        return rounded_gaussian(self.sigma, count * self.dimension, stream).reshape(
-            count, self.dimension
-        )
+        """`[count, d]` rounded Gaussian values, for one sum each."""
+        drawn = rounded_gaussian(self.sigma, count * self.dimension, stream)
+        return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
         """One plain sentence."""

@@ -58,11 +58,7 @@ class Selection(ABC):
     """A choice of one candidate, whose scores stay hidden.
 
     Attributes:
-        epsilon: of one choice.
         sensitivity: Δ, the most that one unit changes any candidate's score; rational.
-
-    Raises:
-        ValueError: ε or Δ not finite and > 0.
     """
 
     law: ClassVar[str]
@@ -89,15 +85,7 @@ class Selection(ABC):
 
     @abstractmethod
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
-        """The candidate chosen, from 0.
-
-        Args:
-            scores: `[k]` integers.
-            stream: where the coins come from.
-
-        Raises:
-            ValueError: no candidate, or scores that are no integers.
-        """
+        """The candidate chosen, from 0, by `[k]` integer scores."""
 
     def _accepted(self, losses: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.bool_]:
         """`[n]` one coin of e^(−γ) for each loss, exactly."""

@@ -5,12 +5,6 @@ honest ones in any sum that can be opened, t survivors less c that collude with 
 shares, those of colluders too, are independent noise: post-processing. With fewer than k the claim
 is void, so nothing is released then.
 
-| law | a share | rounded after it | floor |
-|---|---|---|---|
-| gaussian, sampled-gaussian | N(0, σ²/k) | yes | 4 ring units |
-| l2-laplace | √(2Vb² + w)·N(0, I), V ~ Gamma((d+1)/(2k)) | yes | the jitter w, 4² |
-| laplace(-l1, -as-printed) | difference of two NegativeBinomial(1/k, e^(−1/t)) | no | none |
-
 A party rounds its vector to fine units (2^h to a ring unit), adds round(N(0, s²)) to the integers
 and rounds to ring units: together one rounding of x + N(0, s²), on cells moved by half a fine
 unit. **The sum of k such integers** is, up to factors in e^{±τ} a coordinate, a rounding of
@@ -30,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -38,68 +31,21 @@ import numpy as np
 
 from parley.privacy.accounting.events import Approximate, Event
 from parley.privacy.accounting.rounding import check_positive
-from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.mechanisms.share_laws import LEAST_SHARE, Integers, law_of
-from parley.privacy.sampling.gaussian import rounded_gaussian_distance
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.share_laws import LEAST_SHARE, Integers, Split, law_of
+from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.stream import NoiseStream
 
-_MOST_SHARES: Final = 2**20
 _EXACT_TERMS: Final = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shares:
-    """How a mechanism's noise is split among the parties of a sum.
-
-    The mechanism's own numbers are in fine units, 2^`fine_bits` to a unit of the ring.
-
-    Attributes:
-        parties: m; the ring has room for as many shares.
-        honest: k, shares that make up the mechanism's noise.
-        colluders: c, parties that may give theirs to the server; t = k + c survive at least.
-        scale: of one share, in fine units: s of a Gaussian, b or t of a Laplace.
-        fine_bits: h, bits that a party drops after it added its share.
-
-    Raises:
-        ValueError: out of range, or k + c above m.
-    """
-
-    parties: int
-    honest: int
-    colluders: int
-    scale: float
-    fine_bits: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value in (
-            ("parties", self.parties),
-            ("honest", self.honest),
-            ("colluders", self.colluders),
-            ("fine_bits", self.fine_bits),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ValueError(f"Expected {name} to be an integer, got {value!r}.")
-        if self.colluders < 0 or self.honest < 1 or not self.least <= self.parties <= _MOST_SHARES:
-            raise ValueError(
-                "Expected k ≥ 1 honest shares, c ≥ 0 colluders and k + c ≤ m ≤ 2^20 parties, got "
-                f"k = {self.honest}, c = {self.colluders}, m = {self.parties}."
-            )
-        if not 0 <= self.fine_bits <= 60:
-            raise ValueError(f"Expected 0 to 60 fine bits, got {self.fine_bits}.")
-        check_positive("the scale of a share", self.scale)
+class Shares(Split):
+    """How a mechanism's noise is split among the parties of a sum."""
 
     @classmethod
-    def of(
-        cls, mechanism: Mechanism, *, parties: int, least: int, colluders: int, fine_bits: int = 0
-    ) -> Shares:
-        """The shares of a mechanism's noise among m parties, of which `least` survive.
-
-        Raises:
-            ValueError: c ≥ t, a law without shares, or shares below the floor.
-        """
-        shares = cls.split(
-            mechanism, parties=parties, least=least, colluders=colluders, fine_bits=fine_bits
-        )
+    def of(cls, mechanism: Mechanism, **split: int) -> Shares:
+        """The shares of a mechanism's noise, as of `split`, checked."""
+        shares = cls.split(mechanism, **split)
         shares.check(mechanism)
         return shares
 
@@ -107,11 +53,7 @@ class Shares:
     def split(
         cls, mechanism: Mechanism, *, parties: int, least: int, colluders: int, fine_bits: int = 0
     ) -> Shares:
-        """The same before `check`: for a grid that is still to be found.
-
-        Raises:
-            ValueError: c ≥ t, or a law without shares.
-        """
+        """Those among m parties, of which `least` survive, for a grid that is still to be found."""
         if not 0 <= colluders < least:
             raise ValueError(
                 f"Expected fewer colluders than the {least} survivors of a sum, got {colluders}: "
@@ -128,19 +70,9 @@ class Shares:
         )
 
     @property
-    def least(self) -> int:
-        """t = k + c: contributions without which nothing may be opened."""
-        return self.honest + self.colluders
-
-    @property
     def inflation(self) -> float:
         """√(m/k): the noise of all m shares over that of the k that are charged."""
         return math.sqrt(self.parties / self.honest)
-
-    @property
-    def ring_unit(self) -> float:
-        """Fine units to a unit of the ring."""
-        return 2.0**self.fine_bits
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuses shares that would not make up the mechanism's noise.
@@ -178,18 +110,11 @@ class Shares:
             )
 
     def event(self, mechanism: Mechanism) -> Event:
-        """What a release costs against the server and c colluders: the law's own, of k shares.
-
-        The distance of the sum from that law is charged: of every party's sampler, and e^{dτ} − 1.
-        """
+        """What a release costs against the server and c colluders (`event_of_shares`)."""
         return event_of_shares(mechanism, self.parties)
 
     def event_of(self, mechanism: Mechanism, count: int) -> Event | None:
-        """The same where `count` shares are unknown; None where no bound is proved.
-
-        Raises:
-            ValueError: not 1 ≤ count ≤ m.
-        """
+        """The same where `count` shares are unknown; None where no bound is proved."""
         if not 1 <= count <= self.parties:
             raise ValueError(f"Expected 1 to {self.parties} shares, got {count}.")
         law = law_of(mechanism)
@@ -201,21 +126,14 @@ class Shares:
         """Ring units that max |sum of m shares| exceeds with at most this probability.
 
         Rounding included: half a fine and half a ring unit a party, and one more for both.
-
-        Raises:
-            ValueError: not 0 < probability < 1.
         """
-        check_probability(probability)
         noise = law_of(mechanism).tail(self, mechanism, probability)
         return noise / self.ring_unit + self.parties
 
     def add(self, mechanism: Mechanism, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
-        """Adds a share to every row of `vectors` `[B, d]`, fine integers, in place.
+        """Adds a share to every row of `vectors` `[B, d]`, fine integers, contiguous, in place.
 
-        Args:
-            mechanism: whose shares.
-            vectors: contiguous.
-            streams: a stream a row. Rows that share one draw from it together.
+        Rows that share a stream draw from it together.
         """
         if len(streams) != len(vectors):
             raise ValueError(f"Expected {len(vectors)} streams, one a row, got {len(streams)}.")
@@ -242,12 +160,10 @@ class Shares:
 
 
 def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
-    """What a release costs whose noise is the mechanism's, in shares among so many parties.
+    """What a release costs against the server and its colluders: the law's own, of k shares.
 
-    Its distance from the ideal law is the same for every scale: it is counted at the floor.
-
-    Raises:
-        ValueError: a law without shares.
+    The distance of the sum from that law is charged: of every party's sampler, and e^{dτ} − 1. It
+    is the same for every scale: it is counted at the floor.
     """
     law_of(mechanism)
     whole = mechanism.event()
@@ -258,7 +174,7 @@ def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
 
 def _near(mechanism: Mechanism, ideal: Event, parties: int) -> Event:
     draws = mechanism.dimension * mechanism.sums * mechanism.vectors
-    samplers = rounded_gaussian_distance(draws * parties)
+    samplers = rounded_distance(draws * parties)
     # No share has less variance than this, in ring units: `Shares.check`, and the jitter.
     sums = math.expm1(draws * tau(LEAST_SHARE**2, parties))
     return Approximate(event=ideal, delta=(samplers + sums) * (1 + 1e-12))

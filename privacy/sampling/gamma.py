@@ -54,11 +54,8 @@ _Factor: TypeAlias = Callable[..., tuple[Any, Any]]
 class Gamma:
     """One V = −ln(U₁⋯U_i) + B·E, as enclosures ever closer.
 
-    Args:
-        logarithms: U₁ … U_i.
-        rest: what B is a function of, and E's uniform, as they were drawn; nothing: no B·E.
-        factor: of B.
-        place: of E's uniform in `rest`.
+    `rest` is what B is a function of and E's uniform, as they were drawn; nothing: no B·E. `factor`
+    is B's, `place` that of E's uniform in `rest`.
     """
 
     def __init__(
@@ -145,11 +142,7 @@ class HalfGammas(_Draws):
 
 
 class Gammas(_Draws):
-    """`count` draws of Gamma(`shape`, 1).
-
-    Raises:
-        ValueError: not shape > 0.
-    """
+    """`count` draws of Gamma(`shape`, 1)."""
 
     def __init__(self, shape: Fraction, count: int, stream: NoiseStream) -> None:
         if not shape > 0:

@@ -12,7 +12,7 @@ of the mass, and E|X| < 2⁴¹: `DISTANCE_PER_COORDINATE` = 2⁻⁸⁷.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -47,8 +47,6 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 _LEAST: Final = 2.0**-400
 """Of a V that stands for one that underflows, with an error as large."""
 
-_Parts: TypeAlias = Iterator[tuple[slice, FloatArray]]
-
 
 def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` independent round(σZ), Z ~ N(0, 1): int64 [size], in grid units.
@@ -61,32 +59,27 @@ def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     [-453, 655, -600, 994]
     """
     check_size("size", size)
-    noise = np.empty(size, dtype=np.int64)
-    for part, values in _gaussian_parts(sigma, size, stream):
-        noise[part] = values
+    noise = np.zeros(size, dtype=np.int64)
+    add_rounded_gaussian(noise, sigma, stream)
     return noise
 
 
 def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: NoiseStream) -> None:
     """Add `rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
 
-    Exact in int64, and in float64 while the sums are below 2⁵³. Raises as `rounded_gaussian` does.
-
-    >>> values = np.array([1.0, 0.0, 0.0, 6.0])
-    >>> add_rounded_gaussian(values, 1000.0, NoiseStream.from_seed(1))
-    >>> values.tolist()
-    [-452.0, 655.0, -600.0, 1000.0]
+    Exact in int64, and in float64 while the sums are below 2⁵³: part by part, in the cache.
     """
-    _add_parts(values, _gaussian_parts(sigma, len(values), stream))
+    sigma, survival = _exactly(sigma)
+    for part in chunks(len(values)):
+        words = stream.words(part.stop - part.start)
+        noise = _rounded(words, sigma, 0.0, survival, lambda _: stream)
+        values[part] += noise.astype(values.dtype, copy=False)
 
 
 def add_rounded_gaussian_rows(
     values: FloatArray | IntArray, sigma: float, streams: Sequence[NoiseStream]
 ) -> None:
-    """`add_rounded_gaussian` of each row of `values` [n, d] with a stream for each, to its bits.
-
-    Raises ValueError for another number of streams, too.
-    """
+    """`add_rounded_gaussian` of each row of `values` [n, d] with a stream for each, to its bits."""
     sigma, survival = _exactly(sigma)
     rows, dimension = values.shape
     if len(streams) != rows:
@@ -118,36 +111,17 @@ def add_rounded_mixtures(
     values += _mixed(mixing, rows, dimension, stream)
 
 
-def _add_parts(values: FloatArray | IntArray, parts: _Parts) -> None:
-    for part, noise in parts:
-        values[part] += noise.astype(values.dtype, copy=False)
+def rounded_distance(coordinates: int) -> float:
+    """A bound on the statistical distance of draws of so many coordinates from the ideal law.
 
-
-def rounded_gaussian_distance(coordinates: int) -> float:
-    """Return a bound on the statistical distance of `coordinates` draws together from the ideal.
-
-    2⁻⁸⁷ a coordinate at any σ that is accepted: below 2⁻⁴⁰ up to 2⁴⁷ coordinates (d·T).
-
-    >>> rounded_gaussian_distance(104 * 1000) < 2**-70
-    True
+    2⁻⁸⁷ a coordinate at any scale that is accepted: below 2⁻⁴⁰ up to 2⁴⁷ coordinates (d·T).
     """
     check_size("coordinates", coordinates)
     return coordinates * DISTANCE_PER_COORDINATE
 
 
-def rounded_l2_laplace(scale: float, dimension: int, stream: NoiseStream) -> IntArray:
-    """Return the rounding of z ∈ R^d, density ∝ exp(−‖z‖₂/b): int64 [dimension], in grid units.
-
-    The case of one vector of `rounded_l2_laplace_vectors`, which raises as this does.
-    """
-    alone: IntArray = rounded_l2_laplace_vectors(scale, dimension, 1, stream)[0]
-    return alone
-
-
-def rounded_l2_laplace_vectors(
-    scale: float, dimension: int, count: int, stream: NoiseStream
-) -> IntArray:
-    """Return `count` independent such vectors: int64 [count, dimension], in grid units.
+def rounded_l2_laplace(scale: float, dimension: int, count: int, stream: NoiseStream) -> IntArray:
+    """Return `count` roundings of z ∈ R^d, density ∝ exp(−‖z‖₂/b): int64 [count, d], in grid units.
 
     z = b·√(2V)·N(0, I_d) with V ~ Gamma((d+1)/2): its characteristic function is
     E exp(−b²V‖t‖²) = (1 + b²‖t‖²)^(−(d+1)/2), that of this law, whose norm is Gamma(d, b) and
@@ -165,14 +139,6 @@ def rounded_l2_laplace_vectors(
     return _mixed(mixing, count, dimension, stream)
 
 
-def rounded_l2_laplace_distance(coordinates: int) -> float:
-    """Return a bound on the statistical distance of draws of so many coordinates from the ideal.
-
-    As for `rounded_gaussian_distance`: 2⁻⁸⁷ a coordinate.
-    """
-    return rounded_gaussian_distance(coordinates)
-
-
 def _check_l2_scale(scale: float, dimension: int) -> float:
     scale = check_scale("scale", scale)
     if scale * dimension**0.5 > LARGEST_SCALE:
@@ -181,17 +147,6 @@ def _check_l2_scale(scale: float, dimension: int) -> float:
             f"= {scale * dimension**0.5:g}. Use a coarser grid."
         )
     return scale
-
-
-def _gaussian_parts(sigma: float, size: int, stream: NoiseStream) -> _Parts:
-    """Yield `size` values round(σZ) by parts.
-
-    A part is an array of integers, int64 or float64: adding it while it is in the cache is cheap.
-    """
-    sigma, survival = _exactly(sigma)
-    for part in chunks(size):
-        words = stream.words(part.stop - part.start)
-        yield part, _rounded(words, sigma, 0.0, survival, lambda _: stream)
 
 
 def _of_row(streams: Sequence[NoiseStream], dimension: int, lane: int) -> NoiseStream:
@@ -257,7 +212,6 @@ def _careful(
     stream: Callable[[int], NoiseStream],
 ) -> IntArray:
     """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
-
     uniforms, slack = uniform_floats(words)
     standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u
     error = sigma * (slack + (FLOAT_ERROR + sigma_error) * standard)

@@ -15,11 +15,7 @@ from parley.privacy.sampling.stream import NoiseStream
 
 
 def integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int64]:
-    """`[size]` independent uniform integers of 0 … bound − 1.
-
-    Raises:
-        ValueError: not 1 ≤ bound ≤ 2⁶³, or a negative size.
-    """
+    """`[size]` independent uniform integers of 0 … bound − 1."""
     check_size("size", size)
     if not 1 <= bound <= 2**63:
         raise ValueError(f"Expected a bound from 1 to 2⁶³, got {bound}.")

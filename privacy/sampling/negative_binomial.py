@@ -49,7 +49,6 @@ def negative_binomial(scale: float, divisor: int, size: int, stream: NoiseStream
 
 def _poisson(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of N ~ Poisson(κ/k), int64 [size]; κ/k < 28."""
-
     words = stream.words(size)
     uniforms, slack = uniform_floats(words)
     mean = _kappa_float(scale) / divisor

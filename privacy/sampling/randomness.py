@@ -52,14 +52,7 @@ class Randomness:
         return self.seed is not None
 
     def check(self, *, seeded: bool) -> None:
-        """Refuses a seed for a release whose plan does not say that it is seeded.
-
-        Args:
-            seeded: the plan's.
-
-        Raises:
-            ValueError: a real release would take its noise from a seed.
-        """
+        """Refuses a seed for a real release: one whose plan does not say that it is seeded."""
         if self.seeded and not seeded:
             raise ValueError(
                 "Expected randomness from entropy for a plan that is not seeded, got a seed: the "
@@ -67,28 +60,18 @@ class Randomness:
             )
 
     def server(self, round_number: int, step: int = 1) -> NoiseStream:
-        """The server's noise on one sum of a release; release 0 is ahead of the rounds.
-
-        Args:
-            round_number: of the release.
-            step: which of its sums, from 1.
-        """
-        later = (step,) if step > 1 else ()
-        return self._stream(*(("server-noise", round_number, *later) if round_number else _AHEAD))
+        """The server's noise on sum `step` of a release; release 0 is ahead of the rounds."""
+        if not round_number:
+            return self._stream("components-noise")
+        return self._stream("server-noise", round_number, *_later(step))
 
     def batch(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
         """Which records one party puts into the batch of one step: its own coins.
 
-        Keyed by the party alone, as `share` is.
-
-        Args:
-            round_number: of the release.
-            step: which of its sums, from 1.
-            row: the party's place among all parties; of no effect for a party that draws for
-                itself.
+        Keyed by the party alone, its place among all (`row`, of no effect for a party that draws
+        for itself): a simulated block and the parties by themselves draw the same.
         """
-        party = row if self.party is None else self.party
-        return self._stream("batch", round_number, step, party)
+        return self._stream("batch", round_number, step, self._party(row))
 
     def attendance(self, round_number: int, step: int) -> NoiseStream:
         """Which parties are in one sum of a release: seeded, one stream for all of them."""
@@ -96,43 +79,33 @@ class Randomness:
 
     def draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
         """What the losses of one party's records draw in one step; keyed as `batch` is."""
-        party = row if self.party is None else self.party
-        return self._stream("draws", round_number, step, party)
+        return self._stream("draws", round_number, step, self._party(row))
 
     def batches(self, round_number: int, row: int = 0) -> NoiseStream:
         """Which records one party trains on in a round; keyed as `batch` is."""
-        return self._training("batches", round_number, row)
+        return self._stream("dp-sgd", "batches", round_number, "party", self._party(row))
 
     def party_noise(self, round_number: int, row: int = 0) -> NoiseStream:
         """The noise inside one party's training; keyed as `batch` is."""
-        return self._training("noise", round_number, row)
+        return self._stream("dp-sgd", "noise", round_number, "party", self._party(row))
 
     def objective(self, round_number: int, row: int = 0) -> NoiseStream:
-        """The noise inside one party's objective; keyed by the party alone, as `share` is."""
-        party = row if self.party is None else self.party
-        return self._stream("objective", round_number, party)
+        """The noise inside one party's objective; keyed as `batch` is."""
+        return self._stream("objective", round_number, self._party(row))
 
     def share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
-        """One party's share of the noise on one sum of a release.
+        """One party's share of the noise on sum `step` of a release; keyed as `batch` is.
 
-        Keyed by the party alone: a simulated block and the parties by themselves draw the same.
-
-        Args:
-            round_number: of the release; a repeated round gets the same share.
-            row: the party's place among all parties; of no effect for a party that draws for
-                itself.
-            step: which of the release's sums, from 1.
+        A repeated round gets the same share.
         """
-        party = row if self.party is None else self.party
-        return self._stream("share", round_number, party, *((step,) if step > 1 else ()))
+        return self._stream("share", round_number, self._party(row), *_later(step))
 
     def dealt(self, round_number: int, step: int = 1) -> NoiseStream:
         """The sum of the shares of a sum as one draw: in a simulation that deals them."""
-        return self._stream("share", round_number, "dealt", *((step,) if step > 1 else ()))
+        return self._stream("share", round_number, "dealt", *_later(step))
 
-    def _training(self, use: str, round_number: int, row: int) -> NoiseStream:
-        party = row if self.party is None else self.party
-        return self._stream("dp-sgd", use, round_number, "party", party)
+    def _party(self, row: int) -> int:
+        return row if self.party is None else self.party
 
     def _stream(self, *names: str | int) -> NoiseStream:
         if self.seed is None:
@@ -140,4 +113,6 @@ class Randomness:
         return NoiseStream.from_seed(self.seed, *names)
 
 
-_AHEAD = ("components-noise",)
+def _later(step: int) -> tuple[int, ...]:
+    """The first sum of a release has the names of a release that has one."""
+    return (step,) if step > 1 else ()

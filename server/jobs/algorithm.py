@@ -41,7 +41,14 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.model import models_that_learn
 from parley.server.jobs.naming import TextSettings
 from parley.server.jobs.networks import DistributedDPSGD, FederatedAveraging
-from parley.server.jobs.section import Auto, JobError, Positive, Section, unless_auto
+from parley.server.jobs.section import (
+    Auto,
+    JobError,
+    Positive,
+    Section,
+    check_unchanged,
+    unless_auto,
+)
 from parley.server.jobs.steps import Ruled, steps_by_rule
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 from parley.server.jobs.whole import WholeJob
@@ -186,11 +193,8 @@ class OutputPerturbation(_OfLinearModel):
     def check(self, job: WholeJob) -> None:
         """And a loss whose gradient is bounded everywhere, unclipped."""
         super().check(job)
-        if self.clip_norm != "auto":
-            raise ValueError(
-                "Expected algorithm.clip-norm = 'auto' with output-perturbation (its optimum is "
-                f"that of the unclipped loss), got {self.clip_norm}."
-            )
+        needs = "gradient-perturbation: an optimum is that of the unclipped loss"
+        check_unchanged(job, "algorithm", ("clip_norm",), needs)
         if not job.model.bounded_everywhere:
             raise ValueError(
                 "Expected a model whose gradient is bounded everywhere with output-perturbation, "
@@ -238,17 +242,9 @@ class ObjectivePerturbation(OutputPerturbation):
                 "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
                 f"objective has all of its noise), got {job.privacy.noise_point!r}."
             )
-        if weights := job.model.weights_of_classes:
-            raise ValueError(
-                "Expected model.class-weights = [] with objective-perturbation (its theorem is "
-                f"shown for |ℓ′| ≤ 1), got {list(weights)}. gradient-perturbation and "
-                "output-perturbation take them."
-            )
-        if job.parties.weights != "uniform":
-            raise ValueError(
-                "Expected parties.weights = 'uniform' with objective-perturbation, got "
-                f"{job.parties.weights!r}."
-            )
+        others = "gradient-perturbation or output-perturbation"
+        check_unchanged(job, "model", ("class_weights",), others)  # it is proved for |ℓ′| ≤ 1
+        check_unchanged(job, "parties", ("weights",), others)
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima of perturbed objectives."""

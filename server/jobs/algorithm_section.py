@@ -91,12 +91,8 @@ class AlgorithmSection(Section):
             )
         for section, keys in self.idle.items():
             check_unchanged(job, section, keys, self.idle_needs)
-        if job.parties.per_round != "all" and not self.samples:
-            raise ValueError(
-                "Expected parties.per-round = 'all' with algorithm.kind = "
-                f"'{self.kind}', got {job.parties.per_round!r}: fedavg and distributed-dp-sgd "
-                "sample parties."
-            )
+        if not self.samples:
+            check_unchanged(job, "parties", ("per_round",), "fedavg or distributed-dp-sgd")
         if job.noise not in self.laws:
             laws = " or ".join(f"'{law}'" for law in self.laws)
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
@@ -112,11 +108,8 @@ def check_private_sizes(job: WholeJob) -> None:
             "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
             "private then."
         )
-    if job.parties.weights == "size":
-        raise ValueError(
-            "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
-            "'size': a weight would tell a party's number of records, which is then private."
-        )
+    # A weight would tell a party's number of records.
+    check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")
 
 
 def known(parties: Federation | None, kind: str) -> Federation:

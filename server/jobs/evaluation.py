@@ -44,19 +44,12 @@ class Evaluation(Section):
                 "Expected a model.kind that predicts a label with evaluation.kind = 'federated', "
                 f"got {job.model.kind!r}."
             )
-        if job.run.partial:
-            raise ValueError(
-                "Expected run.partial = false with evaluation.kind = 'federated', which is the "
-                "last of all that a run makes, got true."
-            )
         if job.privacy.point.private_alone:
             raise ValueError(
                 "Expected privacy.noise-point = 'share' or 'server' with evaluation.kind = "
                 "'federated' (a whole noise of every party would drown the counts), got "
                 f"{job.privacy.noise_point!r}."
             )
-        if job.privacy.unit != "record":
-            raise ValueError(
-                "Expected privacy.unit = 'record' with evaluation.kind = 'federated', got "
-                f"{job.privacy.unit!r}: its noise hides one record."
-            )
+        # It is the last of all that a run makes, and its noise hides one record.
+        check_unchanged(job, "run", ("partial",), "evaluation.kind = 'none'")
+        check_unchanged(job, "privacy", ("unit",), "evaluation.kind = 'none'")

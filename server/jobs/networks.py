@@ -22,7 +22,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.sampling.gaussian import rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.server.jobs.algorithm_section import (
     AVERAGE,
@@ -254,7 +254,7 @@ def sampled_multiplier(
             delta=budget.delta,
             neighbouring=neighbouring,
             # Twice: the components' own samplers have a distance too.
-            slack=2 * rounded_gaussian_distance(dimension * steps * samplers),
+            slack=2 * rounded_distance(dimension * steps * samplers),
             mu=mu,
             probability=probability,
             together=together,
@@ -321,12 +321,9 @@ def _check_sampled_parties(job: WholeJob) -> None:
         raise ValueError(
             "Expected privacy.unit = 'party' or 'record' with parties.per-round, got 'both'."
         )
-    if unit == "record" and parties.presence != "auto":
-        raise ValueError(
-            "Expected parties.presence = 'auto' with privacy.unit = 'record' (it says what a party "
-            "is charged; a record has one account, whether its party's rounds are known or not), "
-            f"got {parties.presence!r}."
-        )
+    if unit == "record":
+        needs = "privacy.unit = 'party': a record has one account, known rounds or not"
+        check_unchanged(job, "parties", ("presence",), needs)
     if isinstance(parties.per_round, float) and parties.per_round <= job.privacy.delta:
         raise ValueError(
             f"Expected parties.per-round above privacy.delta = {as_written(job.privacy.delta)}, "
@@ -339,10 +336,7 @@ def _check_sampled_parties(job: WholeJob) -> None:
 def _check_parties(job: WholeJob) -> None:
     """What a party-level guarantee needs, alone or beside a record-level one."""
     unit = f"privacy.unit = '{job.privacy.unit}'"
-    if job.parties.weights != "uniform":
-        raise ValueError(
-            f"Expected parties.weights = 'uniform' with {unit}, got {job.parties.weights!r}."
-        )
+    check_unchanged(job, "parties", ("weights",), "privacy.unit = 'record'")
     if job.model.components_share:
         raise ValueError(
             f"Expected model.pca = 'public' with {unit}, got 'private': the components' noise "

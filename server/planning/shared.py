@@ -2,9 +2,8 @@
 
 With the server's noise a contribution is rounded to the ring's grid first, and Δ grows by √d grid
 units. In shares it is rounded to a grid at least 2¹²√d/Δ fine, where that growth is below 2⁻¹², the
-share is added, and what is sent is rounded to the ring's grid after it: post-processing. So the
-ring needs no more bits than the noise and m contributions ask for. The exact laws on integers are
-not rounded again: their grid is the ring's.
+share is added, and the sum is rounded to the ring's grid after it: post-processing. The exact laws
+on integers are not rounded again: their grid is the ring's.
 """
 
 from __future__ import annotations

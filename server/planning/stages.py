@@ -87,38 +87,31 @@ def stages_of(
     Raises CalibrationError, RingTooSmall.
     """
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
-    rounds = Stage(
-        plan=plan,
-        rounds=job.rounds,
-        algorithm=_unprojected(algorithm) if components is None else _public(algorithm, components),
-    )
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     first: tuple[Stage, ...] = ()
+
+    def learner(state: State) -> FederatedAlgorithm:
+        if ahead is not None:
+            return with_components(algorithm, state["components"])
+        return algorithm if components is None else _on_public(algorithm, components, state)
+
     if ahead is not None:
-        moments = ahead.moments
-        first = (
-            Stage(
-                name=COMPONENTS,
-                plan=ahead.plan,
-                rounds=1,
-                algorithm=lambda _: moments,
-                result=lambda state: {
-                    "components": leading(
-                        moments.model.matrix(state["theta"]), job.model.projected or 0
-                    )
-                },
-            ),
+        triangle, moments = ahead.moments.model, ahead.moments
+        count = job.model.projected or 0
+        stage = Stage(
+            name=COMPONENTS,
+            plan=ahead.plan,
+            rounds=1,
+            algorithm=lambda _: moments,
+            result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
         )
-        rounds = replace(
-            rounds, algorithm=lambda state: with_components(algorithm, state["components"])
-        )
+        first = (stage,)
+    rounds = Stage(plan=plan, rounds=job.rounds, algorithm=learner)
     if not job.evaluation.asked:
         return (*first, rounds)
-    counted = evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id)
-    learner = rounds.algorithm
     last = Stage(
         name=EVALUATION,
-        plan=counted,
+        plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
         rounds=1,
         algorithm=lambda state: counts_of(job, learner(state)),
     )
@@ -160,20 +153,12 @@ def _learned(algorithm: FederatedAlgorithm, state: State) -> State:
     return {"theta": algorithm.model_of(state), **kept}
 
 
-def _unprojected(algorithm: FederatedAlgorithm) -> Callable[[State], FederatedAlgorithm]:
-    return lambda _: algorithm
-
-
-def _public(
-    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
-) -> Callable[[State], FederatedAlgorithm]:
-    def on(state: State) -> FederatedAlgorithm:
-        begun = state.get("components", components)
-        if not np.array_equal(begun, components):
-            raise JobError(
-                "Expected the principal components that the run began with, got others: "
-                "model.pca-file or the held-out records were changed since."
-            )
-        return with_components(algorithm, components)
-
-    return on
+def _on_public(
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64], state: State
+) -> FederatedAlgorithm:
+    if not np.array_equal(state.get("components", components), components):
+        raise JobError(
+            "Expected the principal components that the run began with, got others: "
+            "model.pca-file or the held-out records were changed since."
+        )
+    return with_components(algorithm, components)

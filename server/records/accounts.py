@@ -1,9 +1,8 @@
 """Against whom a run's guarantees hold: the rows of `accounts` in `summary.json` and in a plan.
 
-This is the one place where a row is made; terminal, report and model metadata show every row that
-is there, in the words of `parley.server.records.words.ADVERSARIES`. Noise in shares has three: the
-server and its colluders, who know all but k shares, are charged; readers of the models know none;
-and all others together know all but one, which is charged where that one is all of the noise.
+Noise in shares has three: the server and its colluders, who know all but k shares, are charged;
+readers of the models know none; and all others together know all but one, which is charged where
+that one is all of the noise.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from dataclasses import replace
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Unit
-from parley.server.records.guarantee_summary import AdversaryAccount
-
-_BY_STRENGTH = tuple(Adversary)
+from parley.privacy.accounting.guarantee import Adversary, Attendance, Unit
+from parley.server.records.guarantee_facts import AdversaryAccount
 
 
 def accounts_of(
@@ -34,8 +31,6 @@ def accounts_of(
     """What a unit's guarantee comes to against each adversary, the charged account first.
 
     Args:
-        plan: of the rounds.
-        unit: of the guarantee.
         epsilon, delta: what was charged.
         summed: contributions in the sum of each round that was released.
         beside: the guarantee of each release ahead of the rounds or after them. All releases
@@ -43,8 +38,8 @@ def accounts_of(
     """
     by = plan.charged_by(unit)
     known = [by.against, *(each.against for each in beside)]
-    charged = min(known, key=_BY_STRENGTH.index)
-    rows = [AdversaryAccount(adversary=str(charged), charged=True, epsilon=epsilon, delta=delta)]
+    charged = min(known, key=tuple(Adversary).index)
+    rows = [AdversaryAccount(adversary=charged, charged=True, epsilon=epsilon, delta=delta)]
     rows += _of_attendance(by, epsilon=epsilon, delta=delta, rounds=len(summed), beside=beside)
     if by.shares is None:
         return tuple(rows)
@@ -61,14 +56,7 @@ def accounts_of(
             event = by.event_against(adversary, survivors=survivors)
             spent = None if spent is None or event is None else spent.add(event, count=count)
         proved = math.inf if spent is None else spent.epsilon(delta)[1]
-        rows.append(
-            AdversaryAccount(
-                adversary=str(adversary),
-                charged=False,
-                epsilon=proved if math.isfinite(proved) else None,
-                delta=delta,
-            )
-        )
+        rows.append(_uncharged(adversary, proved, delta))
     return tuple(rows)
 
 
@@ -84,21 +72,14 @@ def _of_attendance(
         return []
     sampled = by.mechanism.sampled
     if sampled is None or by.unit is not Unit.PARTY:
-        return [
-            AdversaryAccount(
-                adversary="attendance-either", charged=False, epsilon=epsilon, delta=delta
-            )
-        ]
+        return [_uncharged(Attendance.EITHER, epsilon, delta)]
     known = sampled.hidden  # then the other is
     rate = 1.0 if known else sampled.attendance
     other = replace(by, mechanism=replace(sampled, sampling_rate=rate, hidden=not known))
     spent = Composition.of(each.event for each in beside).add(other.event, count=rounds)
-    found = spent.epsilon(delta)[1]
-    return [
-        AdversaryAccount(
-            adversary="attendance-known" if known else "attendance-hidden",
-            charged=False,
-            epsilon=found if math.isfinite(found) else None,
-            delta=delta,
-        )
-    ]
+    who = Attendance.KNOWN if known else Attendance.HIDDEN
+    return [_uncharged(who, spent.epsilon(delta)[1], delta)]
+
+
+def _uncharged(who: Adversary | Attendance, epsilon: float, delta: float) -> AdversaryAccount:
+    return AdversaryAccount(adversary=who, charged=False, epsilon=epsilon, delta=delta)

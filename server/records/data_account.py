@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.records.facts import Facts, Figure
 
 
 class DataAccount(Facts):
-    """One budget of a data set, for one unit, as a ledger has it.
+    """One budget (ε, δ) of a data set, for one unit, as a ledger has it.
 
     Attributes:
-        name: what the ledger calls the data.
-        unit, neighbouring: what the budget protects, and how neighbours differ.
-        epsilon, delta: the budget.
         spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
-        releases: how many there were.
         held: releases to come of runs that are not over.
         left: ε at δ that nobody holds, by basic composition.
         jobs: how many more jobs of this kind fit, at most 1000.
     """
 
     name: str
-    unit: str
-    neighbouring: str
+    unit: Unit
+    neighbouring: Neighbouring
     epsilon: float
     delta: float
     spent: Figure

@@ -26,12 +26,7 @@ MOST_JOBS = 1000
 def data_accounts(
     totals: Iterable[DatasetTotals], stages: Sequence[Stage]
 ) -> tuple[DataAccount, ...]:
-    """Every budget of the data, and how many more such jobs fit.
-
-    Args:
-        totals: of the budgets that the job is charged to.
-        stages: of the job.
-    """
+    """Every budget that the job is charged to, and how many more such jobs fit."""
     plan = rounds_of(stages).plan
     costs = {
         each.unit: tuple((stage.plan.event(each.unit), stage.rounds) for stage in stages)
@@ -41,8 +36,8 @@ def data_accounts(
     return tuple(
         DataAccount(
             name=each.budget.name,
-            unit=str(each.budget.unit),
-            neighbouring=str(each.budget.neighbouring),
+            unit=each.budget.unit,
+            neighbouring=each.budget.neighbouring,
             epsilon=each.budget.epsilon,
             delta=each.budget.delta,
             spent=_lowest(each.spent, each.budget.delta),
@@ -80,9 +75,6 @@ def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAcc
 
     No data are read: that they are known by another name only a run finds out. Nobody is connected
     to: of a ledger at a URL nothing is said but that.
-
-    Raises:
-        LedgerError: the job's ledger can't be read.
     """
     if not job.privacy.ledger:
         return (), ""

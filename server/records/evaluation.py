@@ -29,8 +29,6 @@ def evaluation_facts(
     """The evaluation of a run that ended; None where none was asked for.
 
     Args:
-        stages: of the run.
-        outcome: how it ended.
         unmeasured: why it could not be made.
     """
     stage = next((each for each in stages if each.name == EVALUATION), None)

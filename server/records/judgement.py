@@ -18,8 +18,6 @@ class Judgement(Facts):
 
     Attributes:
         labels: their names; of two the positive one is second.
-        auc: area under the ROC curve: how often a positive record is ranked above another.
-        average_precision: precision, averaged over recall.
         recall, precision: of the decisions; None where there is nothing to divide by.
         log_loss, brier, calibration: of probabilities; None and empty where there are only scores.
         confusion: records by true label (row) and predicted label (column).

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class LawWords:
-    """The words of a law.
+    """What is drawn, in a sentence, and the letter of its scale.
 
     Attributes:
-        sentence: what is drawn.
-        symbol: the letter of its scale; `beside_count` where a fraction of clipped gradients is
-            released too, which takes a share of the noise's precision.
+        beside_count: the letter where a fraction of clipped gradients is released too, which takes
+            a share of the noise's precision.
         on_batches: the noise is on sums over batches, several a round, and not on an average.
     """
 
@@ -20,6 +19,10 @@ class LawWords:
     symbol: str = "b"
     beside_count: str = ""
     on_batches: bool = False
+
+    def letter(self, *, counted: bool) -> str:
+        """The letter of its scale; `counted`: beside a released fraction of clipped gradients."""
+        return self.beside_count if counted and self.beside_count else self.symbol
 
 
 LAWS: dict[str, LawWords] = {
@@ -35,25 +38,25 @@ LAWS: dict[str, LawWords] = {
     ),
     "l2-laplace": LawWords(
         sentence="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
-        "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
+        "to the grid of integers. Its direction is uniform and its length follows a Gamma law."
     ),
     "laplace": LawWords(
         sentence="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a "
-        "scale b that covers how far one record moves all cells together.",
+        "scale b that covers how far one record moves all cells together."
     ),
     "laplace-l1": LawWords(
         sentence="Laplace noise, calibrated in L1: every coordinate of the sum gets its own "
-        "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy.",
+        "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy."
     ),
     "laplace-as-printed": LawWords(
         sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of "
         "scale b. For a vector of d coordinates that costs √d times the ε that was asked for (same "
-        "unit and relation). The run charged the real cost.",
+        "unit and relation). The run charged the real cost."
     ),
     "objective-perturbation": LawWords(
         sentence="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
         "and L2 Laplace noise of scale b on the optimum that its solver certified: for what that "
-        "misses of the exact one.",
+        "misses of the exact one."
     ),
     "dp-sgd": LawWords(
         symbol="σC",

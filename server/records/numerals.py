@@ -27,9 +27,13 @@ def number(value: float | None, digits: int = 3) -> str:
         places = digits - 1 - math.floor(math.log10(abs(value)))
         return f"{value:.{places}f}".replace("-", "−")
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
-    return power if mantissa == "1" else f"{mantissa} × {power}"
+    return power(mantissa.rstrip("0").rstrip(".").replace("-", "−"), exponent)
+
+
+def power(mantissa: str, exponent: str) -> str:
+    """Mantissa times ten to the exponent."""
+    ten = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return ten if mantissa == "1" else f"{mantissa} × {ten}"
 
 
 def epsilon_text(value: float | None) -> str:

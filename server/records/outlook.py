@@ -6,208 +6,44 @@ unless a name says otherwise; the grid's share is in `grid.inflation` and is cha
 
 from __future__ import annotations
 
-from html import escape
 from typing import Literal
 
 from pydantic import Field
 
-from parley.server.records import words
+from parley.server.records import result_words, words
 from parley.server.records.data_account import DataAccount
-from parley.server.records.facts import Facts, Figure
-from parley.server.records.guarantee_summary import AdversaryAccount, NoiseShares, RecordBounds
-from parley.server.records.round_line import Account
-
-
-class AfterRound(Account):
-    """What the releases up to a round come to."""
-
-    round: int
-
-
-class GuaranteeOutlook(Facts):
-    """What the job's releases guarantee one unit. ε, δ are its budget; spent: `epsilon_by_round`.
-
-    Attributes:
-        noise_point: who adds its noise.
-        accounts: ε of the whole job by adversary, if all parties survive every round.
-        shares: how noise in shares is split.
-        clip_norm: of a record's gradient or a party's update; absent where none is needed.
-        scale, scale_of_sum, expected_norm: as a batch has it, with noise in the parties.
-        description: the noise in a sentence.
-        epsilon_charged: by `conversion`, for all rounds.
-    """
-
-    unit: str
-    neighbouring: str
-    epsilon: float
-    delta: float
-    noise_point: str
-    accounts: tuple[AdversaryAccount, ...]
-    shares: NoiseShares | None = None
-    clip_norm: float | None = None
-    law: str
-    calibration: str
-    scale: float
-    scale_of_sum: float
-    expected_norm: float
-    description: str
-    epsilon_charged: Figure
-    conversion: str
-    epsilon_by_round: tuple[AfterRound, ...]
-
-
-class Offer(Facts):
-    """What another law or calibration would give; `refused` says why it cannot, and stands alone.
-
-    Attributes:
-        epsilon_charged: for all rounds; None where no finite ε is proved.
-    """
-
-    scale: float | None = None
-    expected_norm: float | None = None
-    epsilon_charged: Figure = None
-    conversion: str | None = None
-    refused: str | None = None
-
-
-class Grid(Facts):
-    """The integers that are summed.
-
-    Attributes:
-        inflation: share that the grid adds to the sensitivity; charged.
-        largest_sum: of the parties' contributions, in grid units.
-        noise_tail: of the primary noise, in the units that it is drawn in: beyond it with
-            probability below 2⁻⁵⁰.
-    """
-
-    ring_bits: int
-    scale_bits: int
-    inflation: float
-    largest_sum: int
-    noise_tail: float
-
-
-class Alternative(Facts):
-    """The job's noise for another number of parties, or of records each."""
-
-    parties: int
-    min_records: int
-    sensitivity: float
-    scale: float
-    expected_norm: float
-
-
-class DpSgdOutlook(Facts):
-    """Training in the parties; what belongs to a guarantee that the job doesn't ask for is None."""
-
-    sampling_rate: float
-    expected_batch: float
-    steps_per_round: int
-    gradients: str
-    noise_multiplier: float | None
-    gradient_multiplier: float | None
-    clipped_fraction_share: float
-    clipped_fraction_deviation: float | None
-    clip_norm: float | None
-    party_clip_norm: float | None
-    components_mu: float | None
-
-
-class EvaluationOutlook(Facts):
-    """The release after the rounds: counts of right and wrong answers.
-
-    Attributes:
-        epsilon, delta: of it alone; the guarantee's own account has it in it.
-        counts: how many.
-        within: records that the noise on no count exceeds, at `confidence`.
-    """
-
-    epsilon: Figure
-    delta: float
-    law: str
-    counts: int
-    within: float
-    confidence: float
-
-
-class DistributedOutlook(Facts):
-    """Steps that are secure sums: how many, and what they take among real parties.
-
-    Attributes:
-        steps: T, of all rounds.
-        optimiser: the server's.
-        vector_bytes: of one party's masked vector, in every step.
-        seconds_a_step: that `hours` are for.
-    """
-
-    steps: int
-    optimiser: str
-    vector_bytes: int
-    hours: float
-    seconds_a_step: float
-
-
-class SyntheticOutlook(Facts):
-    """The one release that synthetic records are made from.
-
-    Attributes:
-        released: what it is made of, in words.
-        sensitivity: Δ₂ of the sum, the grid's part included.
-        noise: standard deviation on a coordinate of the sum, that of all shares.
-        average: records that the average cell of the tables holds; None: there are no cells.
-        noise_norm: expected length of the noise on the mean over the records.
-        largest: the columns with most values, and how many.
-        vector_bytes: of one party's masked vector.
-    """
-
-    released: str
-    sensitivity: float
-    noise: float
-    average: Figure = None
-    noise_norm: float
-    largest: tuple[tuple[str, int], ...] = ()
-    vector_bytes: int
-
-
-class SimulationOutlook(Facts):
-    """What the job takes on this machine with all parties in one process; everything is about.
-
-    Attributes:
-        data_mib: of the records, if every party holds the least number.
-        mapped: whether they are read from a file, being more than `limit_mib`.
-        memory_mib: of the process, without pages of that file.
-        seconds_a_round: of the parties' computation, measured on made-up records of a few of them;
-            absent where a few parties say nothing of many.
-    """
-
-    data_mib: float
-    limit_mib: int
-    mapped: bool
-    memory_mib: float
-    seconds_a_round: Figure = None
+from parley.server.records.facts import Facts
+from parley.server.records.guarantee_facts import GuaranteeOutlook, RecordBounds
+from parley.server.records.planned import (
+    Alternative,
+    DistributedOutlook,
+    DpSgdOutlook,
+    EvaluationOutlook,
+    Grid,
+    Offer,
+    SimulationOutlook,
+    SyntheticOutlook,
+)
+from parley.server.records.sections import (
+    SUM,
+    TRAINING,
+    Section,
+    html_table,
+    of_guarantee,
+    present,
+    said,
+)
+from parley.server.records.synthetic_words import release_ahead
 
 
 class Outlook(Facts):
     """The outlook of a job.
 
     Attributes:
-        format: of this JSON.
-        algorithm_title: what the algorithm is called.
         min_records_from: where that number comes from, in words.
-        guarantees: one for each unit, the primary one first.
-        class_weights: public, of the labels in their order; absent: every record counts once.
         lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
             solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
-        calibrations, noise_laws: what each would give instead.
-        alternatives: other numbers of parties and records.
-        dp_sgd: training in the parties, where the algorithm trains there.
-        distributed: the steps of distributed DP-SGD.
-        simulation: memory and seconds, where all parties are simulated in one process.
-        synthetic: of a job that makes synthetic records: what they are made from.
-        record_bounds: both bounds of a record's ε, where two are proved.
-        evaluation: of the release after the rounds, where the job has one.
         data_accounts: what the job's ledger says of its data, by their name in it.
-        data_note: what else is to be said of that.
     """
 
     format: Literal[2] = 2
@@ -242,25 +78,36 @@ class Outlook(Facts):
         """The guarantee that the job's own ε and δ are asked for."""
         return self.guarantees[0]
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the job, what it protects and costs, the noise of a round."""
-        rows = [
-            ("algorithm", f"{self.algorithm_title or self.algorithm}, {self.model}"),
-            ("parties", f"{self.parties} of at least {self.min_records} records"),
-            ("rounds", str(self.rounds)),
-        ]
+    def sections(self) -> list[Section]:
+        """What the job will come to, in order."""
+        counted = self.dp_sgd is not None and bool(self.dp_sgd.clipped_fraction_share)
+        found = []
         for of in self.guarantees:
-            rows += [
-                ("protects", f"{words.protected(of)}; {words.relation(of)}"),
-                ("budget", words.allowed(of.epsilon, of.delta)),
-                ("charged", f"{words.points(of.epsilon_charged, of.delta)}, by {of.conversion}"),
-                *((name, value) for name, value, _ in words.accounts(of)),
-                ("noise", of.description),
-            ]
-        rows += [("data set", words.data_set(each)) for each in self.data_accounts or ()]
-        cells = "".join(
-            f'<tr><th style="text-align: left">{escape(name)}</th>'
-            f'<td style="text-align: left">{escape(value)}</td></tr>'
-            for name, value in rows
+            found += of_guarantee("charged", of, rounds=self.rounds, counted=counted)
+        found += [said("data set", words.data_set(each)) for each in self.data_accounts or ()]
+        moved = words.numbers(
+            {"Δ₂ of the average": self.sensitivity, "G =": self.lipschitz, "λ =": self.lambda_}
         )
-        return f"<p>A plan: nothing is released or charged.</p><table>{cells}</table>"
+        found += [
+            said("bounds", words.bounds(self.record_bounds, self.primary)),
+            Section("sensitivity", moved),
+            Section(TRAINING, () if self.dp_sgd is None else words.training(self.dp_sgd)),
+            Section("steps", words.distributed(self.distributed)),
+            said("class weights", result_words.class_weights(self.class_weights)),
+            said("evaluation", result_words.evaluation_ahead(self.evaluation)),
+            said("synthetic", release_ahead(self.synthetic)),
+            said("simulation", result_words.simulation_ahead(self.simulation)),
+            said("ledger", self.data_note or ""),
+            Section(SUM, words.grid(self.grid)),
+        ]
+        return present(found)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        job = (
+            f"{self.algorithm_title or self.algorithm}, {self.model}: {self.parties} parties of at "
+            f"least {self.min_records} records, {self.rounds} rounds"
+        )
+        rows = [(each.title, each.line) for each in self.sections()]
+        shown = html_table([("job", job), *rows])
+        return f"<p>A plan: nothing is released or charged.</p>{shown}"

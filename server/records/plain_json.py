@@ -19,11 +19,7 @@ from parley.client.contract.printable import escaped
 
 
 def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
-    """A value as JSON text; NaN and infinities as null.
-
-    Raises:
-        TypeError: a value that JSON has no form for.
-    """
+    """A value as JSON text; NaN and infinities as null."""
     write = partial(
         json.dumps,
         ensure_ascii=False,

@@ -17,11 +17,9 @@ class Progress:
     """Where a run stands.
 
     Attributes:
-        stage: index of the stage that it is in.
         done: releases of that stage committed; rounds, in the last one.
         state: after them; empty before anything was released.
         spent: what all releases so far compose to, for each unit of the plans.
-        lines: the rounds' lines of `rounds.jsonl`.
         ahead: name of a stage ahead of the rounds → parties and traffic of its last release.
     """
 

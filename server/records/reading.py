@@ -26,12 +26,7 @@ class RunContent:
     """A run as its folder tells it.
 
     Attributes:
-        name: of the folder.
-        summary: of the run; of an interrupted one, the summary so far.
-        rounds: committed, in order.
         remarks: what was left out of the reading, in sentences.
-        job_text: `job.toml`.
-        files: the folder's files that a reader may look for.
     """
 
     name: str
@@ -81,11 +76,7 @@ def read_run(folder: Path) -> RunContent:
 
 
 def read_summary(folder: Path) -> RunSummary | None:
-    """The summary, which is written when a run ends; None before.
-
-    Raises:
-        RunFolderError: it is there and can't be read.
-    """
+    """The summary, which is written when a run ends; None before."""
     path = folder / "summary.json"
     if not path.exists():
         return None
@@ -99,9 +90,6 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     """Committed rounds in order, each once, and remarks.
 
     A crash may have torn the last line, and a resumed run may have written one again.
-
-    Raises:
-        RunFolderError: another line can't be read.
     """
     path = folder / "rounds.jsonl"
     if not path.exists():

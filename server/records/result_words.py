@@ -1,27 +1,20 @@
-"""What a run came to, in words: how good its model is, and how it ended.
-
-As `parley.server.records.words`, which has what its guarantees and its noise came to.
-"""
+"""How good a run's model is and how the run ended, in words; what a plan says of both."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import as_written, shown_down
-from parley.server.records.judgement import Judgement
+from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.numerals import number
-from parley.server.records.outlook import EvaluationOutlook, SimulationOutlook
-from parley.server.records.summary import Counted, RunSummary
 from parley.server.records.words import points, scope
 
-
-class Weighing(Protocol):
-    """What has public weights of classes: a summary, an outlook."""
-
-    @property
-    def class_weights(self) -> tuple[float, ...] | None:
-        """In the labels' order."""
+if TYPE_CHECKING:
+    from parley.server.records.planned import EvaluationOutlook, SimulationOutlook
+    from parley.server.records.summary import Counted, RunSummary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +26,9 @@ class Measured:
     non_private: str
 
 
-def class_weights(of: Weighing) -> str:
+def class_weights(of: Sequence[float] | None) -> str:
     """Public weights of the labels; empty where every record counts once."""
-    weights = " : ".join(f"{weight:g}" for weight in of.class_weights or ())
+    weights = " : ".join(f"{weight:g}" for weight in of or ())
     return f"{weights} (public, of the labels in their order)" if weights else ""
 
 
@@ -94,22 +87,26 @@ def public_test(run: RunSummary) -> str:
     stats = run.public_test
     if stats is None:
         return ""
-    found = stats.judgement
     said = [f"{stats.records} public records, which cost no ε"]
-    if found is None:
+    if stats.judgement is None:
         said.append("the model says nothing finite of them")
-    elif isinstance(found, Judgement):
-        right = sum(row[at] for at, row in enumerate(found.confusion))
-        commonest = max(map(sum, found.confusion))
-        said.append(f"accuracy {number(right / stats.records, 4)}")
-        said.append(f"always answering the commonest label {number(commonest / stats.records, 4)}")
-        if found.auc is not None:
-            said.append(f"{_JUDGED['auc']} {number(found.auc, 4)}")
     else:
-        said.append(f"{_JUDGED['rmse']} {number(found.rmse, 4)}")
-        if found.r2 is not None:
-            said.append(f"R² {number(found.r2, 4)}")
+        said += _found(stats.judgement, stats.records)
     return "; ".join(said)
+
+
+def _found(found: Judgement | TargetJudgement, records: int) -> list[str]:
+    if isinstance(found, TargetJudgement):
+        r2 = [] if found.r2 is None else [f"R² {number(found.r2, 4)}"]
+        return [f"{_JUDGED['rmse']} {number(found.rmse, 4)}", *r2]
+    right = sum(row[at] for at, row in enumerate(found.confusion))
+    commonest = max(map(sum, found.confusion))
+    auc = [] if found.auc is None else [f"{_JUDGED['auc']} {number(found.auc, 4)}"]
+    return [
+        f"accuracy {number(right / records, 4)}",
+        f"always answering the commonest label {number(commonest / records, 4)}",
+        *auc,
+    ]
 
 
 _ENDS = {
@@ -135,6 +132,13 @@ def status(run: RunSummary) -> str:
     return f"{run.status.replace('-', ' ').capitalize()} after {rounds}.{reason}"
 
 
+def parties(run: RunSummary) -> str:
+    """Of how many parties the run was, how many rounds it made, and how long it took."""
+    least = "" if run.min_records is None else f" of at least {run.min_records} records"
+    took = "" if run.seconds is None else f", {run.seconds:.1f} s"
+    return f"{run.parties}{least}, {run.rounds_done} rounds{took}"
+
+
 def evaluation(run: RunSummary) -> str:
     """How good the model is on the parties' held-out records, with the noise; empty: not asked."""
     stats = run.evaluation
@@ -150,8 +154,10 @@ def evaluation(run: RunSummary) -> str:
     )
 
 
-def evaluation_ahead(stats: EvaluationOutlook) -> str:
+def evaluation_ahead(stats: EvaluationOutlook | None) -> str:
     """What the release after the rounds will cost, and how exact it is."""
+    if stats is None:
+        return ""
     return (
         f"{stats.counts} counts of right and wrong answers on held-out records after the last "
         f"round, {points(stats.epsilon, stats.delta)} of what is charged; noise law {stats.law}, "
@@ -159,8 +165,10 @@ def evaluation_ahead(stats: EvaluationOutlook) -> str:
     )
 
 
-def simulation_ahead(stats: SimulationOutlook) -> str:
+def simulation_ahead(stats: SimulationOutlook | None) -> str:
     """What a simulation of the job takes on this machine."""
+    if stats is None:
+        return ""
     where = (
         f"read from a file, being more than {stats.limit_mib:,} MiB (run.memory)"
         if stats.mapped
@@ -191,10 +199,11 @@ def self_audit(run: RunSummary) -> str:
     found, of = run.self_audit, run.primary
     if found is None:
         return ""
-    claimed = next((row for row in of.accounts if row.adversary == "readers"), of.accounts[0])
+    readers = Adversary.READERS
+    claimed = next((row for row in of.accounts if row.adversary is readers), of.accounts[0])
     return (
         f"ε ≥ {shown_down(found.epsilon_lower, 4)} at δ = {as_written(of.delta)} with "
-        f"{100 * found.confidence:g} % confidence ({scope(of)}; against whoever reads the model); "
+        f"{100 * found.confidence:g} % confidence ({scope(of)}; against {readers.short}); "
         f"claimed there: {points(claimed.epsilon, claimed.delta)}; if its curve is Gaussian, "
         f"ε ≥ {shown_down(found.epsilon_lower_on_gaussian_curve, 4)}; {number(found.right)} of "
         f"{number(found.guesses)} guesses right, of {number(found.canaries)} coins "

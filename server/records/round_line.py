@@ -13,7 +13,6 @@ class Account(Facts):
     """What the releases so far come to at `delta`.
 
     Attributes:
-        rho: of zero-concentrated differential privacy.
         epsilon: conversion → ε, for each that is proved for these releases.
         epsilon_charged: the lowest of them, by `conversion`.
     """
@@ -41,13 +40,9 @@ class RoundLine(Facts):
     A figure that an algorithm releases beside its model is its own key, a number.
 
     Attributes:
-        format: of this line.
-        guarantees: what each came to so far, the primary one first.
         absent: names of the parties that are not in the sum, where they are real.
         reasons: reason class → how many parties declined for it.
-        bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges; `stage_seconds` of each of them, where they are real.
-        clipped_fraction: the released fraction of clipped gradients.
         simulation_only: loss and accuracy, where the round was evaluated; None: not finite.
     """
 

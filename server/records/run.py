@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.server.records import result_words, words
+from parley.server.records import result_words, sections
 from parley.server.records.framed import framed
 from parley.server.records.summary import RunSummary
 
@@ -19,8 +19,6 @@ class Run:
     """A run that ended, complete or not.
 
     Attributes:
-        summary: what `summary.json` holds.
-        folder: the run folder.
         theta: `[d]` the model.
     """
 
@@ -29,22 +27,17 @@ class Run:
     theta: NDArray[np.float64]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how it ended, what it cost, what was measured, its report."""
+        """What a notebook shows: how it ended, what it came to, its report."""
         summary = self.summary
-        rows = [("protects", words.protected(of)) for of in summary.guarantees[:1]]
-        rows += [("spent", f"{words.stated(of)}, {words.against(of)}") for of in summary.guarantees]
-        if summary.primary.noise.seeded:
-            rows.append(("noise", "seeded: this run protects nobody"))
+        rows = [(each.title, each.line) for each in sections.of_run(summary)]
         rows += [
             (f"{each.name} (simulation only)", f"{each.private}; non-private {each.non_private}")
             for each in (*result_words.measured(summary), *result_words.judged(summary))
         ]
         rows += [("advice", line) for line in summary.advice]
         rows.append(("report", str(self.folder / "report.html")))
-        cells = "".join(
-            f'<tr><th style="text-align: left">{escape(name)}</th>'
-            f'<td style="text-align: left">{escape(value)}</td></tr>'
-            for name, value in rows
+        status = escape(result_words.status(summary))
+        return (
+            f"<p>{status}</p>{sections.html_table(rows)}"
+            f"{framed(self.folder / 'report.html', 'Report')}"
         )
-        shown = f"<p>{escape(result_words.status(summary))}</p><table>{cells}</table>"
-        return shown + framed(self.folder / "report.html", "Report")

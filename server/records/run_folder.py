@@ -128,11 +128,7 @@ class RunFolder(Folder):
 
     @classmethod
     def create(cls, job: Job, out: Path | None = None) -> RunFolder:
-        """Makes the folder: `out` itself where given, else a new one under `run.out`.
-
-        Raises:
-            RunFolderError: it exists and is not empty, or cannot be written.
-        """
+        """Makes the folder: `out` itself where given, else a new one under `run.out`."""
         kind = re.sub(r"[^a-z0-9]+", "-", public_name(job.algorithm.kind).lower())
         instead = "Choose another --out, or continue that run with --resume {}."
         folder = cls(*new_folder(out, Path(job.run.out), kind, instead=instead))
@@ -161,11 +157,7 @@ class RunFolder(Folder):
 
     @property
     def coins(self) -> dict[str, int]:
-        """What `keep_coins` noted; empty where the run has no canaries.
-
-        Raises:
-            RunFolderError: the file is something else.
-        """
+        """What `keep_coins` noted; empty where the run has no canaries."""
         path = self.path / "canaries.json"
         if not path.exists():
             return {}
@@ -221,12 +213,7 @@ class RunFolder(Folder):
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Job]:
-        """Opens a folder to continue or report on.
-
-        Raises:
-            RunFolderError: it is not a run folder.
-            JobError: its job file cannot be read.
-        """
+        """Opens a folder to continue or report on."""
         try:
             run_id = text_of(path / "run-id").strip()
         except OSError as error:
@@ -300,11 +287,6 @@ class RunFolder(Folder):
 
 def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:
     """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
-
-    Args:
-        folder: of the run; it may be a stranger's.
-        job: of the run.
-        named: the ledger's place, by whoever reads.
 
     Raises:
         RunFolderError: the job names a URL: whom this machine connects to, and gives its password,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import features_statement
 from parley.server.model_file import MODEL_VERSION
+from parley.server.records import words
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ def model_description(
     """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
 
     Args:
-        task: what was learned, and how, as plain values.
-        label: how labels are read: logistic, softmax, ridge or network.
-        intercept: whether rows end with a constant.
-        schema: the schema file's text; empty where the server was given none.
+        label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
         features: name, settings and digest of the public map of every record; empty: none.
     """
     description = {
@@ -66,16 +64,14 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
         metadata |= {
             f"{prefix}epsilon": seeded or repr(of.epsilon),
             f"{prefix}delta": seeded or repr(of.delta),
-            f"{prefix}unit": of.unit,
-            f"{prefix}neighbouring": of.neighbouring,
+            f"{prefix}unit": str(of.unit),
+            f"{prefix}neighbouring": str(of.neighbouring),
         }
     said = _seeded(summary) if summary.primary.noise.seeded else _promised(summary)
     return metadata | {"parley.statement": said}
 
 
 def _seeded(summary: RunSummary) -> str:
-    from parley.server.records import words  # noqa: PLC0415 - start-up: `predict` reads the version alone (.1 s)
-
     costs = ", and ".join(words.stated(of) for of in summary.guarantees)
     return (
         "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
@@ -85,15 +81,13 @@ def _seeded(summary: RunSummary) -> str:
 
 
 def _promised(summary: RunSummary) -> str:
-    from parley.server.records import words  # noqa: PLC0415 - start-up: `predict` reads the version alone (.1 s)
-
     sentences = []
+    counted = summary.clipped_fraction is not None
     for of in summary.guarantees:
-        clip = "" if of is summary.primary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
+        noise = words.join(words.noise(of, rounds=summary.rounds, counted=counted))
         sentences.append(
-            f"Differential privacy of {words.protected(of)} over {summary.rounds_done} releases "
-            f"of this run: {words.stated(of)}, {words.against(of)}.{clip} Noise: "
-            f"{words.join(words.noise(summary, of))}."
+            f"Differential privacy of {of.unit.words} over {summary.rounds_done} releases "
+            f"of this run: {words.stated(of)}, {words.against(of)}. Noise: {noise}."
         )
     ahead = words.components(summary)
     if ahead:
@@ -103,6 +97,6 @@ def _promised(summary: RunSummary) -> str:
             "After them, one release of counts of its right answers on held-out records, within "
             "the same account."
         )
-    sentences.append(words.bounds(summary))
+    sentences.append(words.bounds(summary.record_bounds, summary.primary))
     sentences.append("Other releases from the same records add to this.")
     return " ".join(filter(None, sentences))

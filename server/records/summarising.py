@@ -49,11 +49,7 @@ def run_summary(
     Figures that would be releases are absent.
 
     Args:
-        model: what was learned.
         components: parties and traffic of the private components' release, if there was one.
-        deployment: id of the parties' roster, if they are real.
-        data_accounts: what the ledger says of the data.
-        evaluation: the release after the rounds, if there was one.
         beside: the guarantees of the releases ahead of the rounds and after them that were made.
     """
     progress = outcome.progress
@@ -87,13 +83,7 @@ def run_summary(
         "min_records": plan.min_records,
         "dimension": plan.parameters,
         "rounds_done": progress.done,
-        "guarantees": guarantee_summaries(
-            job,
-            plan,
-            progress,
-            engine=engine,
-            beside=beside,
-        ),
+        "guarantees": guarantee_summaries(job, plan, progress, engine=engine, beside=beside),
         "secure_aggregation": sums,
         "seconds": seconds,
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,

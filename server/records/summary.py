@@ -8,7 +8,7 @@ from pydantic import Field
 
 from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
-from parley.server.records.guarantee_summary import GuaranteeSummary, RecordBounds
+from parley.server.records.guarantee_facts import GuaranteeSummary, RecordBounds
 from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
 from parley.server.records.synthetic import Synthetic
@@ -103,10 +103,8 @@ class Partition(Facts):
     Attributes:
         kind: the rule that split the records; its `alpha` or `column` where it has one.
         labels: names, the commonest 12 and "other"; fifths of numbers with `numeric`.
-        overall: their shares of all records.
         skew: total variation distance between a party's shares and those overall.
         commonest: quantiles of the share of a party's own commonest label; `quantiles` names them.
-        parties: names of few parties, where the data name them.
         counts: `[B][K]`, of few parties.
         shares: of many, quantiles of each label's share over the parties.
     """
@@ -131,8 +129,6 @@ class SelfAudit(Facts):
 
     Attributes:
         canaries: K, extra records; coins decided which of two each is, or whether it is there.
-        guesses, right: of the bound; several numbers of guesses shared its α.
-        confidence: that the bounds hold with; not certainty.
         epsilon_lower: assumes nothing.
         epsilon_lower_on_gaussian_curve: Gaussian curve assumed.
         ceiling: the most that so many canaries could have shown.
@@ -150,12 +146,7 @@ class SelfAudit(Facts):
 
 
 class PublicTest(Facts):
-    """How good a real run's model is on records that are public: no release, no cost.
-
-    Attributes:
-        records: of the file that `data.test-source` names at the server.
-        judgement: absent where the model says nothing finite of them.
-    """
+    """How good a real run's model is on records that are public: no release, no cost."""
 
     records: int
     judgement: Judgement | TargetJudgement | None = None
@@ -165,8 +156,6 @@ class Counted(Facts):
     """Right and wrong answers on held-out records, with the release's noise.
 
     Attributes:
-        label: of the class; empty: of all.
-        right, wrong: noisy counts.
         accuracy: right over all; absent where the noisy counts leave nothing to divide by.
         low, high: accuracy on the same records without noise is between them, at `confidence`.
     """
@@ -184,11 +173,8 @@ class Evaluation(Facts):
 
     Attributes:
         epsilon, delta: of this release alone; the run's own account has it in it.
-        law, scale: of the noise that is charged, on each count.
         within: what the noise on no count exceeds, at `confidence`.
-        summed, asked: parties in the sum, of how many.
         counted: of all records, then of each class where that was asked; empty: see `reason`.
-        reason: why there is none.
     """
 
     epsilon: float
@@ -207,32 +193,14 @@ class RunSummary(Facts):
     """What a run came to.
 
     Attributes:
-        format: of this file.
-        guarantees: one for each unit, the primary one first.
         status: complete, budget-exhausted, too-few-survivors, party-failed; or interrupted, which
             is never written: it is what is known before a run ends.
-        min_records, dimension: absent where an interrupted run doesn't say.
-        weights: of the parties: uniform or size.
-        algorithm_title: what it is called; empty in a run of an earlier version.
         model_digest: SHA-256 of the file of your own model; absent where it is no file of your own.
-        features: the public map of every record that was learned from; absent where there is none.
-        class_weights: public, of the labels in their order; absent: every record counts once.
         metric: what `accuracy` measures: accuracy or R² on held-out records.
-        rounds: planned; `rounds_done` were committed.
-        simulation_only: names of the figures that a real run could not know.
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
             records_by_party: each would be another release; absent in a real run, and a figure
             where it is not finite.
         peak_mib: of a simulation's process, mapped files among it; `data_mib` of that are records.
-        evaluation: the model measured on the parties' held-out records, by a release; absent where
-            that was not asked.
-        public_test: of a deployment whose server has public records; absent elsewhere.
-        judgement, baseline_judgement: how good the model, and the non-private one, are on held-out
-            records; absent where there are none.
-        record_bounds, components, clipped_fraction, dp_sgd, partition, deployment, self_audit:
-            absent where the run has none.
-        synthetic: the table that was drawn, where the run makes one.
-        data_accounts: what the shared ledger said of the data when the run ended; absent otherwise.
     """
 
     format: Literal[2]

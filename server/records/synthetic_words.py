@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from parley.server.records.numerals import byte_text, number
-from parley.server.records.outlook import SyntheticOutlook
 from parley.server.records.result_words import Measured
-from parley.server.records.summary import RunSummary
-from parley.server.records.synthetic import Synthetic
+
+if TYPE_CHECKING:
+    from parley.server.records.planned import SyntheticOutlook
+    from parley.server.records.summary import RunSummary
+    from parley.server.records.synthetic import Synthetic
 
 
 def cell_noise(run: RunSummary) -> float:
@@ -15,8 +19,10 @@ def cell_noise(run: RunSummary) -> float:
     return (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
 
 
-def release_ahead(ahead: SyntheticOutlook) -> str:
+def release_ahead(ahead: SyntheticOutlook | None) -> str:
     """What a plan says of the release: its size, its noise beside what it holds."""
+    if ahead is None:
+        return ""
     said = (
         f"{ahead.released}, {byte_text(ahead.vector_bytes)} a party; Δ₂ of the sum "
         f"{number(ahead.sensitivity, 4)}; noise of standard deviation "
@@ -76,14 +82,12 @@ _CLOSEST = (
 
 def table_measured(run: RunSummary) -> tuple[Measured, ...]:
     """How near the table is to the records, where a simulation knows; beside the records'."""
-    table = run.synthetic
-    return () if table is None else _rows(table, _MEASURED)
+    return _rows(run.synthetic, _MEASURED)
 
 
 def closest_measured(run: RunSummary) -> tuple[Measured, ...]:
     """How near rows are to training records, and beside it to as many held-out ones."""
-    table = run.synthetic
-    return () if table is None else _rows(table, _CLOSEST)
+    return _rows(run.synthetic, _CLOSEST)
 
 
 def closest_said(run: RunSummary) -> str:
@@ -99,16 +103,17 @@ def closest_said(run: RunSummary) -> str:
 
 
 def _rows(
-    table: Synthetic, named: tuple[tuple[str, str | None, str | None], ...]
+    table: Synthetic | None, named: tuple[tuple[str, str | None, str | None], ...]
 ) -> tuple[Measured, ...]:
     """Those of which one is known at least."""
-    rows = []
-    for name, own, other in named:
-        shown = [_shown(getattr(table, each)) if each else "" for each in (own, other)]
-        if any(shown):
-            rows.append(Measured(name=name, private=shown[0], non_private=shown[1]))
-    return tuple(rows)
 
+    def shown(key: str | None) -> str:
+        value = None if key is None else getattr(table, key)
+        return "" if value is None else number(value, 4)
 
-def _shown(value: float | None) -> str:
-    return "" if value is None else number(value, 4)
+    every = () if table is None else named
+    rows = [
+        Measured(name=name, private=shown(own), non_private=shown(other))
+        for name, own, other in every
+    ]
+    return tuple(row for row in rows if row.private or row.non_private)

@@ -14,11 +14,11 @@ from typing import Any
 
 from parley.client.contract.file_reading import text_of
 from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.accounting.noise_points import point_named
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
-from parley.server.records.guarantee_summary import AdversaryAccount
-from parley.server.records.points import private_alone
+from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.round_line import Account, RoundLine
 from parley.server.records.summarising import facts_of_job, facts_of_rounds
 from parley.server.records.summary import RunSummary
@@ -28,11 +28,6 @@ _FIGURES = ("loss", "accuracy")
 
 def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
     """What a run came to by its last round, with status `interrupted`.
-
-    Args:
-        folder: of the run.
-        job: of the run.
-        lines: its rounds, at least one.
 
     Raises:
         LedgerError: the run's ledger can't be read.
@@ -97,6 +92,7 @@ def _guarantee(
     """What one guarantee came to."""
     drawn = noise_of.get(str(asked.unit), {})
     point, scale = drawn.get("noise_point", ""), drawn.get("noise_parameter")
+    alone = point_named(point).private_alone
     return {
         "unit": str(asked.unit),
         "neighbouring": drawn.get("neighbouring", job.privacy.neighbouring),
@@ -110,7 +106,7 @@ def _guarantee(
         # Against the weakest adversary: which releases were ahead of the rounds isn't known here.
         "accounts": (
             AdversaryAccount(
-                adversary=str(Adversary.READERS),
+                adversary=Adversary.READERS,
                 charged=True,
                 epsilon=account.epsilon_charged,
                 delta=account.delta,
@@ -120,7 +116,7 @@ def _guarantee(
         "clip_norm": drawn.get("clip_norm"),
         "noise": {
             "law": drawn.get("noise_law", ""),
-            "scale": scale / job.parties.count if scale and not private_alone(point) else scale,
+            "scale": scale / job.parties.count if scale and not alone else scale,
             "scale_of_sum": scale,
             "expected_norm": None,
             "sensitivity": None,

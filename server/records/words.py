@@ -1,24 +1,34 @@
-"""A run's figures in words: what terminal, report and model metadata say, said in one place.
+"""A job's guarantees, noise and sum in words: plain text, said in one place.
 
-Plain text comes out, never markup. A sentence with an ε in it says δ, unit and neighbouring
-relation too. What was spent is rounded up, so that no figure promises too much.
-
-    >>> join((Fact("scale", "0.05"), Fact("calibration", "exact", brief=False)))
-    'scale 0.05'
+A sentence with an ε in it says δ, unit and neighbouring relation too. What was spent is rounded up,
+so that no figure promises too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.noise_points import point_named
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.server.records.data_account import DataAccount
-from parley.server.records.guarantee_summary import AdversaryAccount, GuaranteeSummary, NoiseShares
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text
-from parley.server.records.points import point_words
-from parley.server.records.summary import DpSgd, RunSummary
+
+if TYPE_CHECKING:
+    from parley.server.records.data_account import DataAccount
+    from parley.server.records.guarantee_facts import (
+        AdversaryAccount,
+        GuaranteeFacts,
+        GuaranteeOutlook,
+        GuaranteeSummary,
+        NoiseShares,
+        RecordBounds,
+    )
+    from parley.server.records.planned import DistributedOutlook, DpSgdOutlook, Grid
+    from parley.server.records.summary import DpSgd, RunSummary, SecureAggregation
+
+    Guaranteed = GuaranteeSummary | GuaranteeOutlook
 
 
 class Fact(NamedTuple):
@@ -31,54 +41,32 @@ class Fact(NamedTuple):
 
 def join(facts: Iterable[Fact]) -> str:
     """The brief facts in one line."""
-    return "; ".join(f"{fact.name} {fact.value}" for fact in facts if fact.brief)
+    return "; ".join(f"{fact.name} {fact.value}".strip() for fact in facts if fact.brief)
 
 
 def _present(*facts: Fact | None) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact is not None and fact.value)
 
 
-# What a guarantee came to.
+def _number(name: str, value: float | None, *, brief: bool = True) -> Fact | None:
+    return None if value is None else Fact(name, f"{value:.4g}", brief)
 
-_RELATIONS = {
-    "replace-one": "neighbours differ by replacing one {unit}",
-    "add-or-remove-one": "neighbours differ by adding or removing one {unit}",
-}
-_UNITS = {
-    "record": "one record",
-    "party": "everything that one party holds",
-}
+
+# What a guarantee comes to.
+
 _CONVERSIONS = {"cks20": "CKS20", "zcdp": "zCDP", "rdp": "RDP", "pld": "PLD"}
-
-ADVERSARIES = {
-    "readers": "whoever sees what the run released, if everyone else is honest",
-    "server-and-colluders": "the server and the parties that may collude with it",
-    "all-others": "the server and all other parties",
-    "attendance-known": "the same, who also know which rounds a party was in",
-    "attendance-hidden": "the same, if they don't know which rounds a party was in",
-    "attendance-either": "the same, whether they know which rounds a party was in or not",
-}
-"""Whom an account holds against (`AdversaryAccount.adversary`); others are called by their name."""
 
 
 class Scoped(Protocol):
-    """What says its unit and neighbouring relation: a guarantee, its summary, an outlook."""
+    """What says its unit and neighbouring relation: a guarantee, a budget."""
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> Unit:
         """What one neighbour differs by."""
 
     @property
-    def neighbouring(self) -> str:
+    def neighbouring(self) -> Neighbouring:
         """In which way."""
-
-
-class Accounted(Protocol):
-    """What has accounts: a guarantee's summary, an outlook."""
-
-    @property
-    def accounts(self) -> tuple[AdversaryAccount, ...]:
-        """By adversary."""
 
 
 def unit(of: Scoped) -> str:
@@ -88,8 +76,7 @@ def unit(of: Scoped) -> str:
 
 def relation(of: Scoped) -> str:
     """The neighbouring relation beside an ε."""
-    known = _RELATIONS.get(of.neighbouring)
-    return known.format(unit=of.unit) if known else f"neighbouring relation: {of.neighbouring}"
+    return f"neighbours differ by {of.neighbouring.words} one {of.unit}"
 
 
 def scope(of: Scoped) -> str:
@@ -97,29 +84,25 @@ def scope(of: Scoped) -> str:
     return f"{unit(of)}; {relation(of)}"
 
 
-def protected(of: Scoped) -> str:
-    """What the guarantee protects."""
-    return _UNITS.get(of.unit, f"one {of.unit}")
-
-
 def points(epsilon: float | None, delta: float) -> str:
     """A pair (ε, δ) that was spent, rounded up."""
     return f"ε = {epsilon_text(epsilon)} at δ = {shown_up(delta, 3)}"
 
 
-def account(epsilon: float | None, delta: float, *, charged: bool) -> str:
-    """What a release or a run comes to against one adversary; None where no bound is proved."""
-    stats = "no bound is proved (ε = ∞)" if epsilon is None else points(epsilon, delta)
-    return f"{stats}{' (charged)' if charged else ''}"
+def account(row: AdversaryAccount) -> str:
+    """What a guarantee comes to against one adversary; no ε where no bound is proved."""
+    unproved = row.epsilon is None
+    stats = "no bound is proved (ε = ∞)" if unproved else points(row.epsilon, row.delta)
+    return f"{stats}{' (charged)' if row.charged else ''}"
 
 
-def spent(of: GuaranteeSummary) -> str:
-    """What was charged."""
-    return points(of.epsilon, of.delta)
+def spent(of: Guaranteed) -> str:
+    """What is charged."""
+    return points(of.charged, of.delta)
 
 
-def stated(of: GuaranteeSummary) -> str:
-    """What was charged, with unit and relation."""
+def stated(of: Guaranteed) -> str:
+    """What is charged, with unit and relation."""
     return f"{spent(of)}, {scope(of)}"
 
 
@@ -128,9 +111,9 @@ def allowed(epsilon: float, delta: float) -> str:
     return f"ε = {as_written(epsilon)} at δ = {as_written(delta)}"
 
 
-def budget(of: GuaranteeSummary) -> str:
+def budget(of: Guaranteed) -> str:
     """What was allowed."""
-    return allowed(of.epsilon_budget, of.delta_budget)
+    return allowed(*of.budget)
 
 
 def data_set(of: DataAccount) -> str:
@@ -147,38 +130,37 @@ def data_set(of: DataAccount) -> str:
 _MANY = 1000
 
 
+def ledger(run: RunSummary) -> str:
+    """Which ledger keeps the total."""
+    if run.ledger:
+        return f"shared: {run.ledger}"
+    return "this run's own; other runs on the same records add to it (share one: privacy.ledger)"
+
+
 def conversion(name: str) -> str:
     """A conversion as its paper calls it."""
     return _CONVERSIONS.get(name, name)
 
 
-def charged_by(of: GuaranteeSummary) -> str:
-    """Which conversion was charged: " by the exact conversion"; empty if the run doesn't say."""
+def charged_by(of: GuaranteeFacts) -> str:
+    """Which conversion is charged: " by the exact conversion"; empty if that isn't known."""
     return f" by the {conversion(of.conversion)} conversion" if of.conversion else ""
 
 
-def accounts(of: Accounted) -> tuple[Fact, ...]:
-    """Against whom the guarantee holds, and what it comes to against each.
-
-    One account alone has no value: it is what was charged.
-    """
-    return tuple(
-        Fact(
-            f"against {ADVERSARIES.get(row.adversary, row.adversary)}",
-            account(row.epsilon, row.delta, charged=row.charged) if len(of.accounts) > 1 else "",
-        )
-        for row in of.accounts
-    )
+def accounts(of: GuaranteeFacts) -> list[str]:
+    """Against whom the guarantee holds, and what it comes to against each, where it is not one."""
+    if len(of.accounts) == 1:
+        return [of.accounts[0].adversary.words]
+    return [f"{row.adversary.words}: {account(row)}" for row in of.accounts]
 
 
-def against(of: GuaranteeSummary) -> str:
-    """Against whom the guarantee holds, in one line."""
-    return "; ".join(f"{name}: {value}" if value else name for name, value, _ in accounts(of))
+def against(of: GuaranteeFacts) -> str:
+    """The same in one line."""
+    return "; ".join(f"against {each}" for each in accounts(of))
 
 
-def bounds(run: RunSummary) -> str:
+def bounds(stats: RecordBounds | None, of: Guaranteed) -> str:
     """Both bounds of a record's ε, where two are proved; else empty."""
-    stats, of = run.record_bounds, run.primary
     if stats is None:
         return ""
     charged = "the noise on the sum" if stats.charged == "outer" else "DP-SGD"
@@ -186,36 +168,38 @@ def bounds(run: RunSummary) -> str:
         f"By DP-SGD in its party alone, which holds against the server too, a record's ε is "
         f"{epsilon_text(stats.inner.epsilon)}; by the noise on the sum it is "
         f"{epsilon_text(stats.outer.epsilon)} (δ = {shown_up(of.delta, 3)}, {scope(of)}). "
-        f"The run charged the bound by {charged}."
+        f"Charged is the bound by {charged}."
     )
 
 
 # The noise.
 
+_SOURCES = {True: "a seed: it protects nobody", False: "the operating system's entropy", None: ""}
 
-def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
-    """The noise of one guarantee."""
-    stats, batch = of.noise, on_batches(of)
-    on = "a batch's sum" if batch else "the average"
-    letter = symbol(run, of)
-    often = "step" if batch else "round"
-    each = f" in every {often}" if batch or run.rounds > 1 else ""
-    length = of.noise.expected_norm
+
+def noise(of: Guaranteed, *, rounds: int, counted: bool) -> tuple[Fact, ...]:
+    """The noise of one guarantee; `counted`: a fraction of clipped gradients is released, too."""
+    stats, law = of.noise, law_words(of.noise.law)
+    on = "a batch's sum" if law.on_batches else "the average"
+    often = "step" if law.on_batches else "round"
+    each = f" in every {often}" if law.on_batches or rounds > 1 else ""
+    length = stats.expected_norm
     return _present(
         Fact("law", stats.law),
         Fact("calibration", of.calibration or "", brief=False),
-        _number(f"scale on {on}, {letter} =", stats.scale),
-        None if batch else _number("scale on the sum", stats.scale_of_sum, brief=False),
+        _number(f"scale on {on}, {law.letter(counted=counted)} =", stats.scale),
+        None if law.on_batches else _number("scale on the sum", stats.scale_of_sum, brief=False),
         Fact("expected length", "" if length is None else f"{length:.4g}{each}"),
         _number(f"sensitivity of {on}", stats.sensitivity, brief=False),
-        Fact("added by", point_words(stats.point).added_by),
-        Fact("shares", "" if stats.shares is None else shares(stats.shares)),
-        Fact("drawn from", _SOURCES[of.noise.seeded]),
+        _number("updates clipped to", of.clip_norm) if of.unit is Unit.PARTY else None,
+        Fact("added by", point_named(stats.point).added_by),
+        Fact("shares", "" if stats.shares is None else _shares(stats.shares)),
+        Fact("drawn from", _SOURCES[stats.seeded]),
         Fact("ρ spent (zCDP)", "" if of.rho is None else shown_up(of.rho, 3), brief=False),
     )
 
 
-def shares(stats: NoiseShares) -> str:
+def _shares(stats: NoiseShares) -> str:
     """How the noise is split, and whether a simulation dealt it."""
     alone = stats.honest == 1 and not stats.colluders
     split = (
@@ -231,26 +215,27 @@ def shares(stats: NoiseShares) -> str:
     return f"{split}; noise dealt as one draw: the law of r shares; simulation only"
 
 
-_SOURCES = {
-    True: "a seed: it protects nobody",
-    False: "the operating system's entropy",
-    None: "",
-}
-
-
-def on_batches(of: GuaranteeSummary) -> bool:
+def on_batches(of: Guaranteed) -> bool:
     """Whether the noise is on sums over batches, several a round, and not on an average."""
     return law_words(of.noise.law).on_batches
 
 
-def symbol(run: RunSummary, of: GuaranteeSummary) -> str:
-    """The letter of the noise's scale: σ for Gaussians, b for Laplace laws."""
-    law = law_words(of.noise.law)
-    return law.symbol if run.clipped_fraction is None else law.beside_count or law.symbol
+def numbers(named: Mapping[str, float | None]) -> tuple[Fact, ...]:
+    """Those that are known."""
+    return _present(*(_number(name, value) for name, value in named.items()))
 
 
-def _number(name: str, value: float | None, *, brief: bool = True) -> Fact | None:
-    return None if value is None else Fact(name, f"{value:.4g}", brief)
+def _steps(stats: DpSgd | DpSgdOutlook, *, counted: bool) -> tuple[Fact | None, ...]:
+    """What a plan of training and its account both say."""
+    return (
+        _number("sampling rate q =", stats.sampling_rate),
+        _number("noise multiplier σ =", stats.noise_multiplier),
+        _number("noise multiplier of the gradients σ′ =", stats.gradient_multiplier)
+        if counted
+        else None,
+        _number("clip norm C =", stats.clip_norm),
+        Fact("steps", f"{stats.steps_per_round} a round"),
+    )
 
 
 def dp_sgd(stats: DpSgd) -> tuple[Fact, ...]:
@@ -260,15 +245,35 @@ def dp_sgd(stats: DpSgd) -> tuple[Fact, ...]:
         for name in ("rdp", "pld", "exact")
         if name in stats.largest
     )
+    steps = _steps(stats, counted=bool(stats.clipped_share))
+    return _present(*steps, Fact("a party's largest account", largest))
+
+
+def training(stats: DpSgdOutlook) -> tuple[Fact, ...]:
+    """How the parties will train."""
+    share, noise = stats.clipped_fraction_share, stats.clipped_fraction_deviation
+    fraction = f"{share:g} of every step's privacy, with noise of {noise or 0:.3g} on it a round"
     return _present(
-        _number("sampling rate q =", stats.sampling_rate),
-        _number("noise multiplier σ =", stats.noise_multiplier),
-        _number("noise multiplier of the gradients σ′ =", stats.gradient_multiplier)
-        if stats.clipped_share
-        else None,
-        _number("clip norm C =", stats.clip_norm),
-        Fact("steps", f"{stats.steps_per_round} a round"),
-        Fact("a party's largest account", largest),
+        *_steps(stats, counted=bool(share)),
+        _number("expected batch", stats.expected_batch),
+        Fact("clipped sums by", stats.gradients if stats.noise_multiplier is not None else ""),
+        Fact("fraction of clipped gradients for", fraction if share else ""),
+        _number("principal components by one release of μ =", stats.components_mu),
+    )
+
+
+def distributed(run: DistributedOutlook | None) -> tuple[Fact, ...]:
+    """Steps that are secure sums, and what they take."""
+    if run is None:
+        return ()
+    advice = "; T <= 150 is advised there" if run.hours > 0.5 else ""
+    return (
+        Fact("", f"{run.steps:,} in all, each a secure sum ({run.vector_bytes:,} bytes a party)"),
+        Fact("optimiser at the server", run.optimiser),
+        Fact(
+            "among real processes",
+            f"about {run.hours:.2g} h, at {run.seconds_a_step:g} s a step{advice}",
+        ),
     )
 
 
@@ -293,29 +298,32 @@ def components(run: RunSummary) -> str:
     stats = run.components
     if stats is None:
         return ""
+    by = point_named(stats.noise_point).added_by if stats.noise_point else ""
     return (
         "one release of the parties' second moments before round 1, within the same ε, summed "
         f"over {stats.parties.summed} of {stats.parties.asked} parties"
-        + (
-            f", with noise added by {point_words(stats.noise_point).added_by}"
-            if stats.noise_point
-            else ""
-        )
+        + (f", with noise added by {by}" if by else "")
     )
 
 
 # The sum.
 
 
-def secure_sum(run: RunSummary) -> tuple[Fact, ...]:
-    """Which secure sum ran, on which integers."""
-    stats = run.secure_aggregation
+def grid(stats: Grid | SecureAggregation) -> tuple[Fact, ...]:
+    """On which integers sums are taken."""
     grown = None if stats.inflation is None else f"{100 * stats.inflation:.3g} % (charged)"
     return _present(
-        Fact("backend", stats.backend),
         Fact("ring", f"integers modulo 2^{stats.ring_bits}" if stats.ring_bits else ""),
         Fact("grid", "" if stats.scale_bits is None else f"steps of 2^−{stats.scale_bits}"),
         Fact("sensitivity added by the grid", grown or "", brief=False),
+    )
+
+
+def secure_sum(stats: SecureAggregation) -> tuple[Fact, ...]:
+    """Which secure sum ran, on which integers."""
+    return _present(
+        Fact("backend", stats.backend),
+        *grid(stats),
         Fact("least number of survivors", f"{stats.min_survivors or ''}", brief=False),
         Fact("masked check", stats.masked_check),
     )

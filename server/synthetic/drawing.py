@@ -27,9 +27,7 @@ def drawn_rows(
     """Pieces of `[n, p + 1]`: where in its range every entry lies, and the class.
 
     Args:
-        network: with a module that draws.
         theta: `[d]` its parameters.
-        seed: public.
 
     Raises:
         ValueError: other records, other parameters, or a module that gives something else.

@@ -137,9 +137,7 @@ def generated(
     Args:
         counted: the algorithm; of one that makes no rows, nothing comes of it but images, where it
             is a network that draws.
-        settings: the job's `[algorithm]`.
         released: `[d]` its noisy result.
-        schema: the schema file's text.
 
     Raises:
         NoTable: a release that nothing can be fitted to.

@@ -140,7 +140,6 @@ def fit(
     Args:
         released: `[d]` the noisy sum.
         steps: of Adam.
-        seed: public.
 
     Raises:
         ValueError: a release of no records, or a fit that went astray.

@@ -156,9 +156,7 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
     """The mixture whose tables are nearest to the released ones, by Adam from its margins.
 
     Args:
-        components: R.
         steps: of Adam; the rate falls from .1 to .005 along a cosine.
-        seed: public.
 
     Raises:
         ValueError: the release's total isn't positive, or so small that the fit went astray: there

@@ -56,14 +56,10 @@ class Audited:
 
     Attributes:
         job: with the changes; None where queries are asked.
-        shape: of a world.
-        algorithm, plan: by the product's planner.
         guarantee: of the unit, and whose event charges it.
         charged: the guarantee whose noise charges the unit.
         against: who looks: the guarantee's own adversary, or whoever reads what is released.
-        rounds: number of releases.
         changed: how the job differs from the one that was asked for, in words.
-        release: what is released, in a word or two.
         records: that whole runs are trained on, of an attack on the released model; else None.
         by_halves: each of them is in a world by a coin.
     """
@@ -206,14 +202,9 @@ def audited(
     """The job as it is audited, for one of its units (the one that it names first).
 
     Args:
-        stage: which of the job's releases, of `stage_names`.
         parties: most of a world; a job with fewer keeps its own. None: two, or five in shares.
         records, features: of the smallest party; None: as many as the attack needs.
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
-
-    Raises:
-        AuditError: a unit or a stage that the job does not have, or a deployment.
-        JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
     wanted = job.budgets[0].unit if unit is None else unit
     _check_asked(job, wanted, stage)
@@ -291,7 +282,6 @@ def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None
     Raises:
         AuditError: a job without a linear model or a network on the records themselves, or whose
             budget is a party's alone.
-        JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
     if job.model.learns not in LEARNERS or job.model.projected:
         raise AuditError(
@@ -352,11 +342,6 @@ def asked(
     seed: int | None = None,
 ) -> Audited:
     """One batch of queries, by the planner of sessions: the release of few public records.
-
-    Args:
-        records: of each party of a world.
-        counting: how they count: the unit; None: records.
-        seed: of the worlds; None for entropy.
 
     Raises:
         QueryError, SchemaError, CalibrationError, RingTooSmall: as asking would.

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
-from parley.privacy.audit.counts import alpha_of, pilot_size
+from parley.privacy.audit.counts import Event, alpha_of, pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
 from parley.simulations.audit.audited import Audited, audited, stage_names
-from parley.simulations.audit.methods import METHODS, Pilots, Seen
+from parley.simulations.audit.methods import METHODS, Seen
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.observed import Observed, Pair, hypotheses, observe, reach
 from parley.simulations.audit.results import (
@@ -54,7 +54,6 @@ class Effort:
         trials: worlds with the canary, and as many without; None: as many as are cheap.
         confidence: 1 − α, of all bounds of one audit together.
         attacks, methods: names; empty: those that fit.
-        seed: of worlds; None for the operating system's entropy.
     """
 
     trials: int | None = None
@@ -80,12 +79,7 @@ class Effort:
 
 
 def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
-    """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`).
-
-    Raises:
-        AuditError: an attack or a method that does not fit.
-        JobError, CalibrationError, RingTooSmall: as planning the job would.
-    """
+    """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`)."""
     return [audit_guarantee(each, effort) for each in views_of(job, seed=effort.seed, **shape)]
 
 
@@ -216,23 +210,26 @@ def _attacked(
     trials = effort.trials or _LEAST_TRIALS
     alpha = (1 - effort.confidence) / comparisons
 
-    def found(names: list[str], seen: Pair, at: float) -> dict[str, Finding]:
-        shared: dict[str, Any] = {"inside": seen[0], "outside": seen[1], "alpha": at}
-        return {
-            method: METHODS[method].find(
-                Seen(audited=given, event=events.get(method), reach=reached, **shared)
-            )
-            for method in names
-        }
-
-    choosing = {method: choose for method in methods if (choose := METHODS[method].event)}
-    first, events = pilot_size(trials) if choosing else 0, {}
-    if choosing:
-        inside, outside = look(first, source.of("pilot"))
-        pilots = Pilots(
-            audited=given, inside=inside, outside=outside, trials=trials - first, alpha=alpha
+    def seen_by(method: str, pair: Pair, at: float) -> Seen:
+        return Seen(
+            audited=given,
+            event=events.get(method),
+            inside=pair[0],
+            outside=pair[1],
+            reach=reached,
+            alpha=at,
         )
-        events = {method: choose(pilots) for method, choose in choosing.items()}
+
+    def found(names: list[str], pair: Pair, at: float) -> dict[str, Finding]:
+        return {name: METHODS[name].find(seen_by(name, pair, at)) for name in names}
+
+    events: dict[str, Event] = {}
+    choosing = {method: choose for method in methods if (choose := METHODS[method].event)}
+    first = pilot_size(trials) if choosing else 0
+    if choosing:
+        pilot = look(first, source.of("pilot"))
+        for method, choose in choosing.items():
+            events[method] = choose(seen_by(method, pilot, alpha), trials - first)
     counted = look(trials - first, source.of("count"))
     seconds = time.perf_counter() - began
     findings = looked_again(

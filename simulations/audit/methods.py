@@ -48,7 +48,6 @@ class Seen:
         event: that its pilot chose; None where the method needs none.
         inside, outside: worlds with the canary and without, none of the pilot's.
         reach: of the sensitivity, by the canaries; None: noise is not added to it.
-        alpha: of this comparison.
     """
 
     audited: Audited
@@ -65,36 +64,18 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pilots:
-    """What an event is chosen from.
-
-    Attributes:
-        inside, outside: pilot worlds, with the canary and without.
-        trials: a world, that the event will be counted on.
-    """
-
-    audited: Audited
-    inside: Observed
-    outside: Observed
-    trials: int
-    alpha: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Method:
     """One way to a bound.
 
     Attributes:
-        assumption: in words.
-        fits: whether a claim has what it needs.
-        find: what it says of what the attacker saw.
-        event: how it chooses its event, from pilot worlds alone; None: it needs none.
+        event: how it chooses its event, from pilot worlds alone, and how many worlds of each kind
+            it will be counted on; None: it needs none.
     """
 
     assumption: str
     fits: Callable[[Audited], bool]
     find: Callable[[Seen], Finding]
-    event: Callable[[Pilots], Event] | None = None
+    event: Callable[[Seen, int], Event] | None = None
 
 
 def _pair(seen: Seen) -> Finding:
@@ -236,28 +217,29 @@ def _curve_of(event: Charge, rounds: int, by: str) -> ClaimedCurve:
     return ClaimedCurve.of(Composition.empty().add(event, count=rounds), points=24, by=by)
 
 
-def _pair_event(pilots: Pilots) -> Event:
+def _pair_event(pilot: Seen, trials: int) -> Event:
     return best_event(
-        pilots.inside.scores,
-        pilots.outside.scores,
-        trials=pilots.trials,
-        alpha=pilots.alpha,
-        delta=pilots.audited.delta,
+        pilot.inside.scores,
+        pilot.outside.scores,
+        trials=trials,
+        alpha=pilot.alpha,
+        delta=pilot.audited.delta,
     )
 
 
-def _middle_event(pilots: Pilots) -> Event:
-    return Event(threshold=middle_threshold(pilots.inside.scores, pilots.outside.scores))
+def _middle_event(pilot: Seen, trials: int) -> Event:
+    del trials
+    return Event(threshold=middle_threshold(pilot.inside.scores, pilot.outside.scores))
 
 
-def _profile_event(pilots: Pilots) -> Event:
+def _profile_event(pilot: Seen, trials: int) -> Event:
     return profile_event(
-        _curve(pilots.audited),
-        pilots.inside.scores,
-        pilots.outside.scores,
+        _curve(pilot.audited),
+        pilot.inside.scores,
+        pilot.outside.scores,
         # As sure as the pilot itself: nothing seen of an event says little, and would win else.
-        trials=min(pilots.trials, pilots.inside.scores.size),
-        alpha=pilots.alpha,
+        trials=min(trials, pilot.inside.scores.size),
+        alpha=pilot.alpha,
     )
 
 

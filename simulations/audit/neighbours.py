@@ -31,7 +31,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.pools import Block, laid_out, rows_pool
-from parley.simulations.audit.scores import NORMS
+from parley.simulations.audit.scores import law_of
 from parley.simulations.audit.shapes import ANGLE, HIDDEN, LEARNERS, MOMENTS, AuditError
 
 _FAR = 512.0
@@ -51,7 +51,6 @@ class Neighbours:
 
     Attributes:
         inside, outside: one world's parties each.
-        start: the public start.
         sent: sum → the public state of that sum; None: the run's own goes on from `start`.
         weights: `[T]` of the sums in the score: +1, or −1 where one only carries noise.
     """
@@ -196,7 +195,7 @@ def _check_removed(audited: Audited, own: int) -> None:
 
 
 def _lengths(audited: Audited, moved: NDArray[np.floating]) -> NDArray[np.floating]:
-    norm = NORMS.get(audited.charged.mechanism.law, 2)
+    norm = law_of(audited.charged.mechanism).norm
     return np.asarray(np.linalg.norm(moved, ord=norm, axis=1))
 
 

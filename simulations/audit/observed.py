@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.audit.noise_scale import FactorLaw, Residuals
+from parley.privacy.audit.noise_scale import Residuals
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.neighbours import Neighbours, hidden_layers
 from parley.simulations.audit.pools import Block
-from parley.simulations.audit.scores import Hypotheses, Scores, sampling_rate, score
+from parley.simulations.audit.scores import Hypotheses, Scores, law_of, sampling_rate, score
 from parley.simulations.audit.shapes import HIDDEN
 from parley.simulations.audit.worlds import Source, releases
 
@@ -26,17 +26,6 @@ _UNUSED = 2
 
 _FINE = 2.0**10
 """Steps of the grid in one of the noise's scale."""
-
-_FACTOR_LAW: dict[str, FactorLaw] = {
-    "gaussian": "gaussian",
-    "discrete-gaussian": "gaussian",
-    "dp-sgd": "gaussian",
-    "sampled-gaussian": "gaussian",
-    "l2-laplace": "l2-laplace",
-    "laplace": "laplace-l1",
-    "laplace-l1": "laplace-l1",
-    "laplace-as-printed": "laplace-l1",
-}
 
 
 def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
@@ -143,7 +132,7 @@ def observe(
         bare = _residuals(audited, given, released, inside=inside)
         if bare is None:
             continue
-        own = Residuals.of(_FACTOR_LAW[given.mechanism.law], bare)
+        own = Residuals.of(law_of(given.mechanism).shape, bare)
         total = own if total is None else total + own
         if values < _KEPT:
             kept.append(bare[: max(1, (_KEPT - values) // bare.shape[1])])

@@ -33,7 +33,6 @@ def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> Au
     Raises:
         AuditError: an attack of another kind, methods that are asked for, or a job that has no
             such model.
-        JobError, DataError, CalibrationError, RingTooSmall: as running the job would.
     """
     wrong = [name for name in effort.attacks if name not in TRAININGS]
     if wrong or effort.methods or not effort.attacks:

@@ -24,12 +24,8 @@ class Claim:
     """What is audited, in plain values.
 
     Attributes:
-        epsilon: what all releases are charged at δ.
-        against: whom it holds against.
         curve: gaussian where μ is claimed, else the accountant's.
-        accountant: by whose account ε is.
         release: what is released: an algorithm's rounds, a stage beside them, or queries.
-        rounds: number of releases.
         mu: √Σμ², where it is claimed.
     """
 
@@ -51,17 +47,13 @@ class Finding:
     """What one method says of what was observed.
 
     Attributes:
-        assumption: none, or what the bound presumes.
         epsilon_lower: the bound; None where the method has none.
         refuted: at the asked confidence.
         confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
         hits_in, hits_out: of the event; 0 where there is none.
-        threshold: of the score.
         ceiling: the most that so many trials can certify; None where there is no such end.
-        mu_lower: of the Gaussian curve.
         fraction_of_claim: of ε; of μ where it is bounded.
         noise_scale: limits of the noise's scale over the claimed, at this α.
-        note: what was found, in words.
     """
 
     assumption: str = "none"
@@ -147,7 +139,6 @@ class AuditReport:
 
     Attributes:
         environment: how the audited job differs, versions, randomness.
-        confidence: asked for.
         roc: empirical error rates (false positives, false negatives) by attack.
         claimed_curve: (false positives, least false negatives) of the claim.
     """

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.audit.noise_scale import FactorLaw
 from parley.privacy.mechanisms.base import Mechanism
 
 Scores = NDArray[np.float64]
@@ -34,7 +35,6 @@ class Hypotheses:
         towards: `[T, d]` f₁ − f₀ of a round that shows the canary. In one that hides it the score
             looks the same way: for noise that it shares with the others.
         scale: σ, b or t of the noise, in the same unit.
-        mechanism: the law.
         taken: how much longer a record's share is in a batch than in these sums: a contribution of
             DP-SGD inside a party is divided by q.
         weights: `[T]` of the rounds.
@@ -80,7 +80,7 @@ def score(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
     if rate < 1 and not (steps is not None and steps.steps > 1):
         by_round = _sampled(released, hypotheses, rate)
     else:
-        by_round = _RATIOS.get(mechanism.law, _gaussian)(released, hypotheses)
+        by_round = law_of(mechanism).ratio(released, hypotheses)
     if steps is not None and steps.attendance < 1:
         by_round = np.where(released.any(axis=-1), by_round, 0.0)
     return np.asarray(by_round @ hypotheses.weights)
@@ -123,12 +123,26 @@ def _sampled(y: NDArray[np.float64], given: Hypotheses, rate: float) -> Scores:
     return likelihood(given.inside) - likelihood(given.outside)
 
 
-_RATIOS: dict[str, Callable[[NDArray[np.float64], Hypotheses], Scores]] = {
-    "l2-laplace": _l2_laplace,
-    "laplace": _laplace,
-    "laplace-l1": _laplace,
-    "laplace-as-printed": _laplace,
+@dataclass(frozen=True)
+class Law:
+    """How an attacker looks at noise: the log-ratio, the norm in which two sums are as far apart as
+    they are easy to tell, and the continuous law whose shape it has.
+    """
+
+    ratio: Callable[[NDArray[np.float64], Hypotheses], Scores]
+    norm: int
+    shape: FactorLaw
+
+
+_GAUSSIAN = Law(_gaussian, 2, "gaussian")
+_LAWS = {
+    "l2-laplace": Law(_l2_laplace, 2, "l2-laplace"),
+    **dict.fromkeys(
+        ("laplace", "laplace-l1", "laplace-as-printed"), Law(_laplace, 1, "laplace-l1")
+    ),
 }
 
-NORMS: dict[str, int] = {law: 1 for law, ratio in _RATIOS.items() if ratio is _laplace}
-"""Law → the norm in which two sums are as far apart as they are easy to tell; 2 for others."""
+
+def law_of(mechanism: Mechanism) -> Law:
+    """The row of a mechanism's law; others than Laplace's are Gaussians."""
+    return _LAWS.get(mechanism.law, _GAUSSIAN)

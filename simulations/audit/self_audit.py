@@ -40,7 +40,6 @@ class Canaries:
     Attributes:
         rows: `[K, p]` of norm 1.
         coins: `[K]` heads: the first of the two records, or there.
-        kind: what a coin decided.
     """
 
     rows: NDArray[np.float64]
@@ -75,7 +74,6 @@ def planted(
     """The experiment with canaries among its records.
 
     Args:
-        count: K.
         seed: of directions and coins; another use of the same number draws something else.
 
     Raises:

@@ -50,7 +50,6 @@ class Source:
     """Randomness of every chunk of worlds: the operating system's, or a seed's with its names.
 
     Attributes:
-        seed: None for the operating system's entropy.
         names: of the audit, the attack, the world and the purpose.
     """
 
@@ -128,7 +127,6 @@ def _rounds(
     """What a chunk of worlds releases, `[W, T, d]`, and the state that it leads to.
 
     Args:
-        block: all worlds' parties, so many of each.
         worlds: whose every world is alike, and what is sent to them; None: each is another, and
             trains on.
     """
@@ -158,11 +156,7 @@ def _rounds(
 def _answers(
     session: PartySession, plan: ReleasePlan, state: State, parties: int
 ) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float64]]:
-    """Ring elements `[W, m, d]` of all worlds' parties, and the parties' weights `[W·m]`.
-
-    Raises:
-        AuditError: a party refused, or could compute nothing.
-    """
+    """Ring elements `[W, m, d]` of all worlds' parties, and the parties' weights `[W·m]`."""
     if state["theta"].ndim > 1:  # each world's θ `[W, d]`, for each of its parties
         state = {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
     answer = session.answer(plan, state)

@@ -2,7 +2,7 @@
 
 | name | models | what it is |
 |---|---|---|
-| breast-cancer | logistic | 569 tumours, 30 properties (scikit-learn's copy of UCI's) |
+| breast-cancer | logistic, huber-svm | 569 tumours, 30 properties (scikit-learn's copy of UCI's) |
 | digits | softmax | 1797 images of 8 × 8 pixels (scikit-learn's copy of UCI's) |
 | synthetic | all | records drawn from a model of the kind asked for, by a seed |
 
@@ -62,12 +62,11 @@ def load_bundled(
     """The records of a bundled data set and its schema.
 
     Args:
-        model_kind: logistic, softmax or ridge: how the label is read.
+        model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
         records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
         scaled: rows have norm at most 1; else their cells stay as the schema reads them.
 
     Raises:
-        ValueError: an unknown name, fewer than 1 record or feature.
         DataError: more records than there is memory for.
         SchemaError: the data set has no label for `model_kind`.
     """
@@ -98,11 +97,7 @@ def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records
 
 
 def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
-    """The schema of a bundled data set, without loading the data.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """The schema of a bundled data set, without loading the data."""
     if name not in BUNDLED:
         raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
     return Schema.from_toml(BUNDLED[name].schema(dimension), source=name)
@@ -173,8 +168,6 @@ class Bundled:
     """A data set that needs no file.
 
     Attributes:
-        schema: p → text of its schema.
-        columns: kind of model, N, p, seed → its columns.
         records: how many it has, unless another number is drawn: public, known without loading.
     """
 

@@ -31,7 +31,6 @@ class Given:
     Attributes:
         frames: of one table for all parties, or of each party.
         one_a_party: which of both.
-        schema: how their columns are read.
         inferred: the schema was read off the data, which no ε covers.
     """
 
@@ -42,11 +41,7 @@ class Given:
 
 
 def of_memory(job: Job, data: Any) -> Job:
-    """The job, naming no file as its source.
-
-    Raises:
-        JobError: its engine's parties are other processes.
-    """
+    """The job, naming no file as its source."""
     if not job.run.in_process:
         raise JobError(
             f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
@@ -62,7 +57,6 @@ def given_data(
     """What the caller hands over, with its schema.
 
     Args:
-        job: gives the schema where the caller doesn't (`data.schema`).
         data: of a kind that `parley.client.data.frames.frame_of` takes, or a list of one a party.
         schema: or the file it is in. Without any it is read off the data.
         label: then the label's column; default the last one.

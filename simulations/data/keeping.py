@@ -82,10 +82,6 @@ def _folder(job: Job) -> Path:
 def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     """The job's rows, from a file where they are kept.
 
-    Args:
-        job: says whether they are to be.
-        prepare: makes them.
-
     Raises:
         JobError: there is no room to keep them.
     """
@@ -121,8 +117,6 @@ def keep_at(
     """The rows that are kept in a place, prepared first where nobody did.
 
     Args:
-        place: named by what decides the rows.
-        prepare: makes them.
         unchanged: raises JobError if that changed since the place was named.
 
     Raises:
@@ -153,11 +147,7 @@ def _follows_from_files(job: Job) -> bool:
 
 
 def _opened(place: Path) -> PreparedData:
-    """What an earlier run kept.
-
-    Raises:
-        JobError: a place of somebody else's, or one that is damaged.
-    """
+    """What an earlier run kept."""
     try:
         return PreparedData.load(place, whole=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -174,9 +164,6 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
 
     Rows that their files and the job's text do not tell (data in memory, code of your own, which
     may change under its name) are in a place of their own, which ends with the block.
-
-    Raises:
-        JobError: no room to keep them.
     """
     with ExitStack() as stack:
         unchanged, place = _unchanged(job), place_of(job)
@@ -186,11 +173,7 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
 
 
 def save_whole(data: PreparedData, place: Path) -> None:
-    """Writes rows to their place: all of them, or nothing is there; who comes first wins.
-
-    Raises:
-        OSError: no room, or no right.
-    """
+    """Writes rows to their place: all of them, or nothing is there; who comes first wins."""
     with _begun(place.parent) as begun:
         data.save(begun, name=place.name)
         try:

@@ -18,11 +18,8 @@ class PublicShape:
     """Columns and least party size.
 
     Attributes:
-        features: p, before the intercept.
-        classes: K of a softmax model, else 0.
         min_records: n₍₁₎.
         origin: where `min_records` comes from, in words.
-        schema: its text.
     """
 
     features: int
@@ -37,7 +34,6 @@ def public_shape(job: Job) -> PublicShape:
 
     Raises:
         JobError: neither says it; the message says which key to set.
-        SchemaError: the schema cannot be read.
     """
     source = job.data.source
     if source in BUNDLED:

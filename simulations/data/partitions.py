@@ -29,11 +29,7 @@ class PartitionError(ValueError):
 
 
 def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Training and test rows: disjoint, together all of `records`, round(N·fraction) for testing.
-
-    Raises:
-        PartitionError: a fraction outside [0, 1), or nothing left to train on.
-    """
+    """Training and test rows: disjoint, all of `records` together, round(N·fraction) for tests."""
     if not 0 <= test_fraction < 1:
         raise PartitionError(f"Expected test-fraction in [0, 1), got {test_fraction:g}.")
     tests = round(records * test_fraction)

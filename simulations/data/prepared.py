@@ -42,11 +42,8 @@ class PreparedData:
     Attributes:
         rows, labels: `[N, p]`, `[N]` party after party, prepared.
         test_rows, test_labels: held out before the split.
-        sizes: `[B]` records of each party.
         classes: K of the schema; 0 where it lists none.
         fingerprint, contents: what a ledger knows the data by.
-        schema: its text.
-        schema_inferred: it was read off the records.
         label_names: of the labels, as the model counts them.
         features: the public map of every row; empty where there is none.
         party_names: where files or a column name them.
@@ -75,7 +72,6 @@ class PreparedData:
         """Writes it to a new folder, whole when `facts.json` is there.
 
         Args:
-            folder: where.
             name: that the folder will have; default: that it has.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +95,6 @@ class PreparedData:
         """What `save` wrote, mapped into memory.
 
         Args:
-            folder: of that name still.
             whole: every byte is compared with the digests.
 
         Raises:
@@ -196,7 +191,6 @@ def data_key(job: Job, *, contents: bool = False) -> str:
     """What decides the prepared rows of a job, as text: equal texts, equal rows.
 
     Args:
-        job: whose.
         contents: whether a file is identified by the digest of its bytes; else by its name, size
             and time of change.
     """

@@ -55,7 +55,6 @@ def spread(
     """What parties hold of each label.
 
     Args:
-        labels: `[N]` party after party.
         offsets: `[B+1]` where each party's begin.
         numeric: labels are numbers, shown by fifths of all of them.
         names: of labels −1 and +1, or of the classes; none: they are shown as they are.

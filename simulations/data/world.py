@@ -60,9 +60,6 @@ class Experiment:
         block: the parties' records, rows prepared.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
         job: with the numbers of the rule that it asks for.
-        model: what is learned.
-        lambda_: its regularisation.
-        federation: the public facts about the parties.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
         contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled

@@ -45,12 +45,8 @@ def judge(
     Args:
         chances: `[N]` of the second of two labels, or `[N, K]`.
         labels: `[N]` in 0..K−1.
-        names: `[K]`.
         proper: False for scores that only rank (0.5 and more predicts the second label): there is
             no log loss, Brier score or calibration of them.
-
-    Raises:
-        ValueError: no record, or other shapes.
     """
     if not len(labels) or len(chances) != len(labels):
         raise ValueError(f"Expected as many rows as labels, got {len(chances)}, {len(labels)}.")

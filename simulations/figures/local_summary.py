@@ -35,9 +35,6 @@ def local_summary(
     """The server's summary with the simulation's figures.
 
     Args:
-        summary: as the server wrote it.
-        job: of the run.
-        experiment: its data.
         model: the tensors of the final model.
         parties: the parties' folders, by index.
     """

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.registry import ALGORITHMS
+from parley.privacy.accounting.noise_points import point_named
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
 from parley.server.records import words
 from parley.server.records.judgement import Judgement
-from parley.server.records.points import private_alone
 from parley.server.records.summary import DpSgd, RunSummary
 from parley.simulations.data.spread import partition_of
 from parley.simulations.data.world import Experiment
@@ -113,7 +113,7 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
                 "usually help DP-SGD, and so does a smaller network."
             )
     elif summary.status == "complete" and ((summary.excess_loss or 0) > 0.01 or lost > 0.01):
-        by_point = _IN_EACH if private_alone(summary.primary.noise.point) else _ON_SUM
+        by_point = _IN_EACH if point_named(noise.point).private_alone else _ON_SUM
         row = ALGORITHMS.get(summary.algorithm)
         advice.append(
             ((row and row.halved) or by_point).format(

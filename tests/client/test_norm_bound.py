@@ -11,12 +11,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from record_loop import together
 from torch import nn
 
 from parley.client.algorithms.second_moments import projected
 from parley.client.dp_sgd import training
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.clipping_dense import Dense
 from parley.client.dp_sgd.gradients import clip_slack, trainable
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
@@ -261,16 +261,12 @@ def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
 def test_no_record_adds_more_where_parties_are_together(dtype) -> None:
     torch.manual_seed(0)
     network = Network.build("mlp", features=60, classes=CLASSES, hidden=(32, 8)).module.to(dtype)
-    dense = Dense.of(network)
-    assert dense is not None
-    x, y = torch.randn(4, 60, dtype=dtype), torch.randint(0, CLASSES, (4,))
+    x, y = torch.randn(4, 1, 60, dtype=dtype), torch.randint(0, CLASSES, (4, 1))
     for power in range(-12, 40, 4):
         theta = nn.utils.parameters_to_vector(trainable(network).values()).detach().repeat(4, 1)
-        sums, _ = dense.sums(
-            theta.numpy() * 10.0**power, dense.prepared(x)[:, None], y[:, None].numpy(),
-            np.ones((4, 1), dtype=theta.numpy().dtype), CLIP,
-        )  # fmt: skip
-        assert (np.linalg.norm(sums, axis=1) <= CLIP).all()
+        ones = torch.ones(4, 1, dtype=dtype)
+        sums, _ = together(network, theta * 10.0**power, x, y, ones, CLIP)
+        assert (sums.norm(dim=1) <= CLIP).all()
 
 
 def scaled(way: str, dtype: torch.dtype, *, tiny: int, huge: int, clip: float) -> Iterator[float]:
@@ -288,11 +284,9 @@ def scaled(way: str, dtype: torch.dtype, *, tiny: int, huge: int, clip: float) -
             yield from own_norm(network, x, y, way, clip)
             continue
         theta = nn.utils.parameters_to_vector(network.parameters()).detach().repeat(3, 1)
-        dense = Dense.of(network)
-        assert dense is not None
-        mask = np.ones((3, 1), dtype=theta.numpy().dtype)
-        sums, _ = dense.sums(theta.numpy(), x.numpy()[:, None], y.numpy()[:, None], mask, clip)
-        yield from (float(norm) for norm in np.linalg.norm(sums, axis=1))
+        ones = torch.ones(3, 1, dtype=dtype)
+        sums, _ = together(network, theta, x[:, None], y[:, None], ones, clip)
+        yield from (float(norm) for norm in sums.norm(dim=1))
 
 
 @pytest.mark.parametrize("way", ["ghost", "together", "vmap"])

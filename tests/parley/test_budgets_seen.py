@@ -13,10 +13,7 @@ from parley.server.records import words
 from parley.simulations.engine.fast import simulate
 
 QUICK = [
-    "run.seed=3",
-    "parties.count=2",
-    "algorithm.rounds=4",
-    "privacy.epsilon=1",
+    *("run.seed=3", "parties.count=2", "algorithm.rounds=4", "privacy.epsilon=1"),
     "secure-aggregation.masked-check=false",
 ]
 
@@ -97,10 +94,7 @@ def test_a_budget_is_raised_with_a_reason_that_the_chain_keeps(tmp_path, capsys)
     with pytest.raises(LedgerConflict, match="Expected a reason"):
         app([*command[:-1], " ", "--epsilon", "3"], standalone_mode=False)
     with pytest.raises(LedgerConflict, match=r"'breast-cancer' \(unit record\)\), got 'wards'"):
-        app(
-            [*command[:3], "wards", *command[4:], "--epsilon", "3"],
-            standalone_mode=False,
-        )
+        app([*command[:3], "wards", *command[4:], "--epsilon", "3"], standalone_mode=False)
     app([*command, "--epsilon", "3"], standalone_mode=False)
     simulate(_job(tmp_path, budget=3), out=tmp_path / "second")
     capsys.readouterr()

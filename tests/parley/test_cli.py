@@ -50,14 +50,8 @@ def test_run_with_no_argument_learns_and_says_what_it_cost(tmp_path):
         assert words in done.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     assert {file.name for file in folder.iterdir()} == {
-        "job.toml",
-        "ledger.sqlite",
-        "model.safetensors",
-        "report.html",
-        "rounds.jsonl",
-        "schema.toml",
-        "run-id",
-        "summary.json",
+        *("job.toml", "ledger.sqlite", "model.safetensors", "report.html"),
+        *("rounds.jsonl", "schema.toml", "run-id", "summary.json"),
     }
 
 
@@ -70,12 +64,6 @@ def test_json_is_exactly_one_object_on_stdout(tmp_path):
     assert guarantee["noise"]["scale"] > 0
     assert guarantee["noise"]["seeded"]
     assert "budget" in done.stderr
-
-
-def test_print_job_is_a_job(tmp_path):
-    (tmp_path / "job.toml").write_text(parley("run", "--print-job", cwd=tmp_path).stdout)
-    done = parley("run", "job.toml", "--json", "--out", "r", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
 def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
@@ -111,14 +99,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         (["run", "--set", "parties.min-records=200"], 2, "min-records"),
         (["run", "--set", "parties.count=1000"], 2, "1000"),
         (["run", "--set", "run.faults=drip:1"], 2, "drop:0.2"),
-        (
-            [
-                *("run", "--set", "secure-aggregation.scale-bits=40"),
-                *("--set", "secure-aggregation.ring-bits=32"),
-            ],
-            2,
-            "2^31",
-        ),
+        (["run", "--set", SUM + ".scale-bits=40", "--set", SUM + ".ring-bits=32"], 2, "2^31"),
         (["run", "--resume", "nowhere"], 2, "not a run folder"),
         (["run", "--resume", "nowhere", "--seed", "1"], 2, "alone"),
         (["ledger", "show", "nowhere.sqlite"], 2, "nowhere.sqlite"),
@@ -150,11 +131,6 @@ def test_bad_input_is_one_clear_message_and_nothing_is_left(tmp_path, arguments,
     assert not list(tmp_path.glob("runs/*"))
 
 
-@pytest.mark.parametrize("words", [["rnu"], ["schema", "inferr"], ["deploy", "intt"]])
-def test_a_command_is_suggested_once(words, tmp_path):
-    assert parley(*words, cwd=tmp_path).stderr.count("Did you mean") == 1
-
-
 def test_own_data_from_inference_to_report(tmp_path):
     rows = ["age,sex,hospital,sick"]
     for at in range(300):
@@ -167,13 +143,8 @@ def test_own_data_from_inference_to_report(tmp_path):
     )
     assert inferred.returncode == 0, inferred.stderr
     assert "Review it before use" in inferred.stderr
-    sets = [
-        "data.source=patients.csv",
-        "data.schema=patients.toml",
-        "data.partition=column",
-        "data.partition-column=hospital",
-        "parties.count=3",
-    ]
+    sets = ["data.source=patients.csv", "data.schema=patients.toml", "parties.count=3"]
+    sets += ["data.partition=column", "data.partition-column=hospital"]
     done = parley(
         *("run", "--json", "--out", "r", *(word for s in sets for word in ("--set", s))),
         cwd=tmp_path,
@@ -191,7 +162,7 @@ def test_a_schema_is_not_inferred_from_a_column_that_is_there_twice(tmp_path):
     (tmp_path / "t.csv").write_text("age,sick,age\n1,yes,2\n2,no,3\n")
     done = parley("schema", "infer", "t.csv", cwd=tmp_path)
     assert done.returncode == 2
-    assert "'age' more than once" in done.stderr
+    assert "every column name once, got ['age'] more than once" in done.stderr
     (tmp_path / "t.csv").write_text("age,sick\n1,yes\n2,no\n3,no\n")
     done = parley("schema", "infer", "t.csv", cwd=tmp_path)
     assert "last column, 'sick'" in done.stderr
@@ -233,9 +204,7 @@ for arguments in (["--help"], ["plan"], ["run", "-q", "--json", "--out", "r"]):
 """
 
 
-def test_a_terminal_without_greek_gets_the_run_and_no_start_loads_torch(
-    tmp_path,
-):
+def test_a_terminal_without_greek_gets_the_run_and_no_start_loads_torch(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         cwd=tmp_path,
@@ -327,14 +296,8 @@ def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
     from parley.privacy.ledger.budget import DatasetBudget
     from parley.privacy.ledger.ledger import Ledger
 
-    budget = DatasetBudget(
-        name="adult",
-        fingerprint="sha256:0c4a",
-        unit=Unit.RECORD,
-        neighbouring=Neighbouring.REPLACE_ONE,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    scope = {"unit": Unit.RECORD, "neighbouring": Neighbouring.REPLACE_ONE}
+    budget = DatasetBudget(name="adult", fingerprint="f", **scope, epsilon=1.0, delta=0.0)
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
         ledger.register(budget)
         ledger.hold("gone", {budget.key: ((Pure(epsilon=0.15), 4),)})

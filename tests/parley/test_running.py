@@ -11,10 +11,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.section import JobError
 
 QUICK = [
-    "run.seed=3",
-    "parties.count=2",
-    "algorithm.rounds=2",
-    "privacy.epsilon=8",
+    *("run.seed=3", "parties.count=2", "algorithm.rounds=2", "privacy.epsilon=8"),
     "secure-aggregation.masked-check=false",
 ]
 SCHEMA = """

@@ -39,15 +39,6 @@ def test_what_is_suggested_is_what_was_meant_or_nothing(typed, monkeypatch, caps
     assert (meant or "") in said
 
 
-@pytest.mark.parametrize("command", [["run"], ["deploy", "init", "x", "--host", "a"]])
-def test_an_option_that_is_gone_says_what_to_use_instead(command, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["parley", *command, "--transport", "flower"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "docs/flower.md" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("typed", "said", "status"),
     [("", "got the end of the input", 2), ("n\n", "the answer was no", 1)],

@@ -52,15 +52,9 @@ def test_each_twin_is_where_its_own_objective_is_flat(kind, tmp_path):
 def test_the_file_predicts_and_says_that_it_promises_nothing(tmp_path):
     file = tmp_path / "twin.safetensors"
     arguments = ["--method", "centralised", "--out", str(file)]
-    job = [
-        "--set",
-        "data.source=synthetic",
-        "--set",
-        "data.records=900",
-        "--set",
-        "parties.count=3",
-    ]
-    done = CliRunner().invoke(app, ["twin", *arguments, *job])
+    job = ("data.source=synthetic", "data.records=900", "parties.count=3")
+    sets = [word for key in job for word in ("--set", key)]
+    done = CliRunner().invoke(app, ["twin", *arguments, *sets])
     assert done.exit_code == 0, done.output
     assert "No privacy: anybody who sees this model" in done.output
     assert done.output.count("(simulation only)") == 4
@@ -69,7 +63,7 @@ def test_the_file_predicts_and_says_that_it_promises_nothing(tmp_path):
     told = json.loads(shown.output)
     assert (told["learned by"], told["epsilon"]) == ("centralised", "none")
     assert told["statement"].startswith("No privacy")
-    columns = BUNDLED["synthetic"]("logistic", 900, 20, 0)
+    columns = BUNDLED["synthetic"].columns("logistic", 900, 20, 0)
     assert (load_model(file).predict({"x": columns["x"]}) == columns["y"].astype(str)).mean() > 0.6
     with pytest.raises(ModelFileError, match="new file"):
         twin(_job(), method="centralised", out=file)

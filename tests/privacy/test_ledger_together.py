@@ -129,6 +129,8 @@ def test_data_with_both_budgets_are_never_charged_to_one(ledger: Ledger) -> None
     for alone in (RECORDS, PARTIES):
         with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
             ledger.register(alone)
+    with pytest.raises(LedgerConflict, match="as it was registered"):
+        ledger.register(RECORDS, replace(PARTIES, epsilon=2.0))
     ledger.register(PARTIES, RECORDS)
     assert counts(ledger) == [0, 0]
 
@@ -149,11 +151,6 @@ def test_a_second_budget_is_refused_where_something_was_released(tmp_path: Path)
             ledger.register(RECORDS, PARTIES)
         assert len(ledger.totals()) == 1
         ledger.register(RECORDS)
-
-
-def test_another_budget_for_the_parties_is_a_conflict(ledger: Ledger) -> None:
-    with pytest.raises(LedgerConflict, match="as it was registered"):
-        ledger.register(RECORDS, replace(PARTIES, epsilon=2.0))
 
 
 def test_one_step_has_one_entry_a_budget(ledger: Ledger) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from parley.client.data.schema import SchemaError
-from parley.deploy import places
+from parley.deploy import engines
 from parley.deploy.engines import run_processes
 from parley.deploy.processes import ProcessError, wait_until
 from parley.deploy.stream import engine as stream_engine
@@ -84,14 +84,14 @@ def entries(path):
 
 def prepared(monkeypatch, change):
     """Has `change(folder)` done to the parties' folders before anything starts."""
-    prepare = places.prepare_parties
+    prepare = engines.prepare_parties
 
     def prepare_and_change(a_job, folder, **more):
         deployment = prepare(a_job, folder, **more)
         change(folder)
         return deployment
 
-    monkeypatch.setattr(places, "prepare_parties", prepare_and_change)
+    monkeypatch.setattr(engines, "prepare_parties", prepare_and_change)
 
 
 def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground, job):
@@ -99,7 +99,7 @@ def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(grou
     summary = run(ground, job(), watcher)
     assert watcher.begun == (3, 0)
     assert answered(watcher) == [3, 3]
-    assert {board["stage"] for board in watcher.boards} > {"inspect"}
+    assert len({board["stage"] for board in watcher.boards}) > 1
     assert summary.secure_aggregation.backend == "masked"
     assert summary.engine == "processes"
     for index in range(3):

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parley.secure_agg.beacon import commitment
+from parley.secure_agg.codec import encode
+from parley.secure_agg.edges import SharedEdgeWork
+from parley.secure_agg.flags import pack_mask
+from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import DropoutPolicy
+from parley.secure_agg.messages import SERVER, Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
@@ -14,78 +20,96 @@ from parley.secure_agg.primitives import expand_seed, signing_public
 CONTEXT = b"c" * 32
 
 
-def build(
-    parties=5,
-    *,
-    seed=b"drill",
-    dimension=6,
-    policy=None,
-    corrupt=0,
-    work=None,
-    **options,
-):
+def made(run, *, seed, dimension, policy=None, nonces=None, work=None):
     """Parties before their first message, with everything a test may want to look at."""
-    run = RunParameters.choose(
-        parties=parties,
-        min_survivors=options.pop("min_survivors", parties // 2 + 1),
-        run_id=b"r" * 16,
-        corrupt=corrupt,
-        dropped=0,
-        **options,
-    )
-    entropy = expand_seed(seed)
-    private = [entropy(32) for _ in range(parties)]
+    entropy, nonces, drawn = expand_seed(seed), nonces or {}, []
+    private = [entropy(32) for _ in range(run.parties)]
     identities = tuple(signing_public(key) for key in private)
     policy = policy or Policy(
         identities=identities,
         min_survivors=1,
-        corrupt=corrupt,
+        corrupt=run.corrupt,
         confirm_survivors=run.confirm_survivors,
         key_exchange=run.key_exchange,
     )
-    drawn = []
 
     def recording(count):
         drawn.append(entropy(count))
         return drawn[-1]
 
-    members = {
-        i: Party(run=run, policy=policy, index=i, identity=private[i], entropy=recording, work=work)
-        for i in range(parties)
-    }
-    rng = np.random.default_rng(0)
-    top = np.iinfo(f"uint{run.ring_bits}").max
-    vectors = rng.integers(
-        0, top, (parties, dimension), dtype=f"uint{run.ring_bits}", endpoint=True
-    )
+    def party(index, **given):
+        usual = {
+            "run": run, "policy": policy, "identity": private[index], "work": work,
+            "nonce": nonces.get(index, b""), "entropy": recording,
+        }  # fmt: skip
+        return Party(index=index, **{**usual, **given})
+
+    given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+    words = f"uint{run.ring_bits}"
     return SimpleNamespace(
         run=run,
         policy=policy,
         private=private,
+        nonces=nonces,
+        commitments=given,
         identities=identities,
-        parties=members,
-        server=Server(run=run, identities=identities),
-        vectors=vectors,
+        party=party,
+        parties={i: party(i) for i in range(run.parties)},
+        server=Server(run=run, identities=identities, commitments=given),
+        vectors=np.random.default_rng(0).integers(
+            0, np.iinfo(words).max, (run.parties, dimension), dtype=words, endpoint=True
+        ),
         context=CONTEXT,
         drawn=drawn,
         entropy=entropy,
     )
 
 
-def joined(drill):
-    """After set-up."""
-    for party in drill.parties.values():
-        drill.server.on_advertise(party.advertise())
-    rostered(drill)
+def build(parties=5, *, seed=b"drill", dimension=6, policy=None, corrupt=0, work=None, **options):
+    """Parties on a complete graph before their first message."""
+    least = options.pop("min_survivors", parties // 2 + 1)
+    run = RunParameters.choose(
+        parties=parties, min_survivors=least, run_id=b"r" * 16, corrupt=corrupt, dropped=0,
+        **options,
+    )  # fmt: skip
+    return made(run, seed=seed, dimension=dimension, policy=policy, work=work)
+
+
+def sparse(seed):
+    """101 parties on the graph that is derived for them."""
+    run = simulated_parameters(parties=101, min_survivors=1)
+    assert (run.degree, run.threshold, run.corrupt) == (32, 22, 10)
+    nonces = simulated_nonces(run)
+    return made(run, seed=seed, dimension=4, nonces=nonces, work=SharedEdgeWork())
+
+
+def advertised(drill, who=None):
+    """The adverts of some parties, or of all, are with the server."""
+    for i in drill.parties if who is None else who:
+        drill.server.on_advertise(drill.parties[i].advertise())
     return drill
 
 
 def rostered(drill):
     """After the roster: the adverts of some parties are with the server."""
-    for i, message in drill.server.roster().items():
-        answer = drill.parties[i].on_roster(message)
+    rosters, nonces = drill.server.roster(), drill.server.adverts.nonces()
+    for i, message in rosters.items():
+        answer = drill.parties[i].on_roster(message, nonces)
         if answer:
             drill.server.on_encapsulated(answer)
+    return drill
+
+
+def joined(drill):
+    """After set-up."""
+    return rostered(advertised(drill))
+
+
+def prepared(drill, number=1):
+    """Shares of a round are with the server."""
+    for party in drill.parties.values():
+        drill.server.on_shares(party.prepare(number), number=number)
+    return drill
 
 
 def delivered(drill):
@@ -101,9 +125,13 @@ def planned(drill, number=1, participants=None):
     if drill.run.dropouts is DropoutPolicy.ROBUST:
         if number > 1:
             delivered(drill)
-        for party in drill.parties.values():
-            drill.server.on_shares(party.prepare(number), number=number)
+        prepared(drill, number)
     delivered(drill)
+    return plan(drill, number, participants)
+
+
+def plan(drill, number=1, participants=None):
+    """The plan alone."""
     return drill.server.plan(
         number,
         dimension=drill.vectors.shape[1],
@@ -112,25 +140,48 @@ def planned(drill, number=1, participants=None):
     )
 
 
-def masked(drill, number=1, absent=()):
-    """After the vectors: the vector messages by party, and the server's list."""
-    plans = planned(drill, number)
-    messages = {
-        i: drill.parties[i].on_plan(plan, drill.vectors[i], context=drill.context)
-        for i, plan in plans.items()
-        if i not in absent
-    }
+def vector(drill, i, plan):
+    """A party's vector for a plan."""
+    return drill.parties[i].on_plan(plan, drill.vectors[i], context=drill.context)
+
+
+def sent(drill, plans, absent=()):
+    """After the vectors: the messages by party, and the server's list."""
+    messages = {i: vector(drill, i, plan) for i, plan in plans.items() if i not in absent}
     for message in messages.values():
         drill.server.on_vector(message)
-    return messages, drill.server.close()
+    return messages
+
+
+def masked(drill, number=1, absent=()):
+    """After the vectors: the vector messages by party, and the server's list."""
+    return sent(drill, planned(drill, number), absent), drill.server.close()
+
+
+def signed(drill, listed):
+    """After the confirmations: messages by party."""
+    for i in drill.server.survivors:
+        drill.server.on_confirm(drill.parties[i].on_survivors(listed))
+    return drill.server.confirmations()
 
 
 def confirmed(drill, number=1, absent=()):
-    """After the confirmations: messages by party."""
-    messages, listed = masked(drill, number, absent)
-    for i in messages:
-        drill.server.on_confirm(drill.parties[i].on_survivors(listed))
-    return drill.server.confirmations()
+    """The same of a whole round."""
+    return signed(drill, masked(drill, number, absent)[1])
+
+
+def revealed(drill, confirmations, silent=()):
+    """The rest of a round: the total."""
+    for i, message in confirmations.items():
+        if i not in silent:
+            drill.server.on_reveal(drill.parties[i].on_confirmations(message))
+    return drill.server.finish()
+
+
+def summed(drill, plans, absent=(), silent=()):
+    """The rest of a round, from its plans: the total."""
+    sent(drill, plans, absent)
+    return revealed(drill, signed(drill, drill.server.close()), silent)
 
 
 def finished(drill, number=1, absent=(), silent=()):
@@ -138,32 +189,18 @@ def finished(drill, number=1, absent=(), silent=()):
     return summed(drill, planned(drill, number), absent, silent)
 
 
-def summed(drill, plans, absent=(), silent=()):
-    """The rest of a round, from its plans: the total."""
-    for i, plan in plans.items():
-        if i not in absent:
-            vector = drill.parties[i].on_plan(plan, drill.vectors[i], context=drill.context)
-            drill.server.on_vector(vector)
-    listed = drill.server.close()
-    for i in drill.server.survivors:
-        drill.server.on_confirm(drill.parties[i].on_survivors(listed))
-    for i, message in drill.server.confirmations().items():
-        if i not in silent:
-            drill.server.on_reveal(drill.parties[i].on_confirmations(message))
-    return drill.server.finish()
+def listed(drill, parties, number=1):
+    """The Survivors that a server of ill will sends."""
+    flags = np.isin(np.arange(drill.run.parties), list(parties))
+    message = Survivors(sender=SERVER, round_number=number, survivors=pack_mask(flags))
+    return encode(drill.run, message)
 
 
 @pytest.fixture(scope="session")
 def drill():
     """The functions above, so that test modules need no import of this file."""
-    return SimpleNamespace(
-        build=build,
-        joined=joined,
-        rostered=rostered,
-        delivered=delivered,
-        planned=planned,
-        masked=masked,
-        confirmed=confirmed,
-        finished=finished,
-        summed=summed,
-    )
+    functions = (
+        build, sparse, advertised, rostered, joined, prepared, delivered, planned, plan, vector,
+        sent, masked, signed, confirmed, revealed, summed, finished, listed,
+    )  # fmt: skip
+    return SimpleNamespace(**{each.__name__: each for each in functions})

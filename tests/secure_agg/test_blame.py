@@ -2,17 +2,13 @@
 
 import numpy as np
 import pytest
+from sums_expected import expected_sum
 
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Advertise, Confirm, Shares
 from parley.secure_agg.primitives import sign
 from parley.secure_agg.statements import advertised
-
-
-def _rows(d, without=()):
-    rows = [i for i in d.parties if i not in without]
-    return np.add.reduce(d.vectors[rows], axis=0, dtype=d.vectors.dtype)
 
 
 def _advert(d, party, key):
@@ -37,11 +33,9 @@ def test_a_weak_or_copied_key_is_its_senders_alone(drill):
         with pytest.raises(RemoteProtocolError, match="a new key of party 3"):
             d.server.on_advertise(_advert(d, 3, key))
     d.server.on_advertise(own)
-    for i in (1, 2, 5, 6):
-        d.server.on_advertise(d.parties[i].advertise())
-    drill.rostered(d)
+    drill.rostered(drill.advertised(d, (1, 2, 5, 6)))
     del d.parties[3]
-    assert np.array_equal(drill.finished(d), _rows(d))
+    assert np.array_equal(drill.finished(d), expected_sum(d))
 
 
 def test_one_false_signature_of_the_list_is_left_out_and_the_round_goes_on(drill):
@@ -55,9 +49,8 @@ def test_one_false_signature_of_the_list_is_left_out_and_the_round_goes_on(drill
                 d.server.on_confirm(bad)
         else:
             d.server.on_confirm(confirm)
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), _rows(d))
+    total = drill.revealed(d, d.server.confirmations())
+    assert np.array_equal(total, expected_sum(d))
 
 
 def test_shares_for_rounds_that_nobody_asked_for_are_refused_and_block_nobody(drill):
@@ -70,7 +63,7 @@ def test_shares_for_rounds_that_nobody_asked_for_are_refused_and_block_nobody(dr
             d.server.on_shares(_shares(d, 6, number))
     for i in range(6):
         d.server.on_shares(d.parties[i].prepare(1))
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    plans = drill.plan(d)
     assert sorted(plans) == list(range(6))
 
 
@@ -99,7 +92,7 @@ def test_a_dealer_whose_shares_are_worthless_is_convicted_and_the_next_round_is_
             shares = encode(d.run, Shares(**changed))
         d.server.on_shares(shares)
     drill.delivered(d)
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    plans = drill.plan(d)
     with pytest.raises(TooFewSurvivors, match="party 2"):
         drill.summed(d, plans, silent={2})
     assert d.server.blamed == {2}
@@ -108,7 +101,7 @@ def test_a_dealer_whose_shares_are_worthless_is_convicted_and_the_next_round_is_
     plans = drill.planned(d, 2)
     assert 2 not in plans
     del d.parties[2]
-    assert np.array_equal(drill.summed(d, plans), _rows(d))
+    assert np.array_equal(drill.summed(d, plans), expected_sum(d))
 
 
 def test_a_party_that_lost_more_neighbours_than_the_least_degree_takes_no_part(drill):

@@ -8,11 +8,7 @@ from sums_expected import expected_sum
 
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.flags import pack_mask, unpack_mask
-from parley.secure_agg.interface import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    TooFewSurvivors,
-)
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import (
     Ciphertexts,
     Complaint,
@@ -66,32 +62,25 @@ def _answered(d):
     return complained
 
 
-def _finish(d, plans, *, silent=()):
-    """The rest of a round, from its plans: who was asked, and the sum of who was not silent."""
-    for i, plan in plans.items():
-        if i not in silent:
-            d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for i in d.server.survivors:
-        d.server.on_confirm(d.parties[i].on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    return set(plans), d.server.finish()
-
-
-def _round(d, number):
-    """A whole round of those who have not left."""
+def _round(drill, d, number, without):
+    """A whole round of those who have not left: who is not in it, and the sum."""
     for party in d.parties.values():
-        if party.state.phase is not Phase.LEFT:
+        if number > 1 and party.state.phase is not Phase.LEFT:
             d.server.on_shares(party.prepare(number), number=number)
-    return _finish(d, d.server.plan(number, dimension=6, context=d.context))
+    plans = drill.plan(d, number)
+    assert set(plans) == set(range(M)) - set(without)
+    assert np.array_equal(drill.summed(d, plans), expected_sum(d, without))
 
 
-def _dealt(drill):
-    """After the roster: shares of round 1 are with the server, ciphertexts on their way."""
-    d = drill.joined(drill.build(M, corrupt=2))
-    for party in d.parties.values():
-        d.server.on_shares(party.prepare(1))
+def _proved(d, accuser):
+    d.server.on_evidence(d.parties[accuser].prove(*d.server.delivery.certificate))
+
+
+def _dealt(drill, false=()):
+    """Shares of round 1 are with the server, ciphertexts on their way, some (to, of) false ones."""
+    d = drill.prepared(drill.joined(drill.build(M, corrupt=2)))
+    for receiver, sender in false:
+        d.server._delivery._waiting[receiver][sender] = (bytes(1088), bytes(16))
     return d
 
 
@@ -100,20 +89,17 @@ def test_a_ciphertext_that_does_not_match_convicts_its_sender_and_makes_no_wrong
     # Party 2 sends party 0 something else, and takes part in round 1 as if nothing were.
     d = _dealt(drill)
     d.server._delivery._waiting[0][2] = MISMATCHES[how](drill, d, 2, 0)
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    plans = drill.plan(d)
     assert _answered(d) == [0]
     assert d.parties[0].state.disputed == [2]
     with pytest.raises(RemoteProtocolError, match="a round without party 2, whose ciphertext"):
-        d.parties[0].on_plan(plans[0], d.vectors[0], context=d.context)
+        drill.vector(d, 0, plans[0])
     assert (d.server.to_prove, d.server.blamed) == ((), set())  # nothing was confirmed yet
-    _, total = _finish(d, plans, silent=[0])
-    assert np.array_equal(total, expected_sum(d, [0]))
+    assert np.array_equal(drill.summed(d, plans, [0]), expected_sum(d, [0]))
     assert d.server.to_prove == (0,)
-    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
+    _proved(d, 0)
     assert (d.server.to_prove, d.server.blamed) == ((), {2})
-    whom, total = _round(d, 2)
-    assert whom == set(range(M)) - {0, 2}
-    assert np.array_equal(total, expected_sum(d, [0, 2]))
+    _round(drill, d, 2, without=[0, 2])
 
 
 def _complaint(d, accuser, *accused):
@@ -128,10 +114,8 @@ def _evidence(d, party, seed):
 
 def _paired(drill):
     """After the ciphertexts, all of which match; and the keys that are erased by then."""
-    d = drill.joined(drill.build(M, corrupt=2))
+    d = _dealt(drill)
     seeds = {i: p.state.kem_seed for i, p in d.parties.items()}
-    for party in d.parties.values():
-        d.server.on_shares(party.prepare(1))
     assert _answered(d) == []
     return d, seeds
 
@@ -139,91 +123,68 @@ def _paired(drill):
 def test_a_false_accuser_convicts_itself_by_its_own_key_and_the_accused_comes_back(drill):
     d, seeds = _paired(drill)
     d.server.on_complaint(_complaint(d, 3, 1))
-    whom, _ = _finish(d, d.server.plan(1, dimension=6, context=d.context))
-    assert whom == set(range(M)) - {1, 3}  # one of the two lies
+    _round(drill, d, 1, without=[1, 3])  # one of the two lies
     assert d.server.to_prove == (3,)
     for wrong in (bytes(64), seeds[1]):
         with pytest.raises(RemoteProtocolError, match="that party 3 signed, got the seed of a key"):
             d.server.on_evidence(_evidence(d, 3, wrong))
     d.server.on_evidence(_evidence(d, 3, seeds[3]))
     assert d.server.blamed == {3}
-    whom, total = _round(d, 2)
-    assert whom == set(range(M)) - {3}
-    assert np.array_equal(total, expected_sum(d, [3]))
+    _round(drill, d, 2, without=[3])
 
 
 def test_an_accuser_that_will_not_prove_is_left_out_and_nobody_is_blamed(drill):
     d, _ = _paired(drill)
     d.server.on_complaint(_complaint(d, 3, 1, 2))
-    whom, _ = _finish(d, d.server.plan(1, dimension=6, context=d.context))
-    assert whom == set(range(M)) - {1, 3}  # an accuser shuts out one, whomever it accuses
+    _round(drill, d, 1, without=[1, 3])  # an accuser shuts out one, whomever it accuses
     d.server.delivery.unproven(3)
     assert (d.server.to_prove, d.server.blamed) == ((), set())
     with pytest.raises(LocalProtocolError, match="an accuser to give up"):
         d.server.delivery.unproven(1)
-    whom, total = _round(d, 2)
-    assert whom == set(range(M)) - {3}
-    assert np.array_equal(total, expected_sum(d, [3]))
+    _round(drill, d, 2, without=[3])
 
 
-def test_a_sender_of_false_ciphertexts_shuts_out_one_party_however_many_it_sends_them(drill):
-    d = _dealt(drill)
-    for i in (0, 1):
-        d.server._delivery._waiting[i][2] = (bytes(1088), bytes(16))
-    assert _answered(d) == [0, 1]
-    whom, total = _finish(d, d.server.plan(1, dimension=6, context=d.context))
-    assert whom == set(range(M)) - {0, 2}  # party 1 goes on: whom it accuses is out
-    assert np.array_equal(total, expected_sum(d, [0, 2]))
-    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
-    assert d.server.blamed == {2}
-    with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
-        d.parties[1].prove(*d.server.delivery.certificate)
-
-
-def test_more_accusers_than_may_lie_convict_without_evidence_and_stay(drill):
-    d = _dealt(drill)
-    for i in (0, 1, 3):
-        d.server._delivery._waiting[i][2] = (bytes(1088), bytes(16))
-    assert _answered(d) == [0, 1, 3]
-    assert (d.server.to_prove, d.server.blamed) == ((), {2})
-    whom, total = _finish(d, d.server.plan(1, dimension=6, context=d.context))
-    assert whom == set(range(M)) - {2}
-    assert np.array_equal(total, expected_sum(d, [2]))
-    assert d.server.to_prove == ()
+@pytest.mark.parametrize(
+    ("false", "first", "asked", "blamed", "then"),
+    [
+        ([(0, 2), (1, 2)], {0, 2}, (0,), {2}, {0, 2}),  # party 1 goes on: whom it accuses is out
+        ([(0, 2), (0, 6), (1, 2)], {0, 2}, (0,), {2, 6}, {0, 2, 6}),  # one's evidence decides all
+        ([(0, 2), (1, 2), (3, 2)], {2}, (), {2}, {2}),  # more accusers than may lie: none is asked
+    ],
+)
+def test_a_sender_of_false_ciphertexts_shuts_out_one_party_however_many_it_sends_them(
+    drill, false, first, asked, blamed, then
+):
+    d, accusers = _dealt(drill, false), sorted({to for to, _ in false})
+    assert _answered(d) == accusers
+    _round(drill, d, 1, first)
+    assert d.server.to_prove == asked
+    for accuser in accusers:
+        if accuser in asked:
+            _proved(d, accuser)
+        else:
+            with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
+                d.parties[accuser].prove(*d.server.delivery.certificate)
+    assert d.server.blamed == blamed
+    _round(drill, d, 2, then)
 
 
 def test_a_round_is_given_up_that_has_a_vector_of_whom_the_accusers_convict(drill):
-    d = _dealt(drill)
-    for i in (0, 1, 3):
-        d.server._delivery._waiting[i][2] = (bytes(1088), bytes(16))
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    d = _dealt(drill, [(0, 2), (1, 2), (3, 2)])
+    plans = drill.plan(d)
     assert _answered(d) == [0, 1, 3]
     with pytest.raises(TooFewSurvivors, match="got that of party 2: the round is given up"):
-        _finish(d, plans, silent=[0, 1, 3])
+        drill.summed(d, plans, [0, 1, 3])
     for party in d.parties.values():
         party.abandon()
-    assert np.array_equal(_round(d, 2)[1], expected_sum(d, [2]))
+    _round(drill, d, 2, without=[2])
 
 
 def test_who_accuses_more_than_may_lie_is_convicted_itself(drill):
     d, _ = _paired(drill)
     d.server.on_complaint(_complaint(d, 5, 0, 1, 2))
     assert (d.server.to_prove, d.server.blamed) == ((), {5})
-    assert np.array_equal(_round(d, 2)[1], expected_sum(d, [5]))
-
-
-def test_one_accuser_s_evidence_decides_all_it_said_and_no_more_are_asked(drill):
-    d = _dealt(drill)
-    for i, j in ((0, 2), (0, 6), (1, 2)):
-        d.server._delivery._waiting[i][j] = (bytes(1088), bytes(16))
-    assert _answered(d) == [0, 1]
-    _finish(d, d.server.plan(1, dimension=6, context=d.context))
-    assert d.server.to_prove == (0,)
-    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
-    assert d.server.blamed == {2, 6}
-    whom, total = _round(d, 2)
-    assert whom == set(range(M)) - {0, 2, 6}
-    assert np.array_equal(total, expected_sum(d, [0, 2, 6]))
+    _round(drill, d, 2, without=[5])
 
 
 def test_complaints_that_nobody_can_have_are_refused(drill):
@@ -243,19 +204,15 @@ def test_complaints_that_nobody_can_have_are_refused(drill):
 def test_nothing_is_proved_before_most_parties_have_no_key_left_to_give_away(drill):
     # A lying server feeds everybody false ciphertexts, to collect the keys: it gets none of them.
     d = _dealt(drill)
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    plans = drill.plan(d)
     message = bytearray(d.server.ciphertexts(0))
     message[18 + 2 + ITEM] ^= 1  # of party 2
     party = d.parties[0]
     assert party.on_ciphertexts(bytes(message)) != b""
     del d.parties[0]
     drill.delivered(d)
-    for i in d.parties:
-        d.server.on_vector(d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for i in d.parties:
-        d.server.on_confirm(d.parties[i].on_survivors(listed))
-    d.server.confirmations()
+    drill.sent(d, plans, absent=[0])
+    drill.signed(d, d.server.close())
     start, survivors, confirmed = d.server.delivery.certificate
     few = _signed_by(d.run, confirmed, range(1, 8))
     one_less = _signed_by(d.run, confirmed, range(1, 7))
@@ -308,8 +265,8 @@ def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
     d, party = disputing()
     d.parties.pop(0)
     drill.delivered(d)
-    plans = d.server.plan(1, dimension=6, context=d.context)
-    _finish(d, plans, silent=[0])
+    plans = drill.plan(d)
+    drill.summed(d, plans, [0])
     seed = party.state.kem_seed
     assert party.prove(*d.server.delivery.certificate)[18:] == seed
     state = party.state
@@ -331,37 +288,25 @@ def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
     d, party = disputing()
     for other in list(d.parties.values())[1:]:
         assert other.on_ciphertexts(d.server.ciphertexts(other.state.index)) == b""
-    for other in d.parties.values():
-        d.server.on_shares(other.prepare(2), number=2)
-    plans = d.server.plan(2, dimension=6, context=d.context, participants=set(range(M)) - {1})
+    drill.prepared(d, 2)
+    plans = drill.plan(d, 2, set(range(M)) - {1})
     party.on_plan(plans[0], d.vectors[0], context=d.context)  # without the accused, party 1
     assert party.state.kem_seed == b""
     with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
         party.prove(b"", b"", b"")
 
 
-def test_ciphertexts_in_another_s_place_make_no_sum_with_a_server_that_lies(drill):
-    d = drill.joined(drill.build(5))
-    for party in d.parties.values():
-        d.server.on_shares(party.prepare(1))
+def test_a_complaint_that_was_lost_is_made_again_and_no_ciphertexts_follow_one_that_came(drill):
+    d = _dealt(drill)
     message = decode(d.run, d.server.ciphertexts(0), Ciphertexts)
     items = message.items[ITEM : 2 * ITEM] + message.items[:ITEM] + message.items[2 * ITEM :]
     swapped = encode(d.run, dataclasses.replace(message, items=items))
-    complaint = decode(d.run, d.parties[0].on_ciphertexts(swapped), Complaint)
-    assert complaint.accused == b"\xc0"
-    again = d.server.ciphertexts(0)
-    repeated = decode(d.run, d.parties[0].on_ciphertexts(again), Complaint)
-    assert repeated == complaint  # what came first stands
-    assert d.parties[0].state.disputed == [1, 2]
-
-
-def test_a_complaint_that_was_lost_is_made_again_and_no_ciphertexts_follow_one_that_came(drill):
-    d = _dealt(drill)
-    d.server._delivery._waiting[0][2] = (bytes(1088), bytes(16))
-    lost = d.parties[0].on_ciphertexts(d.server.ciphertexts(0))
     party = d.parties[0]
+    lost = party.on_ciphertexts(swapped)
+    assert decode(d.run, lost, Complaint).accused == b"\xc0\x00"
+    assert party.state.disputed == [1, 2]
     party.state = MaskingState.from_bytes(party.state.to_bytes())
-    assert party.on_ciphertexts(d.server.ciphertexts(0)) == lost
+    assert party.on_ciphertexts(d.server.ciphertexts(0)) == lost  # what came first stands
     d.server.on_complaint(lost)
     assert d.server.ciphertexts(0) == b""
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -44,7 +43,6 @@ def test_decoded_values_are_within_half_a_step(ring_bits, scale_bits, values):
     values=st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20),
 )
 def test_64_bits_hold_the_nearest_whole_number_however_fine_the_grid(scale_bits, values):
-    """Above 2^51 a float64 has no room for the constant that rounds below it."""
     grid = FixedPoint(scale_bits=scale_bits, ring_bits=64, bound=1.0)
     edges = [1.0, -1.0, 0.5, -0.5, math.ldexp(3.0, -scale_bits - 1)]
     found = grid.encode(np.array([[each for each in edges + values if abs(each) <= 1]]))[0]
@@ -82,13 +80,7 @@ def test_a_value_an_ulp_above_the_bound_passes_and_stays_within_the_capacity():
 
 @pytest.mark.parametrize(
     "values",
-    [
-        np.zeros((2, 2), dtype=np.int64),
-        np.zeros((2, 2), dtype=np.float16),
-        np.zeros(4),
-        np.zeros((0, 4)),
-        np.zeros((1, 2, 3)),
-    ],
+    [np.zeros((2, 2), "i8"), np.zeros((2, 2), "f2"), *map(np.zeros, (4, (0, 4), (1, 2, 3)))],
 )
 def test_wrong_dtype_or_shape_is_refused(values):
     with pytest.raises(EncodingError, match="Expected"):
@@ -146,6 +138,9 @@ def test_fit_takes_the_finest_scale_that_fits(bound, parties, sigma, ring_bits):
 
 def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
     common = {"parties": 1000, "noise_tail": lambda s: math.ldexp(1e-3, s)}
+    # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
+    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
+    assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
     small = FixedPoint.fit(bound=1.0, dimension=104, sensitivity=0.04, **common)
     assert small.ring_bits == 32
     assert small.inflation(0.04, 104) <= 1e-3
@@ -158,35 +153,12 @@ def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
         )
 
 
-def test_the_specification_s_inflation_is_reproduced():
-    # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
-    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
-    assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
-
-
-def test_a_thousand_vectors_of_120_are_encoded_in_well_under_a_millisecond():
-    values = np.random.default_rng(2).uniform(-1, 1, (1000, 120))
-    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
-    times = []
-    for _ in range(30):
-        start = time.perf_counter()
-        grid.encode(values)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 2e-3  # 0.2 ms on a quiet core; the bound bears a loaded machine
-
-
-@pytest.mark.parametrize("ring_bits", [16, 32, 64])
-def test_fine_integers_without_further_bits_are_those_that_are_encoded(ring_bits):
-    grid = FixedPoint(scale_bits=9, ring_bits=ring_bits, bound=2.0)
+def test_fine_integers_are_of_a_finer_grid_and_below_2_to_the_62():
+    grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
     values = np.random.default_rng(5).uniform(-2, 2, size=(3, 50_000))
     assert np.array_equal(grid.wrapped(grid.fine(values, 0)), grid.encode(values))
     assert np.array_equal(grid.fine(values, 7), np.rint(values * 2.0**16).astype(np.int64))
-
-
-def test_fine_integers_refuse_what_encoding_refuses():
-    grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
-    for bad in (math.nan, math.inf, 2.1):
-        with pytest.raises(EncodingError, match="row 1, coordinate 2"):
-            grid.fine(np.array([[0.0] * 4, [0.0, 0.0, bad, 0.0]]), 3)
+    with pytest.raises(EncodingError, match="got a larger one in row 1, coordinate 2"):
+        grid.fine(np.array([[0.0] * 4, [0.0, 0.0, 2.1, 0.0]]), 3)
     with pytest.raises(EncodingError, match="below 2\\^62"):
         grid.fine(np.zeros((1, 1)), 53)

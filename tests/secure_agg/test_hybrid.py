@@ -11,23 +11,12 @@ from sums_expected import expected_sum
 from parley.secure_agg import primitives
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.hybrid import direction, transcript
-from parley.secure_agg.interface import (
-    DropoutPolicy,
-    KeyExchange,
-    RemoteProtocolError,
-)
-from parley.secure_agg.messages import (
-    SERVER,
-    Ciphertexts,
-    Roster,
-)
-from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
+from parley.secure_agg.messages import SERVER, Advertise, Ciphertexts, Roster
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import AlgorithmMissing
+from parley.secure_agg.primitives import AlgorithmMissing, sign
 from parley.secure_agg.state import Phase
-
-"""Parties in disputes: of 11, two of whom may lie, three can be left out."""
-
+from parley.secure_agg.statements import advertised
 
 ITEM = 1088 + 16
 ONE, OTHER = b"1" * 32, b"2" * 32
@@ -56,21 +45,6 @@ def test_a_pair_is_named_by_run_roster_indices_and_every_public_key():
         names.add(transcript(ONE, OTHER, ends[0], (1, bytes(key))))
     assert len(names) == 9
     assert transcript(ONE, OTHER, *ends) == transcript(ONE, OTHER, *ends[::-1])
-
-
-# Who may say what, and what stays.
-@pytest.mark.parametrize("exchange", list(KeyExchange))
-@pytest.mark.parametrize("dropouts", list(DropoutPolicy))
-def test_every_mode_sums_with_either_key_exchange(drill, exchange, dropouts):
-    robust = dropouts is DropoutPolicy.ROBUST
-    d = drill.build(dropouts=dropouts, confirm_survivors=robust, key_exchange=exchange)
-    drill.joined(d)
-    if robust:
-        assert np.array_equal(drill.finished(d), expected_sum(d))
-        return
-    for i, plan in drill.planned(d).items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    assert np.array_equal(d.server.finish(), expected_sum(d))
 
 
 def test_what_made_the_pair_secrets_is_erased_once_they_are_whole(drill):
@@ -103,7 +77,7 @@ def test_who_missed_the_first_round_gets_its_ciphertexts_with_the_next(drill):
     for party in (*d.parties.values(), late):
         d.server.on_shares(party.prepare(1))
     drill.delivered(d)
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    plans = drill.plan(d)
     total = drill.summed(d, {i: plans[i] for i in d.parties})
     assert np.array_equal(total, expected_sum(d))
     assert d.server.ciphertexts(0) == b""
@@ -114,9 +88,7 @@ def test_who_missed_the_first_round_gets_its_ciphertexts_with_the_next(drill):
 
 
 def test_who_never_sent_ciphertexts_is_left_out_and_the_rest_is_summed(drill):
-    d = drill.build(7)
-    for party in d.parties.values():
-        d.server.on_advertise(party.advertise())
+    d = drill.advertised(drill.build(7))
     for i, message in d.server.roster().items():
         answer = d.parties[i].on_roster(message)
         if i != 5:
@@ -129,9 +101,7 @@ def test_who_never_sent_ciphertexts_is_left_out_and_the_rest_is_summed(drill):
 
 # What a server or a stranger cannot strip, cut or mix.
 def test_a_roster_without_the_ml_kem_keys_is_refused_by_their_name(drill):
-    d = drill.build()
-    for party in d.parties.values():
-        d.server.on_advertise(party.advertise())
+    d = drill.advertised(drill.build())
     rosters = d.server.roster()
     roster = decode(d.run, rosters[0], Roster)
     entries = [roster.entries[at : at + 1312] for at in range(0, len(roster.entries), 1312)]
@@ -155,10 +125,7 @@ def test_a_mixed_run_is_refused_with_both_names(drill):
         RemoteProtocolError,
         match=r"key-exchange hybrid \(x25519\+ml-kem-768\), got x25519 \(x25519\)",
     ):
-        Party(
-            run=classical.run, policy=Policy(identities=d.identities, min_survivors=1, corrupt=0),
-            index=0, identity=d.private[0], entropy=d.entropy,
-        )  # fmt: skip
+        d.party(0, run=classical.run)
     lenient = Policy(
         identities=d.identities, min_survivors=1, corrupt=0, key_exchange=KeyExchange.X25519
     )
@@ -202,10 +169,6 @@ def test_keys_and_ciphertexts_of_another_length_are_refused_by_name(drill):
 
 
 def test_what_is_no_ml_kem_key_is_its_sender_s_alone(drill):
-    from parley.secure_agg.messages import Advertise
-    from parley.secure_agg.primitives import sign
-    from parley.secure_agg.statements import advertised
-
     d = drill.build()
     key = decode(d.run, d.parties[1].advertise(), Advertise).key[:32] + b"\xff" * 1184
     statement = advertised(d.run.fingerprint, d.policy.roster, 1, key, bytes(32))

@@ -7,26 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.secure_agg import messages
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import (
-    SERVER,
-    Advertise,
-    Ciphertexts,
-    Complaint,
-    Confirm,
-    Confirmations,
-    Encapsulated,
-    Evidence,
-    Nonces,
-    Reveal,
-    Roster,
-    RoundStart,
-    Shares,
-    Survivors,
-    Vector,
-)
+from parley.secure_agg.messages import SERVER, Confirm, Reveal, Shares, Survivors, Vector
 from parley.secure_agg.parameters import RunParameters
 
 RUN = RunParameters.choose(parties=10, min_survivors=6, run_id=b"r" * 16, corrupt=0)
@@ -35,28 +20,25 @@ NEAR = pack_mask(np.ones(9, dtype=bool))
 UP = {"sender": 3, "round_number": 5}
 DOWN = {"sender": SERVER, "round_number": 5}
 MESSAGES = [
-    Advertise(sender=3, round_number=0, key=b"k" * 1216, nonce=b"n" * 32, signature=b"s" * 64),
-    Nonces(sender=SERVER, round_number=0, committed=MASK, nonces=b"n" * 320),
-    Roster(sender=SERVER, round_number=0, present=MASK, entries=b"e" * 1312 * 9),
-    Encapsulated(sender=3, round_number=0, items=b"i" * 1104 * 9),
-    Ciphertexts(sender=SERVER, round_number=0, sent=NEAR, items=b"i" * 1104 * 9),
-    Complaint(sender=3, round_number=0, accused=NEAR),
-    Evidence(sender=3, round_number=0, seed=b"z" * 64),
-    Shares(
-        commitments=b"c" * 64,
-        table=b"t" * (16 + 288),
-        digests=b"d" * 288,
-        envelopes=b"e" * 720,
-        **UP,
+    messages.Advertise(
+        sender=3, round_number=0, key=b"k" * 1216, nonce=b"n" * 32, signature=b"s" * 64
     ),
-    RoundStart(dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN),
+    messages.Nonces(sender=SERVER, round_number=0, committed=MASK, nonces=b"n" * 320),
+    messages.Roster(sender=SERVER, round_number=0, present=MASK, entries=b"e" * 1312 * 9),
+    messages.Encapsulated(sender=3, round_number=0, items=b"i" * 1104 * 9),
+    messages.Ciphertexts(sender=SERVER, round_number=0, sent=NEAR, items=b"i" * 1104 * 9),
+    messages.Complaint(sender=3, round_number=0, accused=NEAR),
+    messages.Evidence(sender=3, round_number=0, seed=b"z" * 64),
+    Shares(commitments=b"c" * 64, table=b"t" * 304, digests=b"d" * 288, envelopes=b"e" * 720, **UP),
+    messages.RoundStart(
+        dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN
+    ),
     Vector(payload=b"v" * 16, **UP),
     Survivors(survivors=MASK, **DOWN),
     Confirm(signature=b"s" * 64, **UP),
-    Confirmations(signers=MASK, signatures=b"s" * 640, **DOWN),
+    messages.Confirmations(signers=MASK, signatures=b"s" * 640, **DOWN),
     Reveal(seed=b"s" * 32, opened=NEAR, secrets=b"x" * 288, **UP),
 ]
-WHOLE_ITEMS = (Nonces, Roster, Encapsulated, Ciphertexts, Shares, RoundStart, Confirmations, Reveal)
 KINDS = [type(message) for message in MESSAGES]
 
 
@@ -71,6 +53,7 @@ def test_every_message_survives_its_encoding_and_has_only_one(message):
 
 
 def test_sizes_are_held():
+    assert set(KINDS) == set(messages.Message.__subclasses__())
     sizes = {type(m).__name__: len(encode(RUN, m)) for m in MESSAGES}
     by_name = {type(m).__name__: m for m in MESSAGES}
     assert sizes["Advertise"] == 160 + 1184 - 14  # X25519 alone: 146
@@ -87,7 +70,7 @@ def test_every_truncation_extension_and_other_header_is_refused(message):
     for length in range(len(data)):
         if kind is Vector and length > 18 and (length - 18) % 4 == 0:
             continue  # a shorter vector; the server knows the dimension
-        if kind in WHOLE_ITEMS:
+        if kind.most(RUN):
             try:  # fewer whole items; the state machines know how many
                 assert len(encode(RUN, decode(RUN, data[:length], kind))) == length
             except RemoteProtocolError:
@@ -114,13 +97,6 @@ def test_what_is_not_bytes_is_refused(wrong):
         decode(RUN, wrong, Survivors)
 
 
-@settings(max_examples=300, deadline=None)
-@given(kind=st.sampled_from(KINDS), data=st.binary(max_size=300))
-def test_random_bytes_are_refused(kind, data):
-    with pytest.raises(RemoteProtocolError):
-        decode(RUN, data, kind)
-
-
 @settings(max_examples=400, deadline=None)
 @given(
     message=st.sampled_from(MESSAGES),
@@ -145,7 +121,7 @@ def test_senders_outside_the_roster_and_wrong_rounds_are_refused():
         Confirm(sender=SERVER, round_number=5, signature=b"s" * 64),
         Survivors(sender=3, round_number=5, survivors=MASK),
         Confirm(sender=3, round_number=0, signature=b"s" * 64),
-        Roster(sender=SERVER, round_number=1, present=MASK, entries=b""),
+        messages.Roster(sender=SERVER, round_number=1, present=MASK, entries=b""),
     ):
         with pytest.raises(RemoteProtocolError, match="Expected"):
             decode(RUN, encode(RUN, message), type(message))
@@ -173,9 +149,6 @@ def test_masks_of_parties_survive_and_spare_bits_are_refused(flags):
 
 
 def test_secrets_are_not_in_a_message_s_repr():
-    secret = [m for m in MESSAGES if isinstance(m, Reveal | Vector | Evidence)]
+    secret = [m for m in MESSAGES if isinstance(m, Reveal | Vector | messages.Evidence)]
     text = "".join(map(repr, secret))
-    assert "zzz" not in text
-    assert "sss" not in text
-    assert "xxx" not in text
-    assert "vvv" not in text
+    assert not any(word in text for word in ("zzz", "sss", "xxx", "vvv"))

@@ -18,7 +18,7 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
 )
 from parley.secure_agg.open_sum import ServerPhase
-from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.state import MaskingState, Phase
 
 
@@ -30,47 +30,23 @@ def test_a_round_gives_the_sum_and_leaves_everyone_idle(drill):
         assert d.server.phase is ServerPhase.READY
 
 
-def test_a_party_lost_at_every_stage_is_recovered(drill):
-    d = drill.joined(drill.build(7))
-    total = drill.finished(d, absent=[2], silent=[4])
-    assert np.array_equal(total, expected_sum(d, without=[2]))
-    assert np.array_equal(drill.finished(d, 2), expected_sum(d))  # both are back
-
-
 def test_a_party_resumes_from_its_bytes_at_every_step(drill):
     def restart(d):
         for i, party in d.parties.items():
             state = MaskingState.from_bytes(party.state.to_bytes())
             assert state.to_bytes() == party.state.to_bytes()
-            d.parties[i] = Party(
-                run=d.run, policy=d.policy, index=i, identity=d.private[i], entropy=d.entropy,
-                state=state,
-            )  # fmt: skip
+            d.parties[i] = d.party(i, state=state)
 
     d = drill.build()
+    for step in (drill.advertised, drill.rostered, drill.prepared, drill.delivered):
+        restart(d)
+        step(d)
     restart(d)
-    for party in d.parties.values():
-        d.server.on_advertise(party.advertise())
+    drill.sent(d, drill.plan(d))
     restart(d)
-    drill.rostered(d)
+    confirmations = drill.signed(d, d.server.close())
     restart(d)
-    for party in d.parties.values():
-        d.server.on_shares(party.prepare(1))
-    restart(d)
-    drill.delivered(d)
-    restart(d)
-    plans = d.server.plan(1, dimension=6, context=d.context)
-    restart(d)
-    for i, plan in plans.items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    listed = d.server.close()
-    restart(d)
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    restart(d)
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), expected_sum(d))
+    assert np.array_equal(drill.revealed(d, confirmations), expected_sum(d))
 
 
 @settings(max_examples=150, deadline=None)
@@ -87,16 +63,9 @@ def test_damaged_state_is_refused(data, cut, flip, state_bytes):
 
 @pytest.fixture(scope="module")
 def state_bytes():
-    from types import SimpleNamespace
-
-    from parley.secure_agg.parameters import RunParameters
-
     run = RunParameters.choose(parties=4, min_survivors=3, run_id=b"r" * 16, corrupt=0)
     state = MaskingState(run=run, index=1, phase=Phase.IDLE, near=[0, 2], chains=[b"x" * 32] * 2)
-    return SimpleNamespace(data=state.to_bytes()).data
-
-
-_CALLS = ("advertise", "roster", "plan", "survivors", "confirmations")
+    return state.to_bytes()
 
 
 _ALLOWED = {
@@ -110,48 +79,37 @@ _ALLOWED = {
 
 
 @pytest.mark.parametrize("phase", list(_ALLOWED))
-@pytest.mark.parametrize("call", _CALLS)
-def test_what_the_table_does_not_allow_is_refused_and_changes_nothing(drill, phase, call):
-    if call in _ALLOWED[phase]:
-        return
-    d = drill.build()
-    donor = drill.build(seed=b"donor")
-    messages = {"roster": None, "plan": None, "survivors": None, "confirmations": None}
-    drill.joined(donor)
-    messages["plan"] = drill.planned(donor)[0]
-    party = d.parties[0]
+def test_what_the_table_does_not_allow_is_refused_and_changes_nothing(drill, phase):
+    d, donor = drill.build(), drill.joined(drill.build(seed=b"donor"))
+    party, plan = d.parties[0], drill.planned(donor)[0]
+    roster = listed = b""
     if phase >= Phase.ADVERTISED:
-        for other in d.parties.values():
-            d.server.on_advertise(other.advertise())
-        rosters = d.server.roster()
-        messages["roster"] = rosters[0]
-    else:
-        messages["roster"] = b""
+        roster = drill.advertised(d).server.roster()[0]
     if phase >= Phase.PAIRING:
-        for i, message in rosters.items():
-            d.server.on_encapsulated(d.parties[i].on_roster(message))
+        d.server.phase = ServerPhase.JOINING
+        drill.rostered(d)
     if phase is Phase.IDLE:
         drill.delivered(d)
     if phase >= Phase.MASKED:
         plans = drill.planned(d)
-        for i, plan in plans.items():
-            d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-        messages["survivors"] = d.server.close()
+        plan = plans[0]
+        drill.sent(d, plans)
+        listed = d.server.close()
     if phase is Phase.CONFIRMED:
-        for other in d.parties.values():
-            d.server.on_confirm(other.on_survivors(messages["survivors"]))
+        drill.signed(d, listed)
     before = party.state.to_bytes()
     calls = {
         "advertise": party.advertise,
-        "roster": lambda: party.on_roster(messages["roster"]),
-        "plan": lambda: party.on_plan(messages["plan"], d.vectors[0], context=d.context),
-        "survivors": lambda: party.on_survivors(messages["survivors"] or b""),
+        "roster": lambda: party.on_roster(roster),
+        "plan": lambda: drill.vector(d, 0, plan),
+        "survivors": lambda: party.on_survivors(listed),
         "confirmations": lambda: party.on_confirmations(b""),
     }
-    error = LocalProtocolError if call == "advertise" else RemoteProtocolError
-    with pytest.raises(error, match=phase.name):
-        calls[call]()
-    assert party.state.to_bytes() == before
+    for call in calls.keys() - _ALLOWED[phase]:
+        error = LocalProtocolError if call == "advertise" else RemoteProtocolError
+        with pytest.raises(error, match=phase.name):
+            calls[call]()
+        assert party.state.to_bytes() == before
 
 
 def test_preparing_before_joining_or_in_optimistic_mode_is_refused(drill):
@@ -165,15 +123,9 @@ def test_preparing_before_joining_or_in_optimistic_mode_is_refused(drill):
 def test_a_round_can_be_prepared_while_the_one_before_is_open(drill):
     d = drill.joined(drill.build())
     _, listed = drill.masked(d, 1)
-    for party in d.parties.values():  # travels with the vector
-        d.server.on_shares(party.prepare(2), number=2)
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), expected_sum(d))
-    plans = d.server.plan(2, dimension=6, context=d.context)
-    assert np.array_equal(drill.summed(d, plans), expected_sum(d))
+    drill.prepared(d, 2)  # travels with the vector
+    assert np.array_equal(drill.revealed(d, drill.signed(d, listed)), expected_sum(d))
+    assert np.array_equal(drill.summed(d, drill.plan(d, 2)), expected_sum(d))
 
 
 def test_a_round_that_the_run_cannot_reach_is_refused_before_any_work(drill):
@@ -210,9 +162,7 @@ def test_secrets_of_a_round_are_erased_when_it_ends(drill, absent):
     secrets = {i: _everything_secret(d.parties[i]) - set(d.parties[i].state.chains) for i in
                confirmations}  # fmt: skip
     assert all(len(s) >= 9 for s in secrets.values())
-    for i, message in confirmations.items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    d.server.finish()
+    drill.revealed(d, confirmations)
     gc.collect()
     for i, mine in secrets.items():
         kept = d.parties[i].state.to_bytes()
@@ -230,21 +180,15 @@ def test_later_state_does_not_give_an_earlier_round_s_keys(drill):
     assert after.chain_round == 2
 
 
-def test_a_new_plan_ends_an_open_round_for_good(drill):
+def test_an_open_round_that_a_new_plan_ends_or_that_is_abandoned_is_not_answered(drill):
     d = drill.joined(drill.build())
     _, listed = drill.masked(d, 1)
-    plans = drill.planned(d, 2)
-    d.parties[0].on_plan(plans[0], d.vectors[0], context=d.context)
+    drill.vector(d, 0, drill.planned(d, 2)[0])
     with pytest.raises(RemoteProtocolError, match="Expected round 2, got 1"):
         d.parties[0].on_survivors(listed)
-
-
-def test_an_abandoned_round_is_not_answered(drill):
-    d = drill.joined(drill.build())
-    _, listed = drill.masked(d)
-    d.parties[0].abandon()
+    d.parties[1].abandon()
     with pytest.raises(RemoteProtocolError, match="while IDLE"):
-        d.parties[0].on_survivors(listed)
+        d.parties[1].on_survivors(listed)
 
 
 def test_no_party_can_be_pickled_and_reprs_hold_no_secret(drill):

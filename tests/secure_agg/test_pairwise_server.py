@@ -12,7 +12,6 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.open_sum import ServerPhase
 
 
 def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
@@ -25,9 +24,7 @@ def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
         d.server.roster()
     with pytest.raises(LocalProtocolError, match="JOINING"):
         d.server.plan(1, dimension=6, context=d.context)
-    for i in range(1, 5):
-        d.server.on_advertise(d.parties[i].advertise())
-    drill.rostered(d)
+    drill.rostered(drill.advertised(d, range(1, 5)))
     shares = d.parties[0].prepare(1)
     d.server.on_shares(shares)
     with pytest.raises(RemoteProtocolError, match="Expected one Shares of party 0, got two"):
@@ -39,9 +36,7 @@ def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
     for i in range(1, 5):
         d.server.on_shares(d.parties[i].prepare(1))
     drill.delivered(d)
-    plans = d.server.plan(1, dimension=6, context=d.context)
-    vectors = {i: d.parties[i].on_plan(p, d.vectors[i], context=d.context) for i, p in
-               plans.items()}  # fmt: skip
+    vectors = {i: drill.vector(d, i, plan) for i, plan in drill.plan(d).items()}
     d.server.on_vector(vectors[0])
     for bad in (vectors[0], bytes(vectors[1])[:-4], b"", b"garbage" * 10):
         with pytest.raises(RemoteProtocolError):
@@ -67,14 +62,11 @@ def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
 
 
 def test_a_dropout_during_set_up_and_one_during_sharing_do_not_stop_the_run(drill):
-    d = drill.build(7)
-    for i in range(6):  # party 6 never advertises
-        d.server.on_advertise(d.parties[i].advertise())
-    drill.rostered(d)
+    d = drill.rostered(drill.advertised(drill.build(7), range(6)))  # party 6 never advertises
     for i in range(5):  # party 5 never shares
         d.server.on_shares(d.parties[i].prepare(1))
     drill.delivered(d)
-    plans = d.server.plan(1, dimension=6, context=d.context)
+    plans = drill.plan(d)
     assert sorted(plans) == [0, 1, 2, 3, 4]
     assert np.array_equal(drill.summed(d, plans), expected_sum(d, without=[5, 6]))
 
@@ -106,36 +98,11 @@ def test_garbage_reveals_are_worked_around_or_end_the_round(drill):
     assert np.array_equal(d.server.finish(), expected_sum(d, without=[0]))
 
 
-def test_too_few_shares_of_a_lost_party_end_the_round_without_a_sum(drill):
-    d = drill.joined(drill.build())
-    confirmations = drill.confirmed(d)
-    for i in (0, 1):
-        d.server.on_reveal(d.parties[i].on_confirmations(confirmations[i]))
-    with pytest.raises(TooFewSurvivors, match="true shares"):
-        d.server.finish()
-    assert d.server._sum is None
-    assert d.server.phase is ServerPhase.READY
-    for party in d.parties.values():
-        party.abandon()
-    assert np.array_equal(drill.finished(d, 2), expected_sum(d))
-
-
-def test_the_semi_honest_mode_takes_two_stages(drill):
-    d = drill.joined(drill.build(confirm_survivors=False))
-    messages, listed = drill.masked(d, absent=[3])
-    for i in messages:
-        d.server.on_reveal(d.parties[i].on_survivors(listed))
-    assert np.array_equal(d.server.finish(), expected_sum(d, without=[3]))
-
-
 def test_an_optimistic_round_with_a_missing_vector_gives_nothing(drill):
     d = drill.joined(drill.build(dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False))
     plans = drill.planned(d)
-    for i in (0, 1, 2, 3):
-        d.server.on_vector(d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context))
+    drill.sent(d, plans, absent=[4])
     with pytest.raises(TooFewSurvivors, match="all 5 vectors"):
         d.server.finish()
-    plans = d.server.plan(2, dimension=6, context=d.context, participants=[0, 1, 2, 3])
-    for i, plan in plans.items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
+    drill.sent(d, drill.plan(d, 2, [0, 1, 2, 3]))
     assert np.array_equal(d.server.finish(), expected_sum(d, without=[4]))

@@ -32,13 +32,6 @@ def test_key_agreement_is_x25519_of_rfc_7748_section_6_1():
     assert agree(bob, [(alice, b"salt")]) == [hmac.digest(b"salt", shared, "sha256")]
 
 
-def test_both_ends_agree_and_the_salt_matters():
-    one, other = bytes(range(32)), bytes(range(1, 33))
-    secret = agree(one, [(public_key(other), b"s")])
-    assert secret == agree(other, [(public_key(one), b"s")])
-    assert secret != agree(one, [(public_key(other), b"t")])
-
-
 def test_a_key_of_small_order_is_refused():
     with pytest.raises(ValueError):
         agree(bytes(range(32)), [(bytes(32), b"s")])

@@ -1,70 +1,20 @@
 """A false ciphertext on a graph that is not complete: its sender is blamed, and no key leaks."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sums_expected import expected_sum
 
-from parley.secure_agg.beacon import commitment
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.disputes import signers_needed
-from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.graph import security_failure
-from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.secure_agg.messages import Confirmations
-from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.parameters import Policy, RunParameters, derive
-from parley.secure_agg.primitives import expand_seed, signing_public
-from parley.secure_agg.state import Phase
+from parley.secure_agg.parameters import RunParameters, derive
 
-PARTIES, CONTEXT = 101, b"c" * 32
-
-
-def _dealt():
-    """101 parties after the roster; their shares of round 1 are with the server."""
-    run = simulated_parameters(parties=PARTIES, min_survivors=1)
-    nonces, entropy = simulated_nonces(run), expand_seed(b"disputes")
-    private = [entropy(32) for _ in range(PARTIES)]
-    identities = tuple(signing_public(key) for key in private)
-    policy, work = Policy(identities=identities, min_survivors=1), SharedEdgeWork()
-    given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
-    server = Server(run=run, identities=identities, commitments=given)
-    parties = {
-        i: Party(
-            run=run, policy=policy, index=i, identity=private[i], entropy=entropy,
-            nonce=nonces[i], work=work,
-        )
-        for i in range(PARTIES)
-    }  # fmt: skip
-    for party in parties.values():
-        server.on_advertise(party.advertise())
-    rosters, message = server.roster(), server.adverts.nonces()
-    for i, party in parties.items():
-        server.on_encapsulated(party.on_roster(rosters[i], message))
-        server.on_shares(party.prepare(1))
-    vectors = np.random.default_rng(0).integers(0, 2**32, (PARTIES, 4), dtype=np.uint32)
-    return SimpleNamespace(server=server, parties=parties, vectors=vectors)
-
-
-def _round(d, number, *, silent=()):
-    """A whole round; who was asked, and the sum."""
-    for party in d.parties.values():
-        if number > 1 and party.state.phase is not Phase.LEFT:
-            d.server.on_shares(party.prepare(number), number=number)
-    plans = d.server.plan(number, dimension=4, context=CONTEXT)
-    for i, plan in plans.items():
-        if i not in silent:
-            d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=CONTEXT))
-    listed = d.server.close()
-    for i in d.server.survivors:
-        d.server.on_confirm(d.parties[i].on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    return set(plans), d.server.finish()
+PARTIES = 101
 
 
 def _without(run, confirmations, left_out):
@@ -77,10 +27,10 @@ def _without(run, confirmations, left_out):
     return encode(run, dataclasses.replace(whole, signers=pack_mask(flags), signatures=signatures))
 
 
-def test_its_sender_is_blamed_by_a_key_that_no_lying_server_gets_before_it_is_harmless():
-    d = _dealt()
+def test_its_sender_is_blamed_by_a_key_that_no_lying_server_gets_before_it_is_harmless(drill):
+    d = drill.prepared(drill.joined(drill.sparse(b"disputes")))
     run = d.server.run
-    assert (run.degree, run.threshold, signers_needed(run)) == (32, 22, 21)
+    assert signers_needed(run) == 21
     accuser = 0
     liar, neighbour = run.neighbours[accuser].tolist()[:2]
     d.server.delivery._waiting[accuser][liar] = (bytes(1088), bytes(16))
@@ -89,9 +39,9 @@ def test_its_sender_is_blamed_by_a_key_that_no_lying_server_gets_before_it_is_ha
         assert (complaint != b"") == (i == accuser)
         if complaint:
             d.server.on_complaint(complaint)
-    asked, total = _round(d, 1)
-    assert asked == set(range(PARTIES)) - {accuser, liar}
-    assert np.array_equal(total, d.vectors[sorted(asked)].sum(axis=0, dtype=np.uint32))
+    plans = drill.plan(d)
+    assert set(plans) == set(range(PARTIES)) - {accuser, liar}
+    assert np.array_equal(drill.summed(d, plans), expected_sum(d, [accuser, liar]))
 
     # Enough signed for a sum, and for a proof on a complete graph; but so few around one neighbour
     # that those who did not could give the server t of its shares.
@@ -111,9 +61,10 @@ def test_its_sender_is_blamed_by_a_key_that_no_lying_server_gets_before_it_is_ha
     assert d.server.to_prove == (accuser,)
     d.server.on_evidence(d.parties[accuser].prove(plan, survivors, confirmations))
     assert (d.server.blamed, d.server.to_prove) == ({liar}, ())
-    asked, total = _round(d, 2)
-    assert asked == set(range(PARTIES)) - {accuser, liar}
-    assert np.array_equal(total, d.vectors[sorted(asked)].sum(axis=0, dtype=np.uint32))
+    del d.parties[accuser]  # it has left
+    plans = drill.plan(drill.prepared(d, 2), 2)
+    assert set(plans) == set(d.parties) - {liar}
+    assert np.array_equal(drill.summed(d, plans), expected_sum(d, [liar]))
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 10, 11, 99, 100, 101, 300, 1000, 10000])

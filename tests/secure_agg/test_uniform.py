@@ -36,15 +36,11 @@ def _words(message, bits, count):
 @pytest.mark.parametrize("dropouts", list(DropoutPolicy))
 def test_every_masked_vector_alone_is_uniform(drill, bits, dropouts):
     robust = dropouts is DropoutPolicy.ROBUST
-    d = drill.joined(
-        drill.build(
-            3, dimension=30_000, ring_bits=bits, dropouts=dropouts, confirm_survivors=robust
-        )
-    )
+    how = {"ring_bits": bits, "dropouts": dropouts, "confirm_survivors": robust}
+    d = drill.joined(drill.build(3, dimension=30_000, **how))
     d.vectors[:] = 1  # the least uniform input there is
-    plans = drill.planned(d)
-    for i, plan in plans.items():
-        words = _words(d.parties[i].on_plan(plan, d.vectors[i], context=d.context), bits, 30_000)
+    for i, plan in drill.planned(d).items():
+        words = _words(drill.vector(d, i, plan), bits, 30_000)
         assert _chi_square(words, bits) < LIMIT
         low = (words & 63).astype(words.dtype) << (bits - 6)
         assert _chi_square(low.astype(words.dtype), bits) < LIMIT
@@ -70,11 +66,9 @@ def _coalition_view(drill, d, victim_input, other_input, number):
         current = d.parties[c].state.current
         for at, n in enumerate(current.members):
             keys[c, d.parties[c].state.near[n]] = current.pair_keys[at]
-    for i in messages:
-        d.server.on_confirm(d.parties[i].on_survivors(listed))
     reveals = {
         i: decode(d.run, d.parties[i].on_confirmations(m), Reveal)
-        for i, m in d.server.confirmations().items()
+        for i, m in drill.signed(d, listed).items()
     }
     left = {}
     for i in (0, 1, 2, 3):
@@ -120,18 +114,12 @@ def test_a_party_that_dropped_stays_hidden_when_its_vector_arrives_late(drill):
     d = _honest(drill)
     for number in range(1, 121):
         d.vectors[3] = 9
-        plans = drill.planned(d, number)
-        sent = {
-            i: d.parties[i].on_plan(p, d.vectors[i], context=d.context) for i, p in plans.items()
-        }
+        sent = {i: drill.vector(d, i, plan) for i, plan in drill.planned(d, number).items()}
         pair_keys = d.parties[3].state.current.pair_keys
         for i in (0, 1, 2, 4, 5):
             d.server.on_vector(sent[i])
-        listed = d.server.close()
-        for i in (0, 1, 2, 4, 5):
-            d.server.on_confirm(d.parties[i].on_survivors(listed))
         seen = b""
-        for i, message in d.server.confirmations().items():
+        for i, message in drill.signed(d, d.server.close()).items():
             seen += d.parties[i].on_confirmations(message)
         assert all(key in seen for key in pair_keys)
         words = _words(sent[3], 16, 40).copy()

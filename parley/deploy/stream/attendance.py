@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,17 +33,16 @@ class Asked:
 
     Attributes:
         number: names it on the wire; never used twice.
-        request: the frame.
         largest: bytes of the longest reply that is read.
         until: when its time is over, on `time.monotonic`.
-        deliver: takes the reply, from this thread, once.
+        deliver: takes the party and its reply, from this thread, once.
     """
 
     number: int
     request: bytes = field(repr=False)
     largest: int
     until: float
-    deliver: Callable[[bytes], None] = field(repr=False)
+    deliver: Callable[[int, bytes], None] = field(repr=False)
 
 
 class Line:
@@ -119,14 +118,13 @@ _Write = Callable[[bytes], Awaitable[None]]
 
 
 class Attendance:
-    """The parties' lines and what they have to answer."""
+    """The parties' lines and what they have to answer; `say` hears who comes and who goes."""
 
-    def __init__(self, names: Mapping[int, str], *, say: Say) -> None:
-        """`names` by index; `say` hears who comes and who goes."""
+    def __init__(self, names: Sequence[str], *, say: Say) -> None:
         self._names, self._say = names, say
         self._lines: dict[int, Line] = {}
         self._left: dict[int, float] = {}
-        self._pending: dict[int, dict[int, Asked]] = {index: {} for index in names}
+        self._pending: list[dict[int, Asked]] = [{} for _ in names]
         self.closed = False
 
     def online(self, *, away_s: float = 0.0) -> frozenset[int]:
@@ -180,17 +178,10 @@ class Attendance:
 
     def _tell(self, index: int, sign: str, state: str) -> None:
         name, here, all_ = self._names[index], len(self._lines), len(self._names)
-        self._say(
-            Event(
-                f"party-{state}",
-                f"{sign} {name} is {state} ({here} of {all_}).",
-                party=name,
-                online=here,
-                parties=all_,
-            )
-        )
+        line = f"{sign} {name} is {state} ({here} of {all_})."
+        self._say(Event(f"party-{state}", line, party=name, online=here, parties=all_))
 
     def _answered(self, index: int, number: int, frame: bytes) -> None:
         asked = self._pending[index].pop(number, None)
         if asked is not None:  # else its time was over, or nobody waits for it
-            asked.deliver(frame)
+            asked.deliver(index, frame)

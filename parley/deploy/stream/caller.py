@@ -1,7 +1,13 @@
-"""What a caller says of itself to a server, and what it makes of a call that failed."""
+"""How a party or an operator reaches a server, what it says of itself, and how a call failed.
+
+Each cause by itself (its name, whether it answers, who vouches for it, what it refuses), in words
+that say what to do.
+"""
 
 from __future__ import annotations
 
+import socket
+import ssl
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -11,7 +17,8 @@ import grpc
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
-from parley.deploy.folders import DeployError
+from parley.deploy.folders import DeployError, host_of
+from parley.deploy.pki import PkiError
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
 
@@ -22,13 +29,28 @@ _LASTING = {
 }
 """What trying again does not mend."""
 
+_CONNECTION = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that our authority vouches for",
+    "Connection refused": "nobody listens there",
+    "DNS resolution failed": "its name does not resolve",
+    "Connection reset": "the connection was cut",
+    "Socket closed": "the connection was cut",
+    "timed out": "no answer",
+}
+"""Words of gRPC's text on a connection → why there is none."""
+
+_CERTIFICATE = {
+    "expired": "Its certificate has expired by this machine's clock: is the clock right? Else the "
+    "operator renews it (parley deploy renew).",
+    "not yet valid": "Its certificate begins later than this machine's clock: set the clock.",
+    "": "Either it is another deployment's, or its certificate expired (parley deploy renew), or "
+    "one of the two clocks is wrong.",
+}
+"""Words of TLS on a server's certificate → what to do."""
+
 
 class CallError(Exception):
-    """A call that the server ended, or that did not reach it.
-
-    Attributes:
-        lasting: trying again does not help.
-    """
+    """A call that the server ended, or that did not reach it; `lasting`: trying again is no use."""
 
     def __init__(self, said: str, *, lasting: bool) -> None:
         super().__init__(said)
@@ -50,6 +72,50 @@ def call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
         ("parley-version", parley_version()),
         ("parley-deployment", deployment),
     )
+
+
+def check_reachable(
+    address: str, ca: Path, *, timeout_s: float = 5.0, host: str | None = None
+) -> None:
+    """Connects as a party would: the server is there, and the authority vouches for it.
+
+    Args:
+        address: `host:port`.
+        ca: the authority's certificate.
+        timeout_s: for each step.
+        host: the name that its certificate must have; that of the address for None.
+
+    Raises:
+        ProcessError: its name does not resolve, or nobody answers at that address.
+        PkiError: another deployment's server, one whose certificate has expired or is not valid
+            yet, or a wrong host name.
+    """
+    context = ssl.create_default_context(cafile=str(ca))
+    try:
+        name, port = host_of(address)
+        with (
+            socket.create_connection((name, port), timeout=timeout_s) as raw,
+            context.wrap_socket(raw, server_hostname=host or name),
+        ):
+            return
+    except ssl.SSLCertVerificationError as error:
+        cause = next(said for words, said in _CERTIFICATE.items() if words in error.verify_message)
+        raise PkiError(
+            f"The server at {address} is not the one that {ca} vouches for: "
+            f"{error.verify_message}. {cause}"
+        ) from error
+    except socket.gaierror as error:
+        raise ProcessError(
+            f"Cannot reach the server at {address}: the name {name} does not resolve "
+            f"({error.strerror}). Is it spelled as in deployment.toml, and does this machine's DNS "
+            "know it? Another address: --server HOST:PORT."
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no answer"
+        raise ProcessError(
+            f"Cannot reach the server at {address}: {reason}. Is `parley server` running there, "
+            "and does the firewall let this machine in?"
+        ) from error
 
 
 def check_known(
@@ -82,7 +148,8 @@ def explained(error: Any, *, address: str) -> CallError:
     """A failed call in words."""
     code, details = error.code(), one_line((error.details() or "")[:500])
     if code is grpc.StatusCode.UNAVAILABLE:
-        return CallError(_connection(details), lasting=False)
+        causes = (said for words, said in _CONNECTION.items() if words in details)
+        return CallError(next(causes, "no connection"), lasting=False)
     if code is grpc.StatusCode.ABORTED and details.startswith("replaced"):
         return CallError(
             f"The server at {address} ended this connection: another process attends with the "
@@ -94,18 +161,3 @@ def explained(error: Any, *, address: str) -> CallError:
         said = f"The server at {address} refuses this caller: {details}"
         return CallError(said, lasting=True)
     return CallError(details or str(code), lasting=False)
-
-
-def _connection(details: str) -> str:
-    """The part of gRPC's text on a connection that says why there is none."""
-    for words, said in (
-        ("CERTIFICATE_VERIFY_FAILED", "its certificate is not one that our authority vouches for"),
-        ("Connection refused", "nobody listens there"),
-        ("DNS resolution failed", "its name does not resolve"),
-        ("Connection reset", "the connection was cut"),
-        ("Socket closed", "the connection was cut"),
-        ("timed out", "no answer"),
-    ):
-        if words in details:
-            return said
-    return "no connection"

@@ -14,20 +14,27 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import grpc
 
 from parley.client.contract.protocol import strict_json
+from parley.client.contract.roster import Deployment
 from parley.deploy.peers import NotAdmitted, admit_operator
 from parley.deploy.refusals import board_of
-from parley.deploy.stream.asking import Requests
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
-from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION, Questions
-from parley.deploy.stream.queue import OPEN, Queue, QueuedRun
-from parley.deploy.stream.settings import peer_certificate
+from parley.deploy.stream.queue import (
+    ANSWERS,
+    ASKED,
+    OPEN,
+    PAGE,
+    SESSION,
+    Questions,
+    Queue,
+    QueuedRun,
+)
+from parley.deploy.stream.settings import Requests, peer_certificate, service
 from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError
@@ -35,7 +42,7 @@ from parley.server.records.run_folder import RunFolderError
 _log = logging.getLogger("parley.desk")
 
 ASK, READ = "/parley.Operators/Ask", "/parley.Operators/Read"
-SERVERS_OWN = "server"
+_SERVERS_OWN = "server"
 """The operator whose key lies in the server's folder."""
 
 FILES = (
@@ -59,7 +66,7 @@ _WORDS: dict[str, dict[str, tuple[type, ...]]] = {
 _MAY_BE_LEFT_OUT = {"schema"}
 
 _LARGEST_ASK = 1 << 20
-_TRIES_NOT_SHOWN = 500
+_RUNS_SHOWN = 500
 
 
 class Desk:
@@ -67,8 +74,8 @@ class Desk:
 
     Args:
         queue: the server's runs.
-        names: the parties' names, by index.
-        about: what else `status` says.
+        deployment: whose parties `status` shows.
+        attendance: which of them attend.
         stop: stops the run that is conducted, if it is this one.
         questions: knows submissions of queries; None: there are none.
     """
@@ -76,17 +83,16 @@ class Desk:
     def __init__(
         self,
         queue: Queue,
+        deployment: Deployment,
+        attendance: Attendance,
         *,
-        names: Mapping[int, str],
-        about: Mapping[str, str],
         stop: Callable[[str], None],
         questions: Questions | None = None,
     ) -> None:
-        self._questions = questions
-        self._queue, self._names, self._about, self._stop = queue, names, about, stop
+        self._queue, self._deployment, self._attendance = queue, deployment, attendance
+        self._stop, self._questions = stop, questions
         # Texts of operators are read there, one after another: the parties' loop waits for none.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="desk")
-        self.attendance: Attendance | None = None
         self._requests = Requests()
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "status": self._status,
@@ -99,13 +105,11 @@ class Desk:
 
     def service(self) -> Any:
         """As a service of gRPC."""
-        service, ask = ASK.strip("/").split("/")
-        return grpc.method_handlers_generic_handler(
-            service,
+        return service(
             {
-                ask: grpc.stream_unary_rpc_method_handler(self._ask),
-                READ.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._read),
-            },
+                ASK: grpc.stream_unary_rpc_method_handler(self._ask),
+                READ: grpc.stream_stream_rpc_method_handler(self._read),
+            }
         )
 
     async def _ask(self, _requests: Any, context: Any) -> bytes:
@@ -124,7 +128,8 @@ class Desk:
                 # A bug of ours. gRPC would send its text; that belongs into the server's log.
                 _log.exception("An operator's request could not be answered.")
                 await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
-            answer = _refusal(error)
+            kind = type(error)
+            answer = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
         return json_text(answer).encode()
 
     async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
@@ -152,16 +157,16 @@ class Desk:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             raise
 
-    def _status(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        del asked, by
-        online = frozenset() if self.attendance is None else self.attendance.online()
-        runs = self._queue.runs()
+    def _status(self, _asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        online, of = self._attendance.online(), self._deployment
         return {
-            **self._about,
+            "address": of.server_address,
+            "id": of.spoken,
             "parties": [
-                {"name": name, "online": index in online} for index, name in self._names.items()
+                {"name": party.name, "online": index in online}
+                for index, party in enumerate(of.parties)
             ],
-            "runs": [self._standing(run) for run in runs[-_TRIES_NOT_SHOWN:]],
+            "runs": [self._standing(run) for run in self._queue.runs()[-_RUNS_SHOWN:]],
         }
 
     def _standing(self, run: QueuedRun) -> dict[str, Any]:
@@ -178,46 +183,35 @@ class Desk:
         }
 
     def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        own = by == SERVERS_OWN
-        schema = asked["schema"] or ""
+        own, schema = by == _SERVERS_OWN, asked["schema"] or ""
         return {"run": self._queue.submit(asked["job"], schema=schema, by=by, own_files=own)}
 
     def _query(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
         if self._questions is None:
             raise RunFolderError("Expected jobs: this server answers no queries.")
         # Here, so that who submits hears at once what cannot be asked.
-        self._questions.check(asked["queries"], own_files=by == SERVERS_OWN)
+        self._questions.check(asked["queries"], own_files=by == _SERVERS_OWN)
         return {"run": self._queue.submit_queries(asked["queries"], by=by)}
 
     def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
         self._queue.resume(asked["run"], by=by)
         return {"run": asked["run"]}
 
-    def _stopped(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        del by
-        wanted = asked["run"]
-        stopping = [
-            run.name
-            for run in self._queue.runs()
-            if run.state in OPEN and wanted in {None, run.name}
-        ]
+    def _stopped(self, asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        going = [run.name for run in self._queue.runs() if run.state in OPEN]
+        stopping = [name for name in going if asked["run"] in {None, name}]
         for name in stopping:
             if not self._queue.withdraw(name):
                 self._stop(name)
         return {"stopping": stopping}
 
-    def _look(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        del by
+    def _look(self, asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
         name = asked["run"]
         path = self._queue.folder(name)
         state = next((run.state for run in self._queue.runs() if run.name == name), "unknown")
-        files = {file: _stamp(path / file) for file in FILES if (path / file).exists()}
+        known = {file: (path / file).stat() for file in FILES if (path / file).exists()}
+        files = {file: [stamp.st_size, stamp.st_mtime_ns] for file, stamp in known.items()}
         return {"state": state, "files": files}
-
-
-def _stamp(path: Path) -> list[int]:
-    known = path.stat()
-    return [known.st_size, known.st_mtime_ns]
 
 
 def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, Any]:
@@ -229,10 +223,11 @@ def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) 
     if len(request) > _LARGEST_ASK:
         raise ValueError(f"Expected a request of at most {_LARGEST_ASK} bytes.")
     try:
-        asked: dict[str, Any] = strict_json(request)
+        asked: Any = strict_json(request)
     except ValueError as error:
         raise ValueError(f"Expected a request in JSON. {error}") from None
-    words = known.get(asked["ask"]) if isinstance(asked, dict) and _text(asked, "ask") else None
+    what = asked.get("ask") if isinstance(asked, dict) else None
+    words = known.get(what) if isinstance(what, str) else None
     if words is None:
         raise ValueError("Expected a request of an operator.")
     asked = dict.fromkeys(_MAY_BE_LEFT_OUT & set(words)) | asked
@@ -240,13 +235,4 @@ def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) 
         raise ValueError("Expected a request of an operator.")
     if any(type(asked[word]) not in kinds for word, kinds in words.items()):
         raise ValueError("Expected a request of an operator, with words of their types.")
-    return asked
-
-
-def _text(asked: Mapping[str, Any], word: str) -> bool:
-    return isinstance(asked.get(word), str)
-
-
-def _refusal(error: Exception) -> dict[str, Any]:
-    kind = type(error)
-    return {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+    return dict(asked)

@@ -2,94 +2,97 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from parley.client.contract.roster import load_deployment, render_deployment
 from parley.deploy.follow import follow
 from parley.deploy.nursery import Nursery
 from parley.deploy.peers import certify_party
-from parley.deploy.pki import client_request
-from parley.deploy.places import Place, run_authority
-from parley.deploy.processes import Process, ProcessError, Supervisor, free_ports, wait_until
+from parley.deploy.pki import client_request, make_authority, make_server_certificate
+from parley.deploy.processes import ProcessError, Supervisor, free_ports, wait_until
 from parley.server.jobs.job import Job
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
+from parley.simulations.engine.local_parties import party_folders, write_roster
 
 _SERVER, _PARTY = "parley.deploy.stream.run_process", "parley.deploy.stream.party"
 _RESTARTS = 3
 _LAST_S = 3.0
 
 
-def run_stream(
-    run: Path, supervisor: Supervisor
-) -> Callable[[Place, Job, Observer | None], RunSummary]:
+def run_stream(run: Path, supervisor: Supervisor) -> Callable[[Job, Observer | None], RunSummary]:
     """Starts at once what the processes of a run in `run` need; gives what runs it to its end.
 
     That raises:
         ProcessError: a process ended before the first round, or the server's again and again.
     """
     nursery = Nursery(supervisor, (_SERVER, _PARTY), log=run / "logs" / "nursery.log")
-
-    def launch(place: Place, job: Job, observer: Observer | None) -> RunSummary:
-        return _run(place, supervisor, nursery, job, observer)
-
-    return launch
+    return partial(_run, run, supervisor, nursery)
 
 
 def _run(
-    place: Place,
-    supervisor: Supervisor,
-    nursery: Nursery,
-    job: Job,
-    observer: Observer | None,
+    run: Path, supervisor: Supervisor, nursery: Nursery, job: Job, observer: Observer | None
 ) -> RunSummary:
     """Keys for this run, its processes, and the run to its end."""
-    parties = place.deployment.parties
-    place.server.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with run_authority(place.server, homes=place.homes) as authority:
-        for home, party in zip(place.homes, parties, strict=True):
-            asked = client_request(home / "party.key")
-            (home / "party.pem").write_bytes(certify_party(asked, party, authority=authority))
-    (port,) = free_ports(1)
-    place.publish(replace(place.deployment, server_address=f"127.0.0.1:{port}"))
+    server_home = run / "network" / "server"
+    homes = _keys(run / "parties", server_home)
     server = nursery.start(
         "the server",
-        (_SERVER, str(place.server), str(place.run)),
-        log=place.logs / "server.log",
+        (_SERVER, str(server_home), str(run)),
+        log=run / "logs" / "server.log",
     )
-    for home, party in zip(place.homes, parties, strict=True):
-        nursery.start(party.name, (_PARTY, str(home.resolve())), log=home / "process.log")
+    for home in homes:
+        nursery.start(home.name, (_PARTY, str(home)), log=home / "process.log")
     import parley.report.page  # noqa: F401, PLC0415 - start-up: read while the processes come up
 
-    watch = _Watch(place.run, supervisor, server)
-    summary = follow(place.run, ended=watch, observer=observer, every=1)
+    left = _RESTARTS
+
+    def ended() -> str | None:
+        """A server that died is started again, where it was.
+
+        A party's process that dies is a dropout, for the protocol to deal with; before the run has
+        begun it is said.
+        """
+        nonlocal server, left
+        if any((run / name).exists() for name in ("summary.json", "error.json")):
+            return "finished"
+        if not (run / "run-id").exists():
+            supervisor.check()
+        if not server.running:
+            if not left:
+                server.check()
+            left -= 1
+            server = supervisor.restart(server)
+        return None
+
+    summary = follow(run, ended=ended, observer=observer, every=1)
     with suppress(ProcessError):  # it has no more to say
-        wait_until(lambda: not watch.server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
+        wait_until(lambda: not server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
     nursery.end()
     return summary
 
 
-class _Watch:
-    """Between two looks at the run: a server that died is started again, where it was.
-
-    A party's process that dies is a dropout, for the protocol to deal with; before the run has
-    begun it is said.
-    """
-
-    def __init__(self, run: Path, supervisor: Supervisor, server: Process) -> None:
-        self._run, self._supervisor, self.server = run, supervisor, server
-        self._left = _RESTARTS
-
-    def __call__(self) -> str | None:
-        if any((self._run / name).exists() for name in ("summary.json", "error.json")):
-            return "finished"
-        if not (self._run / "run-id").exists():
-            self._supervisor.check()
-        if not self.server.running:
-            if not self._left:
-                self.server.check()
-            self._left -= 1
-            self.server = self._supervisor.restart(self.server)
-        return None
+def _keys(parties: Path, server: Path) -> list[Path]:
+    """Keys, certificates and roster of one run; the authority's key is gone then."""
+    deployment = load_deployment(parties / "deployment.toml")
+    homes = party_folders(parties, len(deployment.parties))
+    server.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_authority(server, name="Parley, for one run")
+    try:
+        make_server_certificate(server, authority=server, hosts=["127.0.0.1", "localhost"])
+        for home, party in zip(homes, deployment.parties, strict=True):
+            shutil.copy(server / "ca.crt", home)
+            asked = client_request(home / "party.key")
+            (home / "party.pem").write_bytes(certify_party(asked, party, authority=server))
+    finally:
+        (server / "ca.key").unlink()
+    (port,) = free_ports(1)
+    deployment = replace(deployment, server_address=f"127.0.0.1:{port}")
+    write_roster(deployment, parties)
+    (server / "deployment.toml").write_text(render_deployment(deployment), encoding="utf-8")
+    return homes

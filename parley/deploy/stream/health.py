@@ -21,8 +21,7 @@ from typing import Any
 import grpc
 
 from parley.deploy.peers import NotAdmitted
-from parley.deploy.stream.asking import Requests
-from parley.deploy.stream.settings import peer_certificate
+from parley.deploy.stream.settings import Requests, peer_certificate, service
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 _SERVICES = frozenset({"", "parley.Parties", "parley.Operators"})
@@ -48,11 +47,7 @@ def asked(request: bytes) -> str:
 
 
 class Health:
-    """Serving from the start until `end`, for as long as the port's loop turns.
-
-    Args:
-        admit: the name of whose certificate it is; raises NotAdmitted on nobody's who may ask.
-    """
+    """Serving from the start until `end`; `admit` names who may ask, or raises NotAdmitted."""
 
     def __init__(self, admit: Callable[[bytes], str]) -> None:
         self._admit = admit
@@ -62,13 +57,11 @@ class Health:
 
     def service(self) -> Any:
         """As a service of gRPC."""
-        name, check = CHECK.strip("/").split("/")
-        return grpc.method_handlers_generic_handler(
-            name,
+        return service(
             {
-                check: grpc.stream_unary_rpc_method_handler(self._check),
-                WATCH.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._watch),
-            },
+                CHECK: grpc.stream_unary_rpc_method_handler(self._check),
+                WATCH: grpc.stream_stream_rpc_method_handler(self._watch),
+            }
         )
 
     def end(self) -> None:

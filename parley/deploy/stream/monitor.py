@@ -7,7 +7,7 @@ None is computed from a record, and no sum, model or party's answer is in any of
 
 Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/.
 
-    >>> print(exposition([Family("parley_parties", "gauge", "Parties.", [({}, "3")])]), end="")
+    >>> print(exposition([Family("gauge", "parties", "Parties.", [({}, 3)])]), end="")
     # HELP parley_parties Parties.
     # TYPE parley_parties gauge
     parley_parties 3
@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,25 +39,27 @@ _AGAINST = "against whom, its summary says."
 _ANSWERS_S = 2.0
 _READS_S = 5.0
 
+_Samples = Sequence[tuple[Mapping[str, str], object]]
+"""(labels, value) pairs."""
+
 
 class Family(NamedTuple):
-    """A metric: its name, gauge or counter, what it is, and (labels, value) pairs."""
+    """A metric: gauge or counter, its name after `parley_`, what it is, and its samples."""
 
-    name: str
     kind: str
+    name: str
     help: str
-    samples: list[tuple[Mapping[str, str], str]]
+    samples: _Samples
 
 
 def exposition(families: Iterable[Family]) -> str:
     """The families in Prometheus' text format."""
     lines = []
-    for family in families:
-        lines.append(f"# HELP {family.name} {family.help}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        for labels, value in family.samples:
-            inner = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            lines.append(f"{family.name}{f'{{{inner}}}' if inner else ''} {value}")
+    for kind, name, said, samples in families:
+        lines += [f"# HELP parley_{name} {said}", f"# TYPE parley_{name} {kind}"]
+        for labels, value in samples:
+            inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"parley_{name}{f'{{{inner}}}' if inner else ''} {value}")
     return "\n".join(lines) + "\n"
 
 
@@ -66,30 +67,8 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _number(shown: str) -> str:
-    return shown.replace("∞", "+Inf")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Spent:
-    """One unit's account in the run that was conducted last."""
-
-    labels: Mapping[str, str]
-    spent: str
-    budget: str
-
-
-_Samples = Sequence[tuple[Mapping[str, str], object]]
-
-
 class Monitor:
-    """Counts what happens at a server; an `Observer` of its runs.
-
-    Args:
-        port: the server's.
-        queue: its runs.
-        say: hears of every round, as an event.
-    """
+    """Counts what happens at a server; an `Observer` of its runs. `say` hears of every round."""
 
     def __init__(self, port: Port, queue: Queue, *, say: Say) -> None:
         self._port, self._queue, self._say = port, queue, say
@@ -100,13 +79,15 @@ class Monitor:
         self._run, self._round, self._rounds = "", 0, 0
         self._plan: ReleasePlan | None = None
         self._job: Job | None = None
-        self._spent: tuple[_Spent, ...] = ()
+        # What the run that was conducted last has spent, and may: a sample a unit.
+        self._spent: _Samples = []
+        self._budget: _Samples = []
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """A run begins, or goes on."""
         with self._lock:
             self._run, self._round, self._rounds = folder.name, done, job.rounds
-            self._plan, self._job, self._spent = plan, job, ()
+            self._plan, self._job, self._spent, self._budget = plan, job, [], []
 
     def round_done(self, line: RoundLine) -> None:
         """A round was committed."""
@@ -118,7 +99,7 @@ class Monitor:
             self._refused.update(line.reasons)
             for number, seconds in enumerate(line.stage_seconds, start=1):
                 self._seconds[number] = self._seconds.get(number, 0.0) + seconds
-            self._spent = self._accounts(line)
+            self._account(line)
         self._say(
             Event(
                 "round-committed",
@@ -133,23 +114,21 @@ class Monitor:
             )
         )
 
-    def _accounts(self, line: RoundLine) -> tuple[_Spent, ...]:
+    def _account(self, line: RoundLine) -> None:
         if self._plan is None or self._job is None:
-            return ()
-        return tuple(
-            _Spent(
-                labels={
-                    "unit": str(of.unit),
-                    "neighbouring": str(of.neighbouring),
-                    "delta": shown_up(account.delta, 3),
-                },
-                spent=_number(shown_up(account.epsilon_charged)),
-                budget=_number(as_written(asked.epsilon)),
-            )
-            for account, of, asked in zip(
-                line.guarantees, self._plan.guarantees, self._job.budgets, strict=True
-            )
-        )
+            return
+        spent, budget = [], []
+        of_each = zip(line.guarantees, self._plan.guarantees, self._job.budgets, strict=True)
+        for account, of, asked in of_each:
+            labels = {
+                "run": self._run,
+                "unit": str(of.unit),
+                "neighbouring": str(of.neighbouring),
+                "delta": shown_up(account.delta, 3),
+            }
+            spent.append((labels, shown_up(account.epsilon_charged).replace("∞", "+Inf")))
+            budget.append((labels, as_written(asked.epsilon).replace("∞", "+Inf")))
+        self._spent, self._budget = spent, budget
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether the port answers parties now; who attends and what runs."""
@@ -168,77 +147,69 @@ class Monitor:
     def families(self) -> list[Family]:
         """All metrics, as they are now."""
         online, parties = self._port.attendance.online(), self._port.deployment.parties
-        states = sorted(Counter(run.state for run in self._queue.runs()).items())
+        states = Counter(run.state for run in self._queue.runs())
         attends = [({"party": one.name}, int(i in online)) for i, one in enumerate(parties)]
         with self._lock:
-            own = {"run": self._run}
-            run = [own] if self._run else []
-            seconds = [({"exchange": str(n)}, f"{s:.6f}") for n, s in sorted(self._seconds.items())]
+            of_run = [{"run": self._run}] if self._run else []
+            now, planned = ([(of, n) for of in of_run] for n in (self._round, self._rounds))
+            exchanges = sorted(self._seconds.items())
+            seconds = [({"exchange": str(n)}, f"{took:.6f}") for n, took in exchanges]
             refused = [({"reason": why}, count) for why, count in sorted(self._refused.items())]
             moved = [({"direction": way}, self._totals[way]) for way in ("up", "down")]
-            spent = [({**own, **each.labels}, each.spent) for each in self._spent]
-            budget = [({**own, **each.labels}, each.budget) for each in self._spent]
-            total: _Samples = [({}, self._totals["rounds"])]
-            now = [(labels, self._round) for labels in run]
-            planned = [(labels, self._rounds) for labels in run]
+            total, spent, budget = self._totals["rounds"], self._spent, self._budget
+        by_state = [({"state": state}, count) for state, count in sorted(states.items())]
+        gauge, counter = "gauge", "counter"
         return [
-            _gauge("info", "The server.", [({"version": parley_version()}, 1)]),
-            _gauge("parties", "Parties of the roster.", [({}, len(parties))]),
-            _gauge("party_online", "Whether a party attends.", attends),
-            _gauge(
-                "runs",
-                "Runs in the server's folder, by state.",
-                [({"state": s}, n) for s, n in states],
+            Family(gauge, "info", "The server.", [({"version": parley_version()}, 1)]),
+            Family(gauge, "parties", "Parties of the roster.", [({}, len(parties))]),
+            Family(gauge, "party_online", "Whether a party attends.", attends),
+            Family(gauge, "runs", "Runs in the server's folder, by state.", by_state),
+            Family(gauge, "round", "Last committed round of the run that began last.", now),
+            Family(gauge, "rounds_planned", "Rounds of that run.", planned),
+            Family(
+                gauge, "run_epsilon_spent", f"Epsilon charged by it, rounded up; {_AGAINST}", spent
             ),
-            _gauge("round", "Last committed round of the run that began last.", now),
-            _gauge("rounds_planned", "Rounds of that run.", planned),
-            _gauge("run_epsilon_spent", f"Epsilon charged by it, rounded up; {_AGAINST}", spent),
-            _gauge("run_epsilon_budget", f"Epsilon that its job asks for; {_AGAINST}", budget),
-            _counter("rounds_total", "Rounds committed since the server started.", total),
-            _counter(
-                "exchange_seconds_total", "Seconds in a round's exchanges, by order.", seconds
+            Family(
+                gauge, "run_epsilon_budget", f"Epsilon that its job asks for; {_AGAINST}", budget
             ),
-            _counter("bytes_total", "Bytes of all rounds' frames, of all parties.", moved),
-            _counter("refusals_total", "Parties that declined a round, by reason.", refused),
+            Family(
+                counter, "rounds_total", "Rounds committed since the server started.", [({}, total)]
+            ),
+            Family(
+                counter,
+                "exchange_seconds_total",
+                "Seconds in a round's exchanges, by order.",
+                seconds,
+            ),
+            Family(counter, "bytes_total", "Bytes of all rounds' frames, of all parties.", moved),
+            Family(counter, "refusals_total", "Parties that declined a round, by reason.", refused),
         ]
 
-
-def _gauge(name: str, said: str, samples: _Samples) -> Family:
-    return Family(f"parley_{name}", "gauge", said, [(of, str(value)) for of, value in samples])
-
-
-def _counter(name: str, said: str, samples: _Samples) -> Family:
-    return _gauge(name, said, samples)._replace(kind="counter")
+    def page(self, path: str) -> tuple[HTTPStatus, str, str] | None:
+        """Status, type and text of a page; None where there is none."""
+        if path == "/metrics":
+            return HTTPStatus.OK, _TEXT, exposition(self.families())
+        if path == "/healthz":
+            well, said = self.health()
+            status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+            return status, "application/json", json_text(said) + "\n"
+        return None
 
 
 class Pages:
-    """The two pages, served on a port of this machine between `with` and its end.
+    """The two pages of a monitor, served on a port of this machine between `with` and its end.
 
-    Args:
-        monitor: what they show.
-        port: 0 for a free one; `port` then says which.
+    Attributes:
+        port: 0 for a free one before it is open.
     """
 
     def __init__(self, monitor: Monitor, *, port: int) -> None:
-        def metrics() -> tuple[HTTPStatus, str, str]:
-            return HTTPStatus.OK, _TEXT, exposition(monitor.families())
-
-        def healthz() -> tuple[HTTPStatus, str, str]:
-            well, said = monitor.health()
-            status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-            return status, "application/json", json_text(said) + "\n"
-
-        self._handler = _handler({"/metrics": metrics, "/healthz": healthz})
-        self.port = port
+        self._monitor, self.port = monitor, port
 
     def __enter__(self) -> Self:
-        """Opens the port.
-
-        Raises:
-            ProcessError: somebody else listens there.
-        """
+        """Opens the port; ProcessError where somebody else listens there."""
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler)
+            self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self._monitor))
         except OSError as error:
             raise ProcessError(
                 f"Cannot listen on 127.0.0.1:{self.port}: {error.strerror}. Choose another port "
@@ -253,10 +224,7 @@ class Pages:
         self._server.server_close()
 
 
-_Page = Callable[[], tuple[HTTPStatus, str, str]]
-
-
-def _handler(pages: Mapping[str, _Page]) -> type[BaseHTTPRequestHandler]:
+def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """GET of a page that there is; nothing of a request is read but its head."""
 
@@ -264,11 +232,11 @@ def _handler(pages: Mapping[str, _Page]) -> type[BaseHTTPRequestHandler]:
         server_version, sys_version = "parley", ""
 
         def do_GET(self) -> None:
-            page = pages.get(self.path)
+            page = monitor.page(self.path)
             if page is None:
                 self.send_error(HTTPStatus.NOT_FOUND)
                 return
-            status, kind, text = page()
+            status, kind, text = page
             body = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", kind)

@@ -7,8 +7,6 @@ up to date, so that whoever waits for the run reads the same files.
 from __future__ import annotations
 
 import hashlib
-import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,15 +16,14 @@ import grpc
 from parley.client.contract.plain_names import NameRefused, plain_name
 from parley.client.contract.protocol import strict_json
 from parley.client.contract.roster import load_deployment
-from parley.deploy.folders import DeployError, check_server
+from parley.deploy.folders import DeployError, address_of, check_server, host_of
+from parley.deploy.follow import as_it_was
 from parley.deploy.pki import check_client_pair
 from parley.deploy.processes import ProcessError
-from parley.deploy.reaching import check_reachable
-from parley.deploy.stream.caller import explained
+from parley.deploy.stream.caller import check_reachable, explained
 from parley.deploy.stream.desk import ASK, FILES, READ
 from parley.deploy.stream.queue import OPEN
-from parley.deploy.stream.settings import channel_credentials, channel_options, host_of
-from parley.errors import KNOWN_ERRORS
+from parley.deploy.stream.settings import channel_credentials, channel_options
 from parley.server.records.plain_json import json_text
 
 _ANSWER_S = 30.0
@@ -61,38 +58,33 @@ def operator_home(folder: Path) -> OperatorHome:
     """
     if (folder / "server" / "server.toml").exists() or (folder / "server.toml").exists():
         home = check_server(folder)
+        folder, runs = home.folder, home.folder / "runs"
         listen = "127.0.0.1" if home.listen in {"0.0.0.0", "::"} else home.listen  # noqa: S104
-        where = f"[{listen}]:{home.port}" if ":" in listen else f"{listen}:{home.port}"
-        host, _ = host_of(home.deployment.server_address)
-        own = OperatorHome(folder=home.folder, address=where, host=host, runs=home.folder / "runs")
+        address, public = address_of(listen, home.port), home.deployment.server_address
     else:
         inner = folder / "operator"
-        folder = (inner if inner.is_dir() else folder).resolve()
+        folder, runs = (inner if inner.is_dir() else folder).resolve(), None
         if not (folder / "operator.pem").exists():
             raise DeployError(
                 f"{folder} is neither a server's folder (it has no server.toml) nor an operator's "
                 "(it has no operator.pem). `parley deploy init` makes both."
             )
-        address = load_deployment(folder / "deployment.toml").server_address
-        host, _ = host_of(address)
-        own = OperatorHome(folder=folder, address=address, host=host, runs=None)
-    check_client_pair(
-        own.folder / "ca.crt", own.folder / "operator.pem", own.folder / "operator.key"
-    )
-    return own
+        address = public = load_deployment(folder / "deployment.toml").server_address
+    check_client_pair(folder, "operator")
+    return OperatorHome(folder=folder, address=address, host=host_of(public)[0], runs=runs)
 
 
 class Operator:
-    """A connection to a server's desk; a context manager."""
+    """A connection to a server's desk; a context manager.
+
+    Raises:
+        ProcessError: nobody answers there.
+        PkiError: who answers is not the deployment's server.
+    """
 
     def __init__(self, home: OperatorHome) -> None:
-        """Connects.
-
-        Raises:
-            ProcessError: nobody answers there.
-            PkiError: who answers is not the deployment's server.
-        """
         self.home = home
+        self._seen: dict[Path, list[int]] = {}
         check_reachable(home.address, home.folder / "ca.crt", host=home.host)
         self._channel = grpc.secure_channel(
             home.address,
@@ -125,8 +117,8 @@ class Operator:
         except ValueError as error:
             raise ProcessError(f"The server at {self.home.address} said: {error}") from error
         if "error" in said:
-            # Of several lines: none of them begins as one of ours does.
-            raise _error(str(said["error"]), str(said.get("message")).replace("\n", "\n  "))
+            message = str(said.get("message"))
+            raise as_it_was(str(said["error"]), message, unknown=message)
         return said
 
     def begin(self, what: str, **more: Any) -> Path:
@@ -186,50 +178,32 @@ class Operator:
             "honest server never says so. Ask whoever runs it."
         )
 
-    def ended(self, run: str, folder: Path, seen: dict[str, list[int]]) -> str | None:
-        """How a run ended, None while it goes on; a copy of its folder is brought up to date.
-
-        Args:
-            run: its name.
-            folder: where it is read.
-            seen: what the copy has, by file; empty at first.
-        """
-        looked = self.ask("look", run=run)
+    def ended(self, folder: Path) -> str | None:
+        """How a run ended, None while it goes on; a copy of its folder is brought up to date."""
+        looked = self.ask("look", run=folder.name)
         state = str(looked["state"])
         if self.home.runs is None:
             for name, stamp in looked["files"].items():
                 # The ledger is written while the run goes on: a copy of it then is none.
                 whole = name != "ledger.sqlite" or state not in OPEN
-                if name in FILES and seen.get(name) != stamp and whole:
-                    self._copy(run, name, folder)
-                    seen[name] = stamp
+                if name in FILES and self._seen.get(folder / name) != stamp and whole:
+                    self._copy(folder / name)
+                    self._seen[folder / name] = stamp
         return None if state in OPEN else state
 
-    def _copy(self, run: str, name: str, folder: Path) -> None:
-        path = folder / name
+    def _copy(self, path: Path) -> None:
+        folder, name = path.parent, path.name
         # Lines are only added to it, but for a run that goes on after a crash.
         offset = path.stat().st_size if name == "rounds.jsonl" and path.exists() else 0
-        asked: Mapping[str, Any] = {"ask": "read", "run": run, "file": name, "offset": offset}
+        asked = json_text({"ask": "read", "run": folder.name, "file": name, "offset": offset})
         try:
-            parts = list(self._channel.unary_stream(READ)(json_text(asked).encode(), timeout=600))
+            content = b"".join(self._channel.unary_stream(READ)(asked.encode(), timeout=600))
         except grpc.RpcError:
             return  # it was replaced just now: the next look has it
         if offset:
             with path.open("ab") as file:
-                file.write(b"".join(parts))
+                file.write(content)
             return
         draft = folder / f".{name}.part"
-        draft.write_bytes(b"".join(parts))
+        draft.write_bytes(content)
         draft.replace(path)
-
-
-def _error(name: str, message: str) -> Exception:
-    """What the server refused with, as the class that it was there."""
-    if name not in KNOWN_ERRORS:
-        return ProcessError(message)
-    module, _, kind = name.rpartition(".")
-    known: type[Exception] = getattr(importlib.import_module(module), kind)
-    # Its own constructor may want other arguments than the message it made of them.
-    error = known.__new__(known)
-    Exception.__init__(error, message)
-    return error

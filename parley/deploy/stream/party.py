@@ -35,13 +35,12 @@ from tenacity import (
 )
 
 from parley.client.contract.printable import guard_streams
-from parley.client.contract.protocol import Reason, encode_frame, refusal
+from parley.client.contract.protocol import LARGEST_REQUEST, Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
 from parley.client.models.start_pages import let_go_of_start_pages
-from parley.client.party.requests import LARGEST_REQUEST
 from parley.client.party.service import PartyService
 from parley.deploy.events import Event, Say
-from parley.deploy.private_files import PkiError
+from parley.deploy.pki import PkiError
 from parley.deploy.processes import end_with_parent
 from parley.deploy.stream.caller import CallError, call_metadata, explained
 from parley.deploy.stream.envelope import Reader, Whole, chunks
@@ -135,7 +134,7 @@ class _Request:
 
 
 class _Requests:
-    """Requests in the order in which they came, and the last answers."""
+    """Requests in the order in which they came, and the last answers to them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -161,11 +160,7 @@ class _Requests:
         self._turns.put(error)
 
     def next(self) -> tuple[int, _Request]:
-        """The next request whose time is not over.
-
-        Raises:
-            CallError, or what else `give_up` was told.
-        """
+        """The next request whose time is not over; or raises what `give_up` was told."""
         while True:
             turn = self._turns.get()
             if isinstance(turn, Exception):
@@ -263,11 +258,7 @@ class Attending:
             attempt.attempt_number = 1
 
     def _dial(self) -> None:
-        """One connection, and what its owner is told of its end.
-
-        Raises:
-            CallError: the server refuses this party for good.
-        """
+        """One connection, and what its owner is told of its end; or a CallError that lasts."""
         self._attended = False
         try:
             self._connect()
@@ -286,11 +277,7 @@ class Attending:
         self._said = reason
 
     def _connect(self) -> None:
-        """One connection, from its dial to its end.
-
-        Raises:
-            grpc.RpcError: how it ended, unless the server ended it in order.
-        """
+        """One connection, to its end; grpc.RpcError unless the server ended it in order."""
         deployment = load_deployment(self._folder / "deployment.toml")
         credentials = channel_credentials(self._folder, "party")
         outgoing: Outgoing = queue.SimpleQueue()

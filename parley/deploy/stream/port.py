@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -24,6 +24,8 @@ import grpc.aio
 
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
+from parley.deploy.events import Say
+from parley.deploy.folders import address_of
 from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
@@ -37,6 +39,7 @@ from parley.deploy.stream.settings import (
     peer_certificate,
     port_options,
     server_credentials,
+    service,
 )
 
 _log = logging.getLogger("parley.port")
@@ -54,7 +57,9 @@ class Port:
         listen: the interface.
         port: 0 for a free one.
         say: hears who comes and who goes.
-        services: other generic handlers on the same port.
+
+    Attributes:
+        services: other generic handlers on the same port, added before it is opened.
     """
 
     def __init__(
@@ -64,25 +69,19 @@ class Port:
         *,
         listen: str,
         port: int,
-        say: Callable[[str], None] = lambda _line: None,
-        services: Sequence[Any] = (),
+        say: Say = lambda _line: None,
     ) -> None:
         self._folder, self.deployment = folder, deployment
-        self._where = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
+        self._where = address_of(listen, port)
         self.port = port
-        names = {index: party.name for index, party in enumerate(deployment.parties)}
-        self.attendance = Attendance(names, say=say)
-        self._services = services
+        self.attendance = Attendance([party.name for party in deployment.parties], say=say)
+        self.services = list[Any]()
         # A number names one request, also beyond the end of this process.
         self._number = secrets.randbits(62)
         self._noted = -_LOG_EVERY_S
 
     def __enter__(self) -> Self:
-        """Opens it.
-
-        Raises:
-            ProcessError: somebody else listens there, or gRPC refuses the keys.
-        """
+        """Opens it; ProcessError where somebody else listens there, or gRPC refuses the keys."""
         if not TLS_1_3_ALONE:
             raise ProcessError(
                 "Cannot open a port: another library imported gRPC before Parley did, which would "
@@ -120,13 +119,10 @@ class Port:
         self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         server = grpc.aio.server(options=port_options(len(self.deployment.parties)))
         attend = grpc.stream_stream_rpc_method_handler(self._attend)
-        service, method = ATTEND.strip("/").split("/")
         hello = grpc.stream_unary_rpc_method_handler(self._hello)
-        own = grpc.method_handlers_generic_handler(
-            service, {method: attend, HELLO.rpartition("/")[2]: hello}
-        )
+        own = service({ATTEND: attend, HELLO: hello})
         health = Health(partial(admit_anyone, self.deployment))
-        server.add_generic_rpc_handlers((own, health.service(), *self._services))
+        server.add_generic_rpc_handlers((own, health.service(), *self.services))
         try:
             self.port = server.add_secure_port(self._where, server_credentials(self._folder))
         except RuntimeError as error:
@@ -176,11 +172,7 @@ class Port:
         return index
 
     def _check_caller(self, said: Mapping[str, str]) -> None:
-        """That both speak the same protocol about the same roster.
-
-        Raises:
-            Dropped: they do not.
-        """
+        """That both speak the same protocol about the same roster; else Dropped."""
         if said.get("parley-wire") != str(WIRE_VERSION):
             raise Dropped(
                 f"versions: the server runs Parley {parley_version()} (protocol {WIRE_VERSION}), "

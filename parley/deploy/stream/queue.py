@@ -2,7 +2,8 @@
 
 A run is a folder in `runs/`. `state.json` in it says where it stands; it is the only memory of the
 queue, so that a server that was killed goes on with the run that it was in, and with those that
-waited. One thread conducts; others submit, look, and stop.
+waited. One thread conducts; others submit, look, and stop. Sessions of queries are above
+deployments, so that a server is given what answers them (`Questions`) when it starts.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from parley.client.contract.plain_names import is_plain
 from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
-from parley.deploy.stream.questions import ASKED
 from parley.server.jobs.file import load_job
 from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
 from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder, RunFolderError
+from parley.server.rounds.transport import Transport
 
 _log = logging.getLogger("parley.server")
+
+ASKED, ANSWERS, PAGE = "asked.json", "answers.json", "answers.html"
+"""Files of a run of queries: what was asked, all answers, and their page."""
+SESSION = "session"
+"""The session's own folder in it."""
 
 _STATE = "state.json"
 _LARGEST_JOB = 1 << 20
@@ -45,6 +51,28 @@ _KILLED = (
     "the process, memory ran out, or somebody killed it. The server's log and the system's may say "
     "which. It waits until you go on with it: --resume {name}"
 )
+
+
+class Questions(Protocol):
+    """How a submission of queries is checked, and answered."""
+
+    def check(self, text: str, *, own_files: bool) -> None:
+        """Refuses what cannot be asked, before it waits in the queue; nothing is charged.
+
+        Args:
+            text: the submission, JSON, from an operator.
+            own_files: it may name files of this machine.
+
+        Raises:
+            QueryError, SchemaError, WhereError: what was expected, what came.
+        """
+
+    def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
+        """Asks the parties what a run's folder holds, or goes on; leaves answers and page there.
+
+        Args:
+            home: the server's folder.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +98,7 @@ class QueuedRun:
 
 
 class Queue:
-    """The runs in a folder.
-
-    Args:
-        runs: the folder that holds theirs.
-    """
+    """The runs in a folder."""
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
@@ -114,18 +138,10 @@ class Queue:
         folder = RunFolder.create(job)
         if kept is not None:
             folder.keep_schema(kept.to_toml())
-        with self._changed:
-            self._write(QueuedRun(name=folder.path.name, state="queued", at=time.time(), by=by))
-            self._changed.notify_all()
-        return folder.path.name
+        return self._enqueue(folder.path.name, by=by)
 
     def submit_queries(self, text: str, *, by: str) -> str:
-        """Makes the folder of a new run of queries, at the end of the queue; its name.
-
-        Args:
-            text: the submission, checked.
-            by: whose it is.
-        """
+        """Makes the folder of a new run of queries, which are checked; its name."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
         try:
@@ -133,10 +149,7 @@ class Queue:
             (path / ASKED).write_text(text, encoding="utf-8")
         except OSError as error:
             raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
-        with self._changed:
-            self._write(QueuedRun(name=path.name, state="queued", at=time.time(), by=by))
-            self._changed.notify_all()
-        return path.name
+        return self._enqueue(path.name, by=by)
 
     def resume(self, name: str, *, by: str) -> None:
         """Puts a run that ended before its last round at the end of the queue.
@@ -151,13 +164,12 @@ class Queue:
                 raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
             if known is not None and known.state == "complete":
                 raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
-            kept = any((path / name).exists() for name in ("run-id", ASKED))
+            kept = any((path / file).exists() for file in ("run-id", ASKED))
             if not kept and (known is None or known.state != SET_ASIDE):
                 raise RunFolderError(f"{name} was never begun: submit the job again.")
             for stale in STALE:
                 (path / stale).unlink(missing_ok=True)
-            self._write(QueuedRun(name=name, state="queued", at=time.time(), by=by))
-            self._changed.notify_all()
+            self._enqueue(name, by=by)
 
     def take(self) -> QueuedRun:
         """Waits for the run whose turn it is, and marks it as running.
@@ -208,6 +220,12 @@ class Queue:
             raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")
         return self._runs / name
 
+    def _enqueue(self, name: str, *, by: str) -> str:
+        with self._changed:
+            self._write(QueuedRun(name=name, state="queued", at=time.time(), by=by))
+            self._changed.notify_all()
+        return name
+
     def _set_aside(self, run: QueuedRun) -> None:
         reason = _KILLED.format(name=run.name)
         _log.error("%s is set aside: %s", run.name, reason)
@@ -242,10 +260,7 @@ def _done(run: Path) -> int:
 
     So a run that was killed in its first round goes on, and one that kills what takes it does not.
     """
-    begun, lines = (
-        ("started.json", "session/session.json"),
-        ("rounds.jsonl", "session/answers.jsonl"),
-    )
-    return sum((run / name).exists() for name in begun) + sum(
-        (run / name).read_bytes().count(b"\n") for name in lines if (run / name).exists()
-    )
+    begun = ("started.json", "session/session.json")
+    logs = (run / name for name in ("rounds.jsonl", "session/answers.jsonl"))
+    lines = sum(log.read_bytes().count(b"\n") for log in logs if log.exists())
+    return lines + sum((run / name).exists() for name in begun)

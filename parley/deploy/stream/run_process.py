@@ -15,9 +15,9 @@ from pathlib import Path
 
 from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import load_deployment
+from parley.deploy.folders import host_of
 from parley.deploy.processes import ProcessError, end_with_parent, wait_until
 from parley.deploy.stream.port import Port
-from parley.deploy.stream.settings import host_of
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
 

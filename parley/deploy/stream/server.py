@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import FrameType, TracebackType
+from pathlib import Path
+from types import FrameType
 from typing import NoReturn, Self
 
 from parley.client.data.schema import Schema
@@ -18,46 +19,15 @@ from parley.deploy.folders import ServerHome
 from parley.deploy.stream.desk import Desk
 from parley.deploy.stream.monitor import Monitor, Pages
 from parley.deploy.stream.port import Port
-from parley.deploy.stream.questions import ASKED, Questions
-from parley.deploy.stream.queue import Queue, QueuedRun
+from parley.deploy.stream.queue import ASKED, Questions, Queue, QueuedRun
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
 from parley.server.jobs.section import JobError
-from parley.server.records.run_folder import RunFolder
 
 _log = logging.getLogger("parley.server")
 
 # So long a party that is started again, or whose line was cut, is waited for in a round.
 _AWAY_S = 30.0
-
-
-class _Conducting:
-    """Which run is conducted now, so that it alone can be stopped."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._now: tuple[str, StreamTransport] | None = None
-        self._stopped = ""
-
-    def begin(self, name: str, transport: StreamTransport) -> None:
-        with self._lock:
-            self._now, self._stopped = (name, transport), ""
-
-    def end(self) -> None:
-        with self._lock:
-            self._now = None
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the run was, that is conducted or was last."""
-        return bool(self._stopped)
-
-    def stop(self, name: str) -> None:
-        """Stops that run between two of its commits; nothing where another is conducted."""
-        with self._lock:
-            if self._now is not None and self._now[0] == name:
-                self._stopped = name
-                self._now[1].stop()
 
 
 class Serving:
@@ -85,42 +55,36 @@ class Serving:
         self.interrupted = threading.Event()
         self._home, self._say, self._away_s = home, say, away_s
         self._questions = questions
-        self._queue, self._conducting = Queue(home.folder / "runs"), _Conducting()
-        parties = home.deployment.parties
+        self._queue = Queue(home.folder / "runs")
+        # Which run is conducted now, so that it alone can be stopped, and whether it was.
+        self._lock = threading.Lock()
+        self._now: tuple[str, StreamTransport] | None = None
+        self._stopped = False
+        self.port = Port(home.folder, home.deployment, listen=home.listen, port=home.port, say=say)
         desk = Desk(
             self._queue,
-            names={index: party.name for index, party in enumerate(parties)},
-            about={"address": home.deployment.server_address, "id": home.deployment.spoken},
-            stop=self._conducting.stop,
+            home.deployment,
+            self.port.attendance,
+            stop=self.stop,
             questions=questions,
         )
-        self.port = Port(
-            home.folder,
-            home.deployment,
-            listen=home.listen,
-            port=home.port,
-            say=say,
-            services=[desk.service()],
-        )
-        desk.attendance = self.port.attendance
+        self.port.services.append(desk.service())
         self.monitor = Monitor(self.port, self._queue, say=say)
 
     def __enter__(self) -> Self:
-        """Opens the port.
-
-        Raises:
-            ProcessError: somebody else listens there.
-        """
+        """Opens the port; ProcessError where somebody else listens there."""
         self.port.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.port.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.port.__exit__()
+
+    def stop(self, name: str) -> None:
+        """Stops that run between two of its commits; nothing where another is conducted."""
+        with self._lock:
+            if self._now is not None and self._now[0] == name:
+                self._stopped = True
+                self._now[1].stop()
 
     def next(self) -> QueuedRun:
         """Waits for a run whose turn it is and conducts it to its end.
@@ -132,13 +96,15 @@ class Serving:
         transport = StreamTransport(self.port, away_s=self._away_s)
         try:
             self._say(Event("run-began", f"{run.name} begins.", run=run.name, by=run.by))
-            self._conducting.begin(run.name, transport)
+            with self._lock:
+                self._now, self._stopped = (run.name, transport), False
             state = self._conducted(run, transport)
         except KeyboardInterrupt:
             self._queue.ended(run.name, "queued")
             raise
         finally:
-            self._conducting.end()
+            with self._lock:
+                self._now = None
         self._queue.ended(run.name, state)
         self._say(Event("run-ended", f"{run.name}: {state}.", run=run.name, state=state))
         return replace(run, state=state)
@@ -151,21 +117,7 @@ class Serving:
                 if self._questions is not None and (path / ASKED).exists():
                     self._questions.answer(path, home=self._home.folder, transport=transport)
                     return "complete"
-                folder, job = open_run(path)
-                test = load_test_set(job)
-                if test is not None:  # the model's file then says how its rows are read
-                    folder.keep_schema(test.path.read_text(encoding="utf-8"))
-                summary = conduct(
-                    folder,
-                    job,
-                    transport=transport,
-                    deployment=self._home.deployment,
-                    observer=self.monitor,
-                    schema=_digest(folder),
-                )
-                if test is not None:
-                    tested = evaluated(folder.path, job, test)
-                    folder.write_summary(summary.adding(public_test=tested))
+                return self._learned(path, transport)
         except KeyboardInterrupt:
             if self.interrupted.is_set():
                 raise
@@ -174,6 +126,23 @@ class Serving:
             # Whatever ends a run must not end the server: its cause is in error.json and the log.
             _log.error("%s failed: %s (more in its error.json)", run.name, error)
             return "failed"
+
+    def _learned(self, path: Path, transport: StreamTransport) -> str:
+        folder, job = open_run(path)
+        test = load_test_set(job)
+        if test is not None:  # the model's file then says how its rows are read
+            folder.keep_schema(test.path.read_text(encoding="utf-8"))
+        schema = folder.schema  # for the parties' to be held against
+        summary = conduct(
+            folder,
+            job,
+            transport=transport,
+            deployment=self._home.deployment,
+            observer=self.monitor,
+            schema=Schema.from_toml(schema, source=str(path)).digest if schema else "",
+        )
+        if test is not None:
+            folder.write_summary(summary.adding(public_test=evaluated(path, job, test)))
         return summary.status
 
     @contextmanager
@@ -189,7 +158,7 @@ class Serving:
         except Exception:
             raise
         except BaseException as error:
-            asked = self.interrupted.is_set() or self._conducting.stopped
+            asked = self.interrupted.is_set() or self._stopped
             if asked and isinstance(error, KeyboardInterrupt):
                 raise
             raise JobError(
@@ -197,35 +166,22 @@ class Serving:
                 f"what it runs raised {type(error).__name__}: {error}."
             ) from error
 
-    def interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
+    def interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
         """A signal's handler: ends the run between two commits, and the server with it."""
-        del number, frame
         # Sent twice by some; the second must not end what the first began.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.interrupted.set()
         raise KeyboardInterrupt
 
 
-def _digest(folder: RunFolder) -> str:
-    """What the run's schema says, for the parties' to be held against; empty without one."""
-    text = folder.schema
-    return Schema.from_toml(text, source=str(folder.path)).digest if text else ""
-
-
-def serve(
-    home: ServerHome,
-    *,
-    say: Say,
-    monitor: int | None = None,
-    questions: Questions | None = None,
-) -> None:
+def serve(home: ServerHome, *, say: Say, monitor: int | None, questions: Questions) -> None:
     """Serves a deployment until it is interrupted.
 
     Args:
         home: its folder.
         say: called with what happens.
         monitor: a port of this machine for /metrics and /healthz; None for none.
-        questions: answers queries; None: there are none.
+        questions: answers queries.
     """
     with ExitStack() as open_:
         serving = open_.enter_context(Serving(home, say=say, questions=questions))

@@ -5,20 +5,25 @@ Everything that gRPC would decide by itself and that decides who may cost us wha
 
 from __future__ import annotations
 
+import asyncio
 import resource
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from parley.deploy.private_files import check_private
+from parley.deploy.pki import check_private
 from parley.deploy.stream.envelope import LARGEST_MESSAGE
 
 Options = Sequence[tuple[str, Any]]
 
 ATTEND, HELLO = "/parley.Parties/Attend", "/parley.Parties/Hello"
 HANDSHAKE_S = 10.0
+REQUEST_S = 10.0
+MOST_READ = 8
+"""Requests of one caller that are read at a time."""
 _PING_MS = 10_000
 _IDLE_MS = 20_000
 _OPERATORS = 8
@@ -123,7 +128,40 @@ def metadata_of(context: Any) -> Mapping[str, str]:
     }
 
 
-def host_of(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; brackets of an IPv6 address are taken off."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+def service(methods: Mapping[str, Any]) -> Any:
+    """A service of gRPC: what handles each method, by its path."""
+    names = {path.rpartition("/")[2]: handler for path, handler in methods.items()}
+    return grpc.method_handlers_generic_handler(next(iter(methods)).split("/")[1], names)
+
+
+class Requests:
+    """The one request of each call of a service, within a deadline, of a caller a few at a time.
+
+    gRPC's own unary handlers begin once the request is there. A caller who never sends one would
+    keep the call, and with it a connection that is never idle, for as long as it likes. So calls of
+    one request are streams here: who calls is looked at first, then the request is waited for, not
+    long. What has come of a request that is being read is in memory, up to a chunk; what nobody
+    reads is not let come. So a caller who begins many requests costs no more than those few.
+    """
+
+    def __init__(self) -> None:
+        self._reading: Counter[str] = Counter()
+
+    async def read(self, caller: str, context: Any) -> bytes:
+        """What the caller asks; ends the call where nothing comes, or too many are being read."""
+        if self._reading[caller] >= MOST_READ:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"Expected at most {MOST_READ} requests of one caller at a time, got one more.",
+            )
+        self._reading[caller] += 1
+        try:
+            message = await asyncio.wait_for(context.read(), REQUEST_S)
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"Expected a request within {REQUEST_S:g} s."
+            )
+            raise
+        finally:
+            self._reading[caller] -= 1
+        return message if isinstance(message, bytes) else b""

@@ -42,14 +42,12 @@ def submit_job(
             folder = operator.begin("submit", job=render_job(own), **schema)
         else:
             folder = operator.resume(Path(resume).name)
-        name = folder.name
-        seen: dict[str, list[int]] = {}
-        operator.ended(name, folder, seen)
+        operator.ended(folder)  # a copy has its files now
         loaded = load_job(folder / "job.toml")
 
         def ended() -> str | None:
             try:
-                return operator.ended(name, folder, seen)
+                return operator.ended(folder)
             except ProcessError:
                 return None  # the server is started again, or the line is cut: it is asked again
 
@@ -90,12 +88,11 @@ def look(folder: Path) -> Standing:
 
 
 def _standing(said: Any) -> RunStanding:
-    board = board_from(said["board"])
     refused = board_from({"parties": [], "refused": said["refused"]})["refused"]
     return RunStanding(
         name=one_line(str(said["name"])),
         state=one_line(str(said["state"])),
-        board=board,
+        board=board_from(said["board"]),
         notes=(*counted(refused), *filter(None, [one_line(str(said.get("reason") or ""))])),
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from parley.deploy.stream.attendance import Asked
 from parley.deploy.stream.port import Port
@@ -48,12 +47,11 @@ class StreamTransport:
             ValueError: a request to a party that is not in the roster.
             KeyboardInterrupt: `stop` was called.
         """
-        beyond = sorted(set(requests) - set(range(len(self._port.deployment.parties))))
-        if beyond:
-            count = len(self._port.deployment.parties)
+        count = len(self._port.deployment.parties)
+        if beyond := sorted(set(requests) - set(range(count))):
             raise ValueError(f"Expected parties below {count}, got {beyond}.")
         # A queue for each exchange: a reply that comes later is in nobody's.
-        replies: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        replies = queue.SimpleQueue[tuple[int, bytes]]()
         until = time.monotonic() + timeout_s
         asked = {
             index: Asked(
@@ -61,7 +59,7 @@ class StreamTransport:
                 request=requests[index],
                 largest=largest,
                 until=until,
-                deliver=partial(_deliver, replies, index),
+                deliver=lambda party, reply: replies.put((party, reply)),
             )
             for index in self.online()
             if index in requests
@@ -72,7 +70,9 @@ class StreamTransport:
             self._port.post(attendance.ask, asked)
         try:
             while waiting:
-                self._check_stopped()
+                if self._stopped:
+                    self._stopped = False
+                    raise KeyboardInterrupt
                 left = until - time.monotonic()
                 try:
                     index, reply = replies.get(timeout=max(0.0, min(left, _LOOK_S)))
@@ -88,12 +88,3 @@ class StreamTransport:
         finally:
             numbers = {index: one.number for index, one in asked.items()}
             self._port.post(attendance.withdraw, numbers)
-
-    def _check_stopped(self) -> None:
-        if self._stopped:
-            self._stopped = False
-            raise KeyboardInterrupt
-
-
-def _deliver(replies: queue.SimpleQueue[tuple[int, bytes]], index: int, reply: bytes) -> None:
-    replies.put((index, reply))

@@ -32,6 +32,7 @@ JOB = (
     "algorithm.rounds=2",
     "parties.count=40",
 )
+DISTRIBUTED = "algorithm.kind=distributed-dp-sgd"
 FEDERATION = Federation(parties=40, min_records=4, total_records=160, max_records=4)
 BLOCK = PartyBlock(
     features=np.full((160, 4), 0.5), labels=np.arange(160) % 3, offsets=np.arange(0, 161, 4)
@@ -66,6 +67,8 @@ def leaf_of(guarantee):
         (("parties.per-round=0.5", "privacy.unit=both"), "got 'both'"),
         (("parties.per-round=0.03", "privacy.delta=0.03"), "above privacy.delta = 0.03"),
         (("parties.per-round=0.5", "privacy.unit=record", "parties.presence=known"), "a record"),
+        (("privacy.neighbouring=add-or-remove-one",), r"parties\.min-records"),
+        ((DISTRIBUTED, "privacy.neighbouring=add-or-remove-one"), r"parties\.min-records"),
     ],
 )
 def test_a_job_that_samples_parties_wrongly_is_refused(overrides, said):
@@ -77,7 +80,7 @@ def test_a_job_that_samples_parties_wrongly_is_refused(overrides, said):
     "kind", ["gradient-perturbation", "output-perturbation", "pathak", "rajkumar-agarwal"]
 )
 def test_algorithms_that_sample_no_parties_say_so_by_name(kind):
-    with pytest.raises(JobError, match=f"'{kind}'.*fedavg and distributed-dp-sgd"):
+    with pytest.raises(JobError, match=r"per-round = 'all'.*fedavg or distributed-dp-sgd"):
         load_job(overrides=[f"algorithm.kind={kind}", "parties.per-round=0.5"])
 
 
@@ -111,74 +114,62 @@ def test_who_is_not_in_a_round_gives_zero_and_the_rest_is_divided_by_p():
     assert np.allclose(moved, 1.0)
 
 
-def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():
-    """One round, unit party, by integrating the two mixtures for every coin of three others."""
-    job, _, plan = made(
-        "parties.per-round=0.25", "algorithm.rounds=1", "privacy.noise-point=server"
-    )
-    own = plan.primary
-    sigma, p = own.mechanism.sigma / (own.mechanism.sensitivity / 2), 0.25
-    assert leaf_of(own) == PoissonSampledGaussian(
-        sampling_rate=p, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
-    )
-    epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
-    assert epsilon <= job.privacy.epsilon
+def delta_of(one, other, *, p, sigma, epsilon):
+    """δ at ε between two rounds' sums in units of S, over all coins of who is in them."""
     z = np.linspace(-15 * sigma, 15 * sigma, 60_001)
 
-    def density(value, others):  # of the sum, in units of S, over all coins
-        gives = [*others, value]
+    def density(gives):
         total = np.zeros_like(z)
         for coins in itertools.product((0, 1), repeat=len(gives)):
             weight = math.prod(p if coin else 1 - p for coin in coins)
             total += weight * norm.pdf(z, np.dot(coins, gives), sigma)
         return total
 
-    def delta(value, other, others):
-        excess = density(value, others) - math.exp(epsilon) * density(other, others)
-        return np.maximum(excess, 0.0).sum() * (z[1] - z[0])
+    excess = density(one) - math.exp(epsilon) * density(other)
+    return np.maximum(excess, 0.0).sum() * (z[1] - z[0])
 
+
+OTHERS = [-1.0, 0.4, 1.0]
+ONE_ROUND = ("parties.per-round=0.25", "algorithm.rounds=1", "privacy.noise-point=server")
+
+
+def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():
+    """One round, unit party, by integrating the two mixtures for every coin of three others."""
+    job, _, plan = made(*ONE_ROUND)
+    own = plan.primary
+    sigma = own.mechanism.sigma / (own.mechanism.sensitivity / 2)
+    assert leaf_of(own) == PoissonSampledGaussian(
+        sampling_rate=0.25, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
+    )
+    epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
+    assert epsilon <= job.privacy.epsilon
+    round_of = {"p": 0.25, "sigma": sigma, "epsilon": epsilon}
     for value, other in ((1.0, -1.0), (-1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.7, 0.6)):
-        assert delta(value, other, [-1.0, 0.4, 1.0]) <= own.delta
+        assert delta_of([*OTHERS, value], [*OTHERS, other], **round_of) <= own.delta
     # Alone in the round it is the pair that is charged, up to the accountant's grid.
-    assert own.delta / 1.2 <= delta(1.0, -1.0, []) <= own.delta
+    assert own.delta / 1.2 <= delta_of([1.0], [-1.0], **round_of) <= own.delta
 
 
 def test_a_party_that_is_added_or_removed_moves_the_sum_by_its_clip_norm_alone():
     """And at the charge of it: one round's two mixtures, integrated over every coin of others."""
-    relation = ("privacy.neighbouring=add-or-remove-one", "parties.min-records=2")
     job, algorithm, plan = made(
-        *relation, "parties.per-round=0.25", "algorithm.rounds=1", "privacy.noise-point=server"
+        "privacy.neighbouring=add-or-remove-one", "parties.min-records=2", *ONE_ROUND
     )
-    own, norm, p = plan.primary, algorithm.update_bound, 0.25
-    assert own.sensitivity == norm
-    assert algorithm.claim(FEDERATION.facts("uniform")).sensitivity == norm
+    own, clip, facts = plan.primary, algorithm.update_bound, FEDERATION.facts("uniform")
+    assert own.sensitivity == algorithm.claim(facts).sensitivity == clip
     assert leaf_of(own).neighbouring == "add-or-remove-one"
-    _, replaced, _ = made("parties.per-round=0.25", "algorithm.rounds=1")
-    assert replaced.claim(FEDERATION.facts("uniform")).sensitivity == 2 * norm
-    sigma = own.mechanism.sigma / own.mechanism.sensitivity
+    assert made(*ONE_ROUND)[1].claim(facts).sensitivity == 2 * clip
     epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
     assert epsilon <= job.privacy.epsilon
-    z = np.linspace(-15 * sigma, 15 * sigma, 60_001)
-
-    def density(gives):  # of the sum, in units of S, over all coins
-        total = np.zeros_like(z)
-        for coins in itertools.product((0, 1), repeat=len(gives)):
-            weight = math.prod(p if coin else 1 - p for coin in coins)
-            total += weight * norm_of(np.dot(coins, gives), sigma)
-        return total
-
-    def norm_of(centre, scale):
-        return np.exp(-(((z - centre) / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi))
-
-    def delta(one, other):
-        excess = density(one) - math.exp(epsilon) * density(other)
-        return np.maximum(excess, 0.0).sum() * (z[1] - z[0])
-
-    for others in ([], [-1.0, 0.4, 1.0]):
-        for own_update in (1.0, -1.0, 0.3):  # a party that is not there gives zero
-            assert delta([own_update, *others], [0.0, *others]) <= own.delta
-            assert delta([0.0, *others], [own_update, *others]) <= own.delta
-    assert own.delta / 1.2 <= max(delta([1.0], [0.0]), delta([0.0], [1.0]))
+    sigma = own.mechanism.sigma / own.mechanism.sensitivity
+    round_of = {"p": 0.25, "sigma": sigma, "epsilon": epsilon}
+    for others in ([], OTHERS):
+        for given in (1.0, -1.0, 0.3):  # a party that is not there gives zero
+            here, gone = [given, *others], [0.0, *others]
+            assert delta_of(here, gone, **round_of) <= own.delta
+            assert delta_of(gone, here, **round_of) <= own.delta
+    alone = (([1.0], [0.0]), ([0.0], [1.0]))
+    assert own.delta / 1.2 <= max(delta_of(*pair, **round_of) for pair in alone)
 
 
 def test_an_update_is_no_longer_than_its_clip_norm_however_few_or_many_records_it_is_of():
@@ -193,13 +184,6 @@ def test_an_update_is_no_longer_than_its_clip_norm_however_few_or_many_records_i
     lengths = np.linalg.norm(values, axis=1)
     assert lengths.max() <= algorithm.update_bound
     assert lengths[:3].min() > 0
-
-
-def test_sizes_that_are_private_need_a_public_number():
-    relation = "privacy.neighbouring=add-or-remove-one"
-    for kind in ("fedavg", "distributed-dp-sgd"):
-        with pytest.raises(JobError, match=r"parties\.min-records"):
-            load_job(overrides=[*JOB, relation, f"algorithm.kind={kind}"])
 
 
 def test_both_accounts_are_there_and_the_job_says_which_is_charged():

@@ -122,7 +122,7 @@ def test_what_it_costs_is_both_noises_and_within_the_budget():
 
 def test_weights_of_classes_are_refused_with_what_takes_them():
     sets = ("algorithm.kind=objective-perturbation", "privacy.noise-point=party")
-    with pytest.raises(JobError, match=r"class-weights = \[\] .* got \[1.0, 3.0\]. gradient-"):
+    with pytest.raises(JobError, match=r"class-weights = \[\] .*gradient-.* got \[1.0, 3.0\]"):
         load_job(overrides=[*sets, "model.class-weights=[1, 3]"])
 
 

@@ -86,16 +86,6 @@ def test_whoever_else_is_in_the_block_a_party_counts_the_same():
     np.testing.assert_array_equal(whole.sum(axis=0), one.counted(codes))
 
 
-def test_a_row_of_anything_is_in_one_cell_of_each_table():
-    """A map that gave several ones, or none, would not move the sum further."""
-    rng = np.random.default_rng(2)
-    wild = rng.normal(size=(500, 9)) * 10.0 ** rng.integers(-300, 300, (500, 1))
-    labels = rng.integers(-5, 50, 500)
-    one = tables()
-    cells = one.counted(codes_of(wild, labels, SIZES))
-    assert cells.sum() == 500 * len(one.pairs)
-
-
 HOSTILE = [
     np.full(9, each) for each in (np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e300, -1e-310, 1.0)
 ] + [np.r_[np.nan, np.inf, np.zeros(6), 1.0], np.r_[np.zeros(8), np.nan]]

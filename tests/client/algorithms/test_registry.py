@@ -80,29 +80,17 @@ NETWORKS = [
 
 
 @pytest.mark.parametrize("overrides", LINEAR + NETWORKS)
-def test_plans_travel_as_json(overrides):
-    _, plan = made(*overrides)
+def test_plans_and_tasks_travel_as_json(overrides):
+    algorithm, plan = made(*overrides)
     there = json.loads(json.dumps(plan.to_json(), allow_nan=False))
     assert ReleasePlan.from_json(there) == plan
     assert ReleasePlan.from_json(there).digest() == plan.digest()
-
-
-@pytest.mark.parametrize("overrides", LINEAR)
-def test_linear_tasks_travel_as_json(overrides):
-    algorithm, _ = made(*overrides)
-    there = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
-    assert task_from(there) == algorithm
-
-
-@pytest.mark.parametrize("overrides", NETWORKS)
-def test_network_tasks_travel_as_json(overrides):
-    algorithm, _ = made(*overrides)
-    there = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
-    back = task_from(there)
-    same = replace(back, model=algorithm.model, components=algorithm.components)
-    assert same == algorithm
+    back = task_from(json.loads(json.dumps(describe_task(algorithm), allow_nan=False)))
     assert back.model.dimension == algorithm.model.dimension
-    assert back.model.dtype == algorithm.model.dtype
+    if overrides in NETWORKS:  # a module is no other module
+        assert back.model.dtype == algorithm.model.dtype
+        back = replace(back, model=algorithm.model)
+    assert back == algorithm
 
 
 def test_a_task_cannot_make_a_party_import_code():

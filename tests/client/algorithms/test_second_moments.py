@@ -46,13 +46,6 @@ def test_a_triangle_has_its_matrix_norm_and_gives_it_back() -> None:
     assert np.allclose(triangle.matrix(flat), matrix, rtol=1e-14)
 
 
-def test_it_is_the_sum_of_outer_products_to_the_grid_of_the_rows() -> None:
-    rows = prepare_rows(np.random.default_rng(1).normal(size=(20_000, 5)), intercept=False)
-    values, moments = summed(rows)
-    assert np.allclose(moments.model.matrix(values), rows.T @ rows, atol=20_000 * 2.0**-14)
-    assert moments.model.matrix(values).trace() == pytest.approx((rows**2).sum(), rel=1e-3)
-
-
 def test_the_sum_of_the_cut_rows_is_exact() -> None:
     rows = prepare_rows(np.random.default_rng(2).normal(size=(9_000, 3)), intercept=False)
     cut = [[Fraction(math.trunc(x * 2**16), 2**16) for x in row] for row in rows.tolist()]

@@ -14,8 +14,7 @@ from safetensors.numpy import save
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical import canonical
-from parley.client.contract.protocol import Declined
-from parley.client.party.requests import _HEADS
+from parley.client.contract.protocol import REQUESTS, Declined
 
 BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
 
@@ -106,10 +105,10 @@ def test_no_field_of_an_agreement_is_left_out_of_what_keys_the_masks(wired, tmp_
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_request_can_say_is_bound_or_refused(wired, tmp_path, kind):
     _, agreed = joined(wired, tmp_path, kind)
-    assert set(_HEADS["join"][0]) == set(agreed.head())
+    assert set(REQUESTS["join"][0]) == set(agreed.head())
     # The rest of a round's request: its plan, shares of another round, which are no part of it, and
     # ciphertexts, which key the masks themselves.
-    assert (set(_HEADS["round"][0]), _HEADS["round"][1]) == ({"session", "plan", "prepare"}, 3)
+    assert (set(REQUESTS["round"][0]), REQUESTS["round"][1]) == ({"session", "plan", "prepare"}, 3)
     head = json.loads(json.dumps(agreed.head()))
     told = {"components": agreed.components, "identities": agreed.identities}
     honest = Agreement.proposed(head, **told).binding()

@@ -85,7 +85,7 @@ def test_a_wrong_separator_and_ragged_lines_are_told(tmp_path):
     bare = Schema.from_toml("[file]\nheader = false\n" + SCHEMA)
     path.write_text("1,2\n")
     (problem,) = check_file(path, bare).problems
-    assert problem == "Expected 5 fields in every record, got others in lines 1."
+    assert problem == "Expected 5 fields in every record, got others in line 1."
 
 
 @pytest.mark.parametrize("form", ["parquet", "npz", "csv.gz"])

@@ -48,8 +48,8 @@ def test_a_network_that_mixes_records_has_passes_of_one_row(monkeypatch) -> None
     network = Network.build("mlp", features=6, classes=3, hidden=(5, 7, 5), precision="float64")
     own = PASSES["ghost"]
 
-    def mixed(network, x, y, clip, mask=None):
-        return own(network, x + 1e-9 * x.sum(), y, clip, mask)
+    def mixed(network, x, y, clip, **given):
+        return own(network, x + 1e-9 * x.sum(), y, clip, **given)
 
     monkeypatch.setitem(apart.PASSES, "ghost", mixed)
     assert layout_of(network, "ghost", (64, 80, 96)) == Layout(width=1, period=1)
@@ -84,14 +84,6 @@ def test_a_class_is_of_a_records_own_values_and_classes_are_of_one_size() -> Non
     assert np.abs(np.bincount(classes) - 1000).max() < 6 * np.sqrt(4000 * 3 / 16)
     others = record_classes(rng.normal(size=x.shape), y, 4)
     assert (others != classes).mean() == pytest.approx(0.75, abs=0.05)
-
-
-def test_every_record_has_a_place_of_its_class_and_no_two_have_one() -> None:
-    layout, classes = Layout(width=8, period=4), np.array([0, 3, 3, 1, 3, 3])
-    places = layout.places(classes)
-    assert (places % 4 == classes).all()
-    assert len(set(places.tolist())) == 6
-    assert layout.chunks(places) == 2
 
 
 def test_the_shape_of_a_pass_is_of_public_numbers_and_fits_the_memory() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.client.dp_sgd import apart, steps
+from parley.client.dp_sgd import apart
 from parley.client.dp_sgd.batches import party_batches
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import padded_width, party_sum, union_sums
@@ -74,24 +74,6 @@ def test_one_pass_for_all_parties_gives_every_partys_own_sum(kind, way, features
     assert np.abs(together).max() > 0.01
     if way:
         assert (np.linalg.norm(together, axis=1) <= 0.5 * np.array([len(b) for b in batches])).all()
-
-
-@pytest.mark.parametrize(
-    ("kind", "way", "features"), [("mlp", "ghost", 6), ("mlp", "vmap", 6), ("cnn", "ghost", 256)]
-)
-def test_gradients_that_are_written_out_for_small_parties_add_up_to_the_same(
-    kind, way, features, monkeypatch
-):
-    network, rows, labels = world(kind, features)
-    batches = party_batches(OFFSETS, 0.3, NoiseStream.from_seed(4))
-    sums = []
-    for most in (0, 1 << 30):  # none are, all are
-        monkeypatch.setattr(steps, "_QUICK", most)
-        monkeypatch.setattr(steps, "_QUICK_A_PARTY", most)
-        config = training(per_example_method=way, clip_norm=0.5)
-        sums.append(union_sums(network, network.start(), rows, labels, batches, config, public=150))
-    assert np.abs(sums[0] - sums[1]).max() < 1e-12
-    assert np.abs(sums[1]).max() > 0.01
 
 
 def test_a_party_that_drew_nothing_gives_zero_and_a_record_that_is_not_finite_adds_none():

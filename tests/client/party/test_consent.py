@@ -36,7 +36,7 @@ def test_a_rendered_file_is_read_back_the_same_and_explains_every_key(tmp_path):
     keys = [at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")]
     assert len(keys) > 25
     assert all(lines[at - 1].startswith("# ") for at in keys)
-    assert consent.own_models == {"wards.models:small": "wards.models:small"}
+    assert consent.own("models") == {"wards.models:small": "wards.models:small"}
     jobs = [
         [t.epsilon_per_job for t in consent.data[name].totals.values()] for name in consent.data
     ]
@@ -50,7 +50,7 @@ def test_the_defaults_are_those_of_a_real_party():
     assert consent.seed is None
     assert "laplace-as-printed" not in consent.laws
     assert "as-printed" not in consent.calibrations
-    assert not consent.own_models
+    assert not consent.own("models")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,15 @@
 
 import pytest
 
-from parley.client.contract.protocol import WIRE_VERSION, Declined, Frame, Reason, encode_frame
-from parley.client.party.requests import _HEADS, request_from
+from parley.client.contract.protocol import (
+    REQUESTS,
+    WIRE_VERSION,
+    Declined,
+    Frame,
+    Reason,
+    encode_frame,
+    request_from,
+)
 
 GOOD = {str: "ward", bool: True, float: 1, int: 1, int | None: None, object: {"any": [1]}}
 BAD = {
@@ -16,9 +23,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(_HEADS))
+@pytest.mark.parametrize("kind", sorted(REQUESTS))
 def test_a_value_of_another_type_is_a_breach_of_the_protocol(kind):
-    hints, blobs = _HEADS[kind]
+    hints, blobs = REQUESTS[kind]
     good = {key: GOOD[hint] for key, hint in hints.items()}
 
     def asked(**changed):

@@ -263,10 +263,3 @@ def test_the_pooled_optimum_has_no_gradient_under_either_weighting(name):
         assert np.linalg.norm(gradient) <= 1.01e-10
         expected = share @ losses + lambda_ / 2 * result.theta @ result.theta
         assert result.loss == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_mean_of_one_party_is_its_pooled_optimum():
-    model, block = make(Logistic(), [64], 9)
-    local = local_optima(model, block, 1e-2, 1e-11)
-    pooled = optimum(model, block.features, block.labels, 1e-2)
-    np.testing.assert_allclose(local.theta[0], pooled.theta, atol=1e-9)

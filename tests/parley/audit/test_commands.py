@@ -10,15 +10,10 @@ from parley.cli import app
 from parley.privacy.mechanisms.gaussian import Gaussian
 
 QUICK = [
-    "--trials",
-    "600",
-    "--seed",
-    "4",
-    "--set",
-    "algorithm.rounds=1",
-    "--set",
-    "privacy.noise-point=server",
+    *("--trials", "600", "--seed", "4"),
+    *("--set", "algorithm.rounds=1", "--set", "privacy.noise-point=server"),
 ]
+READERS = "record, replace-one, against whoever sees what was released"
 
 
 def call(*words):
@@ -29,7 +24,7 @@ def test_an_audit_says_claim_bounds_and_verdict_and_opens_no_ledger(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     result = call(*QUICK, "--out", "found")
     assert result.exit_code == 0, result.output
-    assert "ε = 1 at δ = 1e-05 (record, replace-one, against readers), gaussian" in result.output
+    assert f"ε = 1 at δ = 1e-05 ({READERS}), gaussian" in result.output
     assert "not refuted. Simulation only" in result.output
     assert {path.name for path in tmp_path.iterdir()} == {"found"}
     written = json.loads((tmp_path / "found/audit.json").read_text())
@@ -126,7 +121,7 @@ def test_a_file_of_queries_is_audited_batch_by_batch_without_its_data(tmp_path):
     (tmp_path / "q.toml").write_text(QUERIES.format(session="delta = 1e-6"))
     result = call(str(tmp_path / "q.toml"), "--trials", "2000", "--seed", "3")
     assert result.exit_code == 0, result.output
-    assert "ε = 0.5 at δ = 1e-06 (record, replace-one, against readers)" in result.output
+    assert f"ε = 0.5 at δ = 1e-06 ({READERS})" in result.output
     assert ", count, 1 release" in result.output
     assert ", mean, sum, 1 release" in result.output
     assert result.output.count("reach of the sensitivity 1.0000") == 2

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from parley.certificate.issuing import composed, issued, signing_key
+from parley.certificate.issuing import charged, issued, signing_key
 from parley.certificate.statement import Certificate, CertificateError, parse_certificate, signed
 from parley.certificate.verifying import verified
 from parley.cli import app
@@ -50,7 +50,7 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     offline = verified(file)
     assert any("name the run's folder" in line for line in offline.open)
     assert any("whose key" in line for line in offline.open)
-    assert any("against whoever sees what the run released" in line for line in offline.open)
+    assert any("against whoever sees what was released" in line for line in offline.open)
     assert str(result.folder) not in certificate.text()
 
 
@@ -105,7 +105,7 @@ def test_another_signer_model_job_or_ledger_is_refused(run, file, tmp_path):
     copy = tmp_path / "cut"
     shutil.copytree(result.folder, copy)
     shutil.copy(other / "ledger.sqlite", copy / "ledger.sqlite")
-    with pytest.raises(CertificateError, match="Expected the certified ledger"):
+    with pytest.raises(CertificateError, match="Expected the sound ledger"):
         verified(file, run=copy)
 
 
@@ -160,5 +160,7 @@ def test_an_index_that_leaves_entries_out_hides_none_of_them(run, tmp_path):
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
         assert not ledger.verify()
         assert len(ledger.entries(certificate.statement.run_id)) < 3
-        (spent,) = composed(ledger, certificate.statement.run_id).values()
+    statement = certificate.statement
+    place = folder / "ledger.sqlite"
+    (spent,) = charged(place, statement.run_id, statement.ledger_head).values()
     assert spent.releases == 3

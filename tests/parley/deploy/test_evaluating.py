@@ -8,15 +8,13 @@ import random
 
 import numpy as np
 import pytest
-from attending import NAMES, Consortium, until
+from attending import NAMES
 
 import parley
 from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
 from parley.deploy.evaluating import load_test_set
-from parley.deploy.stream import submission
-from parley.deploy.stream.operator import Operator, operator_home
-from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_summary
 from parley.server.records.result_words import public_test
@@ -49,19 +47,17 @@ def write(path, seed, count):
 
 
 @pytest.fixture
-def ward(tmp_path):
+def ward(consortium, tmp_path):
     """A consortium of wards with a schema of their own; the server has public records."""
-    world = Consortium(tmp_path)
     for seed, name in enumerate(NAMES):
-        home = world.home(name)
+        home = consortium.home(name)
         write(home / "ward.csv", seed, 300)
         (home / "ward.schema.toml").write_text(SCHEMA)
         with (home / "party.toml").open("a") as policy:
             policy.write(POLICY)
     write(tmp_path / "public.csv", 99, 200)
     (tmp_path / "schema.toml").write_text(SCHEMA)
-    yield world
-    world.close()
+    return consortium
 
 
 def job_of(tmp_path, **more):
@@ -84,21 +80,18 @@ def job_of(tmp_path, **more):
 def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     serving = ward.serve()
     ward.everybody()
-    until(lambda: any("(3 of 3)" in line for line in ward.said))
-    with Operator(operator_home(ward.root)) as here:
-        plain = job_of(tmp_path, **{"data.test-source": "", "data.test-schema": ""})
-        without = here.ask("submit", job=render_job(plain), schema=SCHEMA)["run"]
-        name = here.ask("submit", job=render_job(job_of(tmp_path)))["run"]
-        other = tmp_path / "other.toml"
-        other.write_text(SCHEMA.replace("[40, 250]", "[40, 251]"))
-        wrong = job_of(tmp_path, **{"data.test-schema": str(other)})
-        refused = here.ask("submit", job=render_job(wrong))["run"]
-        another = here.ask("submit", job=render_job(plain), schema=other.read_text())["run"]
-        with pytest.raises(SchemaError, match="the operator's schema"):
-            here.ask("submit", job=render_job(plain), schema="[columns]\n")
+    plain = job_of(tmp_path, **{"data.test-source": "", "data.test-schema": ""})
+    without = ward.submit(plain, schema=SCHEMA)
+    name = ward.submit(job_of(tmp_path))
+    other = tmp_path / "other.toml"
+    other.write_text(SCHEMA.replace("[40, 250]", "[40, 251]"))
+    refused = ward.submit(job_of(tmp_path, **{"data.test-schema": str(other)}))
+    another = ward.submit(plain, schema=other.read_text())
+    with pytest.raises(SchemaError, match="the operator's schema"):
+        ward.submit(plain, schema="[columns]\n")
     ended = [serving.next().state for _ in range(4)]
     assert ended == ["complete", "complete", "failed", "failed"]
-    runs = ward.root / "server" / "runs"
+    runs = ward.runs
     summary = read_summary(runs / name)
     # Independently: labels by name, counted.
     model = parley.load_model(runs / name)  # it has its schema with it
@@ -124,21 +117,18 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     assert summary.simulation_only == ()
     assert "accuracy" not in (runs / name / "rounds.jsonl").read_text()
     # A schema that means something else is refused before anything is spent.
-    error = json.loads((runs / refused / "error.json").read_text())
-    assert "give the server a copy of their file" in error["message"]
-    assert not (runs / refused / "run-id").exists()
-    error = json.loads((runs / another / "error.json").read_text())
-    assert "Expected data.schema" in error["message"]
-    assert not (runs / another / "run-id").exists()
+    for run, words in (
+        (refused, "give the server a copy of their file"),
+        (another, "Expected data.schema"),
+    ):
+        assert words in json.loads((runs / run / "error.json").read_text())["message"]
+        assert not (runs / run / "run-id").exists()
 
 
 def test_who_submits_from_elsewhere_names_no_test_set(ward, tmp_path):
     ward.serve()
-    (tmp_path / "job.toml").write_text(render_job(job_of(tmp_path)))
     with pytest.raises(JobError, match=r"address in data\.test-source of"):
-        submission.submit_job(
-            tmp_path / "job.toml", to=ward.root / "operator", sets=[], resume=None, quiet=True
-        )
+        ward.submit(job_of(tmp_path), by="operator")
 
 
 def test_a_test_set_that_cannot_be_read_is_said_before_a_run(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tomllib
+from dataclasses import replace
 
 import pytest
 import tomli_w
@@ -11,8 +12,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
-from parley.client.contract.roster import RosterError, load_deployment
-from parley.deploy.folders import DeployError, check_party, check_server
+from parley.client.contract.roster import RosterError, load_deployment, render_deployment
+from parley.deploy.folders import DeployError, check_server, own_entry
 from parley.deploy.making import (
     accept,
     add_party,
@@ -24,26 +25,27 @@ from parley.deploy.making import (
     rotate_party,
 )
 from parley.deploy.peers import NotAdmitted, admit_operator, admit_party
-from parley.deploy.pki import certificate_days
-from parley.deploy.private_files import PkiError
+from parley.deploy.pki import PkiError, check_dates
 
 NAMES = ["north", "south", "east"]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    home = tmp_path / "consortium"
-    make_deployment(home, hosts=["fl.example.org"], parties=NAMES, port=9192)
-    return home
 
 
 def pem(folder, name):
     return (folder / "parties" / name / "party.pem").read_bytes()
 
 
+def roster(folder):
+    return load_deployment(folder / "deployment.toml")
+
+
+def own_name(home):
+    """Whose folder it is, its keys and certificate checked."""
+    return own_entry(home, roster(home)).name
+
+
 def test_a_new_deployment_passes_its_own_checks_and_nobody_has_anothers_secret(folder):
     assert check_server(folder).deployment.server_address == "fl.example.org:9192"
-    assert [check_party(folder / "parties" / name).name for name in NAMES] == NAMES
+    assert [own_name(folder / "parties" / name) for name in NAMES] == NAMES
     own = {path.name for path in (folder / "parties" / "north").iterdir()}
     assert own == {
         "ca.crt", "deployment.toml", "identity.key", "party.key", "party.pem", "party.toml",
@@ -58,7 +60,7 @@ def test_a_new_deployment_passes_its_own_checks_and_nobody_has_anothers_secret(f
 
 
 def test_a_certificate_admits_its_own_party_and_no_other_role(folder):
-    deployment = load_deployment(folder / "server" / "deployment.toml")
+    deployment = roster(folder / "server")
     assert [admit_party(deployment, pem(folder, name)) for name in NAMES] == [0, 1, 2]
     operator = (folder / "operator" / "operator.pem").read_bytes()
     assert admit_operator(operator) == "operator"
@@ -73,13 +75,18 @@ def test_a_certificate_admits_its_own_party_and_no_other_role(folder):
             admit_operator(nobody)
 
 
-def test_the_certificate_of_an_earlier_identity_admits_nobody(folder):
-    before = pem(folder, "north")
+def test_the_keys_of_an_earlier_identity_admit_nobody(folder, tmp_path):
+    before, old, north = pem(folder, "north"), tmp_path / "old", folder / "parties" / "north"
+    shutil.copytree(north, old)
     rotated = rotate_party(folder, "north")
     assert admit_party(rotated, pem(folder, "north")) == 0
     with pytest.raises(NotAdmitted, match="for another identity than the roster's"):
         admit_party(rotated, before)
-    assert check_party(folder / "parties" / "north").deployment == rotated
+    assert (own_name(north), roster(north)) == ("north", rotated)
+    assert check_server(folder).deployment == rotated
+    shutil.copy(folder / "server" / "deployment.toml", old)
+    with pytest.raises(DeployError, match="belongs to another deployment"):
+        own_name(old)
     with pytest.raises(DeployError, match="Expected one of north, south, east, got west"):
         rotate_party(folder, "west")
 
@@ -100,38 +107,30 @@ def test_a_party_that_is_added_is_the_last_and_the_others_keep_their_keys(folder
     before = [pem(folder, name) for name in NAMES]
     grown = add_party(folder, "west")
     assert [party.name for party in grown.parties] == [*NAMES, "west"]
-    assert check_party(folder / "parties" / "west").deployment == grown
     assert [pem(folder, name) for name in NAMES] == before
-    assert check_party(folder / "parties" / "north").deployment == grown
+    for name in ("north", "west"):
+        assert own_name(folder / "parties" / name) == name
+        assert roster(folder / "parties" / name) == grown
     with pytest.raises(DeployError, match=r"parley deploy rotate DIR west"):
         add_party(folder, "west")
     with pytest.raises(RosterError, match="Expected a party's name"):
         add_party(folder, "../up")
 
 
-def test_renewed_certificates_are_of_the_same_keys_and_names(folder):
+def test_renewed_certificates_are_of_the_same_keys_and_of_names_that_are_asked_for(folder):
     before = pem(folder, "north")
     shutil.rmtree(folder / "parties" / "east")  # sent away
     assert renew_certificates(folder) == ["north", "south"]
     assert pem(folder, "north") != before
-    assert check_party(folder / "parties" / "north").name == "north"
-    assert certificate_days(folder / "parties" / "north" / "party.pem") > 396
-    assert check_server(folder).deployment.server_address == "fl.example.org:9192"
-
-
-def test_a_party_makes_its_own_keys_and_the_operator_never_has_them(folder, tmp_path):
-    home = tmp_path / "north's machine"
-    shutil.copytree(folder / "parties" / "north", home)
-    entry = make_own_keys(home)
-    for name in ("identity.key", "party.key"):
-        assert (home / name).read_text() != (folder / "parties" / "north" / name).read_text()
-    assert "PRIVATE" not in entry.read_text()
-    accept(folder, propose_keys(folder, entry))
-    shutil.copy(folder / "server" / "deployment.toml", home)
-    with pytest.raises(DeployError, match="parley deploy accept"):
-        check_party(home)  # its certificate is still to come
-    shutil.copy(folder / "parties" / "north" / "party.pem", home)
-    assert check_party(home).deployment == check_server(folder).deployment
+    assert own_name(folder / "parties" / "north") == "north"
+    assert check_dates(folder / "parties" / "north" / "party.pem") > 396
+    deployment = check_server(folder).deployment
+    moved = replace(deployment, server_address="new.example.org:9192")
+    (folder / "server" / "deployment.toml").write_text(render_deployment(moved))
+    with pytest.raises(PkiError, match=r"for new\.example\.org"):
+        check_server(folder)
+    renew_certificates(folder, hosts=["new.example.org"])
+    assert check_server(folder).deployment == moved
 
 
 def test_what_a_request_calls_itself_is_not_read(folder, tmp_path):
@@ -146,24 +145,9 @@ def test_what_a_request_calls_itself_is_not_read(folder, tmp_path):
     entry = tmp_path / "entry.toml"
     entry.write_text(tomli_w.dumps(keys | {"request": asked.decode()}))
     accept(folder, propose_keys(folder, entry))
-    deployment = load_deployment(folder / "server" / "deployment.toml")
     made = x509.load_pem_x509_certificate(pem(folder, "north"))
-    assert admit_party(deployment, pem(folder, "north")) == 0
+    assert admit_party(roster(folder / "server"), pem(folder, "north")) == 0
     assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-
-
-@pytest.mark.parametrize("request_", ["", "-----BEGIN CERTIFICATE REQUEST-----\nabc", "x" * 5000])
-def test_a_request_that_is_none_is_not_signed(folder, tmp_path, request_):
-    home = tmp_path / "north's machine"
-    shutil.copytree(folder / "parties" / "north", home)
-    identity = "ab" * 32
-    make_own_keys(home)
-    entry = tmp_path / "entry.toml"
-    entry.write_text(tomli_w.dumps({"name": "north", "identity": identity, "request": request_}))
-    before = (folder / "server" / "deployment.toml").read_bytes()
-    with pytest.raises((DeployError, PkiError), match=r"Expected a (party's|certificate)"):
-        accept(folder, propose_keys(folder, entry))
-    assert (folder / "server" / "deployment.toml").read_bytes() == before
 
 
 def test_keys_that_do_not_go_together_are_found_before_anything_is_started(folder, tmp_path):
@@ -174,25 +158,41 @@ def test_keys_that_do_not_go_together_are_found_before_anything_is_started(folde
         with pytest.raises(
             (DeployError, PkiError), match=r"got (a key that does not fit|the certificate of south)"
         ):
-            check_party(north)
+            own_name(north)
         (north / name).write_bytes(kept)
     other = tmp_path / "other"
     make_deployment(other, hosts=["a"], parties=["north", "south"])
     shutil.copy(other / "server" / "deployment.toml", north)
     with pytest.raises(DeployError, match="belongs to another deployment"):
-        check_party(north)
+        own_name(north)
 
 
 def test_a_deployment_changes_after_the_servers_folder_was_sent_away(folder, tmp_path):
     shutil.move(folder / "server", tmp_path / "elsewhere")
     shutil.move(folder / "operator", tmp_path / "operator")
     grown = add_party(folder, "west")
-    assert [party.name for party in grown.parties] == [*NAMES, "west"]
-    assert load_deployment(folder / "authority" / "deployment.toml") == grown
-    assert check_party(folder / "parties" / "west").name == "west"
+    assert roster(folder / "authority") == grown
+    assert own_name(folder / "parties" / "west") == "west"
     rotate_party(folder, "north")
     assert len(remove_party(folder, "east").parties) == 3
     assert "north" in renew_certificates(folder)
     fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
     names = fresh.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "fl.example.org" in names.get_values_for_type(x509.DNSName)
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "x\ny", "", "-rf"])
+def test_a_party_is_not_named_what_is_no_folders_name(tmp_path, name):
+    with pytest.raises(RosterError, match="Expected a party's name"):
+        make_deployment(tmp_path / "new", hosts=["h.example"], parties=["north", name])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_servers_folder_is_made_for_either_kind_of_address_and_never_over_another(tmp_path):
+    made = make_deployment(tmp_path / "six", hosts=["::1"], parties=["a", "b"], port=9192)
+    assert made.server_address == "[::1]:9192"
+    assert check_server(tmp_path / "six").deployment == made
+    with pytest.raises(DeployError, match="is not empty"):
+        make_deployment(tmp_path / "six", hosts=["a"], parties=["x", "y"])
+    with pytest.raises(DeployError, match="not a server's folder"):
+        check_server(tmp_path)

@@ -46,9 +46,10 @@ def main():
 @pytest.fixture
 def nursery(tmp_path, monkeypatch):
     (tmp_path / "child_of_a_nursery.py").write_text(CHILD)
+    (tmp_path / "drawing.py").write_text(DRAWING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Supervisor() as supervisor:
-        yield supervisor, Nursery(supervisor, ("json",), log=tmp_path / "nursery.log")
+        yield supervisor, Nursery(supervisor, ("json", "drawing"), log=tmp_path / "nursery.log")
 
 
 def started(nursery, log, *arguments):
@@ -57,27 +58,20 @@ def started(nursery, log, *arguments):
     return process
 
 
-def test_how_each_ends_is_known_and_each_has_its_own_log(nursery, tmp_path):
-    _, own = nursery
+def test_each_has_its_own_log_and_end_and_all_end_with_their_supervisor(nursery, tmp_path):
+    supervisor, own = nursery
     ended = [started(own, tmp_path / f"{code}.log", "go", str(code)) for code in (0, 3)]
     assert [process.popen.wait(60) for process in ended] == [0, 3]
     assert ended[1].tail().endswith("go 3")
     with pytest.raises(ProcessError, match="a child ended with status 3"):
         ended[1].check()
-    stays = started(own, tmp_path / "stays.log", "stay")
-    assert stays.running
-    assert Path(f"/proc/{stays.popen.pid}/comm").read_text() == "child_of_a_nurs\n"
-    stays.popen.kill()
-    assert stays.popen.wait(60) == -signal.SIGKILL
-
-
-def test_all_end_with_their_supervisor_and_one_that_ended_is_started_again(nursery, tmp_path):
-    supervisor, own = nursery
-    first = started(own, tmp_path / "first.log", "go", "1")
-    first.popen.wait(60)
-    again = supervisor.restart(first)  # by itself, whatever became of the nursery
+    again = supervisor.restart(ended[1])  # by itself, whatever became of the nursery
     assert again.popen.wait(60) is not None
-    stays = started(own, tmp_path / "stays.log", "stay")
+    stays, killed = (started(own, tmp_path / f"{name}.log", "stay") for name in ("a", "b"))
+    assert Path(f"/proc/{stays.popen.pid}/comm").read_text() == "child_of_a_nurs\n"
+    killed.popen.kill()
+    assert killed.popen.wait(60) == -signal.SIGKILL
+    assert stays.running
     supervisor.end()
     assert not stays.running
     with pytest.raises(ProcessLookupError):
@@ -93,14 +87,10 @@ def test_processes_end_with_a_nursery_that_is_killed(nursery, tmp_path):
         own.start("a child", ("child_of_a_nursery", "go", "0"), log=tmp_path / "late.log")
 
 
-def test_what_is_forked_shares_no_randomness_and_no_open_file(tmp_path, monkeypatch):
-    (tmp_path / "drawing.py").write_text(DRAWING)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Supervisor() as supervisor:
-        own = Nursery(supervisor, ("drawing",), log=tmp_path / "nursery.log")
-        logs = [tmp_path / f"{number}.log" for number in range(2)]
-        for log in logs:
-            assert own.start("a child", ("drawing",), log=log).popen.wait(60) == 0
+def test_what_is_forked_shares_no_randomness_and_no_open_file(nursery, tmp_path):
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    for log in logs:
+        assert nursery[1].start("a child", ("drawing",), log=log).popen.wait(60) == 0
     first, second = (log.read_text().splitlines() for log in logs)
     for lines in (first, second):
         held = lines[0].partition("]")[0].strip("[").split(", ")

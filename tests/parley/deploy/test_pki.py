@@ -6,30 +6,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from parley.deploy.pki import (
+    PkiError,
+    check_private,
     check_server_certificate,
     make_authority,
     make_identity,
     make_server_certificate,
+    write_private,
 )
-from parley.deploy.private_files import PkiError, check_private, write_private
 from parley.secure_agg.primitives import signing_public
 
 
 @pytest.fixture
 def authority(tmp_path):
-    make_authority(tmp_path / "ca.crt", tmp_path / "ca.key", name="test")
+    make_authority(tmp_path, name="test")
+    make_server_certificate(tmp_path, authority=tmp_path, hosts=("fl.example.org", "10.0.0.7"))
     return tmp_path
-
-
-def server(folder, hosts=("fl.example.org", "10.0.0.7"), **more):
-    make_server_certificate(
-        folder / "server.pem",
-        folder / "server.key",
-        authority=folder / "ca.crt",
-        authority_key=folder / "ca.key",
-        hosts=hosts,
-        **more,
-    )
 
 
 def check(folder, **more):
@@ -37,89 +29,58 @@ def check(folder, **more):
 
 
 @pytest.mark.parametrize("host", ["fl.example.org", "10.0.0.7"])
-def test_a_certificate_is_good_for_each_of_its_hosts(authority, host):
-    server(authority)
+def test_a_certificate_is_good_for_each_of_its_hosts_with_a_clock_a_little_behind(authority, host):
     check(authority, host=host)
+    check(authority, host=host, now=datetime.now(UTC) - timedelta(minutes=2))
 
 
-def test_another_host_is_named_with_those_it_has(authority):
-    server(authority)
+def test_another_host_is_named_with_those_it_has_and_none_is_refused(authority):
     with pytest.raises(PkiError, match=r"for evil\.example\.org, got one for fl\.example\.org, 10"):
         check(authority, host="evil.example.org")
+    with pytest.raises(PkiError, match="at least one host"):
+        make_server_certificate(authority, authority=authority, hosts=())
 
 
-def test_a_missing_certificate_is_named(authority):
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [(24 * 398, r"expired on .* Renew it: parley deploy renew"), (-1, r"valid from .* set the cl")],
+)
+def test_a_certificate_of_another_time_says_when_and_what_to_do(authority, hours, said):
+    with pytest.raises(PkiError, match=said):
+        check(authority, now=datetime.now(UTC) + timedelta(hours=hours))
+
+
+def test_what_is_no_certificate_or_anothers_is_refused(authority, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    make_authority(other, name="test")
+    with pytest.raises(PkiError, match="it belongs to another deployment"):
+        check_server_certificate(other / "ca.crt", authority / "server.pem")
+    (authority / "server.pem").write_text("hello")
+    with pytest.raises(PkiError, match="Expected a PEM certificate"):
+        check(authority)
+    (authority / "server.pem").unlink()
     with pytest.raises(PkiError, match=r"Cannot read certificate .*server\.pem"):
         check(authority)
 
 
-def test_a_certificate_that_is_none_is_refused(authority):
-    (authority / "server.pem").write_text("hello")
-    with pytest.raises(PkiError, match="Expected a PEM certificate"):
-        check(authority)
+def test_a_server_whose_authority_is_away_keeps_its_keys(authority):
+    before = (authority / "server.key").read_bytes()
+    (authority / "ca.key").unlink()
+    with pytest.raises(PkiError, match=r"Cannot read key .*ca\.key"):
+        make_server_certificate(authority, authority=authority, hosts=["fl.example.org"])
+    assert (authority / "server.key").read_bytes() == before
 
 
-def test_an_expired_certificate_says_when_and_how_to_renew(authority):
-    server(authority, days=30)
-    later = datetime.now(UTC) + timedelta(days=31)
-    with pytest.raises(PkiError, match=r"expired on .* Renew it: parley deploy renew"):
-        check(authority, now=later)
-
-
-def test_a_clock_that_is_behind_is_told_to_be_set(authority):
-    server(authority)
-    with pytest.raises(PkiError, match=r"valid from .* set the clock"):
-        check(authority, now=datetime.now(UTC) - timedelta(hours=1))
-
-
-def test_a_clock_that_is_a_little_behind_is_no_reason(authority):
-    server(authority)
-    check(authority, now=datetime.now(UTC) - timedelta(minutes=2))
-
-
-def test_another_deployments_certificate_is_refused(authority, tmp_path):
-    server(authority)
-    other = tmp_path / "other"
-    other.mkdir()
-    make_authority(other / "ca.crt", other / "ca.key", name="test")
-    with pytest.raises(PkiError, match="it belongs to another deployment"):
-        check_server_certificate(other / "ca.crt", authority / "server.pem")
-
-
-def test_a_certificate_needs_a_host(authority):
-    with pytest.raises(PkiError, match="at least one host"):
-        server(authority, hosts=())
-
-
-def test_secrets_are_for_their_owner_alone(authority, tmp_path):
-    server(authority)
-    make_identity(tmp_path / "identity.key")
+def test_secrets_are_for_their_owner_alone(authority):
+    identity = authority / "identity.key"
+    public = make_identity(identity)
+    assert signing_public(bytes.fromhex(identity.read_text())) == public
     for name in ("ca.key", "server.key", "identity.key"):
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
-        check_private(tmp_path / name)
-
-
-def test_a_key_that_others_can_read_is_refused_with_the_command_that_mends_it(tmp_path):
-    key = tmp_path / "identity.key"
-    make_identity(key)
-    key.chmod(0o640)
+        assert stat.S_IMODE((authority / name).stat().st_mode) == 0o600, name
+        check_private(authority / name)
+    identity.chmod(0o640)
     with pytest.raises(PkiError, match=r"got mode 0640\. Run: chmod 600"):
-        check_private(key)
-
-
-def test_writing_a_secret_over_a_loose_file_tightens_it(tmp_path):
-    path = tmp_path / "secret"
-    path.write_text("x")
-    path.chmod(0o644)
-    write_private(path, b"y")
-    check_private(path)
-
-
-def test_a_missing_key_is_named(tmp_path):
-    with pytest.raises(PkiError, match=r"Cannot read key .*identity\.key"):
-        check_private(tmp_path / "identity.key")
-
-
-def test_the_identity_is_the_protocols_own_kind(tmp_path):
-    public = make_identity(tmp_path / "identity.key")
-    assert signing_public(bytes.fromhex((tmp_path / "identity.key").read_text())) == public
+        check_private(identity)
+    write_private(identity, b"over a loose file")
+    check_private(identity)

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
-from attending import World
 from commands import NAMES
 
 from parley.cli import app
@@ -40,6 +39,10 @@ def parsed(words):
         _, node, words = node.resolve_command(context, rest)
 
 
+def ran(*words, **more):
+    return subprocess.run(words, capture_output=True, text=True, check=False, **more)
+
+
 def unit(path):
     read = configparser.RawConfigParser(strict=False)
     read.optionxform = str
@@ -47,7 +50,10 @@ def unit(path):
     return read
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+each_unit = pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+
+
+@each_unit
 def test_a_units_command_exists_and_may_write_its_folder_alone(path):
     service = unit(path)["Service"]
     program, *words = shlex.split(service["ExecStart"])
@@ -61,16 +67,11 @@ def test_a_units_command_exists_and_may_write_its_folder_alone(path):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+@each_unit
 def test_systemd_finds_nothing_wrong_with_a_unit(path, tmp_path):
     text = path.read_text(encoding="utf-8").replace("/opt/parley/bin/parley", "/bin/true")
     (tmp_path / path.name).write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        ["systemd-analyze", "verify", tmp_path / path.name],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran("systemd-analyze", "verify", tmp_path / path.name)
     assert path.name not in done.stderr, done.stderr
 
 
@@ -80,13 +81,14 @@ def instructions():
     return [tuple(line.split(None, 1)) for line in lines]
 
 
+def copied_files():
+    """What the image is built from."""
+    copies = [rest for name, rest in instructions() if name == "COPY" and "--from" not in rest]
+    return {source for rest in copies for source in rest.split()[:-1]}
+
+
 def test_the_image_holds_the_package_and_nothing_that_is_secret():
-    copied = {
-        source
-        for name, rest in instructions()
-        if name == "COPY" and "--from" not in rest
-        for source in rest.split()[:-1]
-    }
+    copied = copied_files()
     assert all((ROOT / source).exists() for source in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     beside = set(project["tool"]["setuptools"]["package-dir"].values())
@@ -107,42 +109,21 @@ def test_the_image_holds_the_package_and_nothing_that_is_secret():
 def test_what_the_image_is_built_from_is_a_parley_that_runs(tmp_path):
     source, wheels = tmp_path / "source", tmp_path / "wheels"
     source.mkdir()
-    for name, rest in instructions():
-        if name == "COPY" and "--from" not in rest:
-            for each in rest.split()[:-1]:
-                if (ROOT / each).is_dir():
-                    shutil.copytree(ROOT / each, source / each)
-                else:
-                    shutil.copy(ROOT / each, source / each)
-    build = [
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(wheels),
-        str(source),
-    ]
-    subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True)
+    for each in copied_files():
+        copy = shutil.copytree if (ROOT / each).is_dir() else shutil.copy
+        copy(ROOT / each, source / each)
+    build = ("--quiet", "--no-deps", "--no-build-isolation", "-w", wheels, source)
+    built = ran(sys.executable, "-m", "pip", "wheel", *build)
+    assert built.returncode == 0, built.stderr
     (wheel,) = wheels.iterdir()
     shutil.unpack_archive(wheel, tmp_path / "installed", format="zip")
-    revisions = Path("parley", "privacy", "ledger", "versions")
-    there, here = (
-        {path.name for path in (root / revisions).glob("*.py")}
-        for root in (tmp_path / "installed", ROOT)
-    )
-    assert "schema_1.py" in there
-    assert there == here
     job = ["--set", "parties.count=3", "--set", "algorithm.rounds=1", "--set", "data.records=90"]
-    ran = subprocess.run(
-        [sys.executable, "-P", "-m", "parley", "run", *job, "--out", str(tmp_path / "run")],
-        check=False,
-        capture_output=True,
-        text=True,
+    done = ran(
+        *(sys.executable, "-P", "-m", "parley", "run", *job, "--out", tmp_path / "run"),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
     )
-    assert ran.returncode == 0, ran.stderr
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "report.html").exists()
 
 
@@ -168,38 +149,26 @@ def test_the_composed_services_are_a_server_and_parties_that_see_their_own_folde
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="needs docker")
 def test_docker_reads_the_compose_file():
-    done = subprocess.run(
-        ["docker", "compose", "-f", SHIPPED / "compose.yaml", "config", "--quiet"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran("docker", "compose", "-f", SHIPPED / "compose.yaml", "config", "--quiet")
     if "is not a docker command" in done.stderr or "unknown shorthand flag" in done.stderr:
         pytest.skip("this docker has no compose")
     assert done.returncode == 0, done.stderr
 
 
-def health_command(port):
-    (kind, *words) = SERVICES["server"]["healthcheck"]["test"]
+def healthy(port):
+    """What the composed health check says, at another port."""
+    (kind, _, *words, url) = SERVICES["server"]["healthcheck"]["test"]
     assert kind == "CMD"
     asked = parsed(SERVICES["server"]["command"])[1]["monitor"]
-    assert f":{asked}/" in words[-1]
-    return [sys.executable, *words[1:-1], words[-1].replace(f":{asked}/", f":{port}/")]
+    assert f":{asked}/" in url
+    return ran(sys.executable, *words, url.replace(f":{asked}/", f":{port}/")).returncode == 0
 
 
-def healthy(port):
-    return not subprocess.run(health_command(port), capture_output=True, check=False).returncode
-
-
-def test_the_composed_health_check_asks_where_the_server_answers(tmp_path):
-    world = World(tmp_path)
+def test_the_composed_health_check_asks_where_the_server_answers(world):
     transport = world.open()
-    try:
-        with Pages(Monitor(transport._port, queue=None, say=None), port=0) as pages:
-            assert healthy(pages.port)
-        assert not healthy(pages.port)
-    finally:
-        world.close()
+    with Pages(Monitor(transport._port, queue=None, say=None), port=0) as pages:
+        assert healthy(pages.port)
+    assert not healthy(pages.port)
 
 
 def test_every_command_in_the_readme_exists():

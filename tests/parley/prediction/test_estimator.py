@@ -26,37 +26,27 @@ x3 = { kind = "numeric", range = [-3, 3] }
 y = { kind = "label", positive = "b", negative = "a" }
 """
 
-LEARNS = "fit learns nothing: the model was learned in a run, and has nothing to refuse"
-WIDTH = "the check's rows have another number of columns than the schema"
-NAMES = "predictions are names of labels, which the check compares as numbers"
-MADE = "a model is made by load_model, not by its constructor; it has no parameters to set"
+# Why some of scikit-learn's checks cannot hold, and which.
+INAPPLICABLE = {
+    "a model is made by load_model, not by its constructor; it has no parameters to set": (
+        "do_not_raise_errors_in_init_or_set_params parameters_default_constructible"
+    ),
+    "fit learns nothing: the model was learned in a run, and has nothing to refuse": (
+        "n_features_in n_features_in_after_fitting complex_data estimators_empty_data_messages "
+        "estimators_nan_inf estimator_sparse_tag estimator_sparse_array estimator_sparse_matrix "
+        "classifiers_one_label classifiers_classes classifiers_train "
+        "classifiers_regression_target supervised_y_no_nan supervised_y_2d fit1d"
+    ),
+    "the check's rows have another number of columns than the schema": (
+        "estimators_dtypes dtype_object array_api_input classifier_data_not_an_array "
+        "decision_proba_consistency fit_idempotent"
+    ),
+    "predictions are names of labels, which the check compares as numbers": (
+        "estimators_pickle methods_sample_order_invariance methods_subset_invariance"
+    ),
+}
 NOT_APPLICABLE = {
-    "check_do_not_raise_errors_in_init_or_set_params": MADE,
-    "check_parameters_default_constructible": MADE,
-    "check_n_features_in": LEARNS,  # it is there before fit
-    "check_n_features_in_after_fitting": LEARNS,
-    "check_complex_data": LEARNS,
-    "check_estimators_empty_data_messages": LEARNS,
-    "check_estimators_nan_inf": LEARNS,
-    "check_estimator_sparse_tag": LEARNS,
-    "check_estimator_sparse_array": LEARNS,
-    "check_estimator_sparse_matrix": LEARNS,
-    "check_classifiers_one_label": LEARNS,
-    "check_classifiers_classes": LEARNS,
-    "check_classifiers_train": LEARNS,
-    "check_classifiers_regression_target": LEARNS,
-    "check_supervised_y_no_nan": LEARNS,
-    "check_supervised_y_2d": LEARNS,
-    "check_fit1d": LEARNS,
-    "check_estimators_dtypes": WIDTH,
-    "check_dtype_object": WIDTH,
-    "check_array_api_input": WIDTH,
-    "check_classifier_data_not_an_array": WIDTH,
-    "check_decision_proba_consistency": WIDTH,
-    "check_fit_idempotent": WIDTH,
-    "check_estimators_pickle": NAMES,
-    "check_methods_sample_order_invariance": NAMES,
-    "check_methods_subset_invariance": NAMES,
+    f"check_{name}": why for why, names in INAPPLICABLE.items() for name in names.split()
 }
 
 
@@ -67,15 +57,8 @@ def learned(tmp_path_factory):
     rng = np.random.default_rng(0)
     rows = rng.uniform(-3, 3, (300, 3))
     labels = np.where(rows[:, 0] > 0, "b", "a")
-    job = parley.load_job(
-        overrides=[
-            "run.seed=3",
-            "parties.count=2",
-            "algorithm.rounds=2",
-            "privacy.epsilon=8",
-            "secure-aggregation.masked-check=false",
-        ]
-    )
+    quick = ["run.seed=3", "parties.count=2", "algorithm.rounds=2", "privacy.epsilon=8"]
+    job = parley.load_job(overrides=[*quick, "secure-aggregation.masked-check=false"])
     data = (rows, labels)
     result = parley.run(job, data=data, schema=folder / "schema.toml", out=folder / "run")
     return load_model(result.folder), rows, labels

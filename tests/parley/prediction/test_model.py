@@ -31,16 +31,8 @@ sick = { kind = "label", positive = ["yes"], negative = "rest" }
 
 
 def _job(*overrides):
-    return parley.load_job(
-        overrides=[
-            "run.seed=3",
-            "parties.count=2",
-            "algorithm.rounds=2",
-            "privacy.epsilon=8",
-            "secure-aggregation.masked-check=false",
-            *overrides,
-        ]
-    )
+    quick = ("run.seed=3", "parties.count=2", "algorithm.rounds=2", "privacy.epsilon=8")
+    return parley.load_job(overrides=[*quick, "secure-aggregation.masked-check=false", *overrides])
 
 
 def _patients(rows=400):
@@ -92,7 +84,7 @@ def test_every_loss_predicts_in_the_labels_own_terms(kind, tmp_path):
     job = _job("data.source=synthetic", "data.records=3000", f"model.kind={kind}")
     result = parley.run(job, out=tmp_path / "run")
     model = load_model(result.folder)
-    columns = BUNDLED["synthetic"](kind, 3000, 20, 0)
+    columns = BUNDLED["synthetic"].columns(kind, 3000, 20, 0)
     predicted = model.predict({"x": columns["x"]})
     truth = np.asarray(columns["y"], np.float64)
     if kind == "ridge":
@@ -110,17 +102,13 @@ def test_every_loss_predicts_in_the_labels_own_terms(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["mlp", "pca-mlp"])
 def test_networks_predict_on_their_components(kind, tmp_path):
     job = _job(
-        "data.source=digits",
-        "algorithm.kind=fedavg",
-        f"model.kind={kind}",
-        "model.hidden=[16]",
+        *("data.source=digits", "algorithm.kind=fedavg", f"model.kind={kind}"),
+        *("model.hidden=[16]", "dp-sgd.local-steps=3", "dp-sgd.batch-size=50"),
         *(["model.components=8"] if kind == "pca-mlp" else []),
-        "dp-sgd.local-steps=3",
-        "dp-sgd.batch-size=50",
     )
     result = parley.run(job, out=tmp_path / "run")
     model = load_model(result.folder)
-    images = BUNDLED["digits"]("softmax", 0, 0, 0)["image"][:50]
+    images = BUNDLED["digits"].columns("softmax", 0, 0, 0)["image"][:50]
     assert model.predict_proba({"image": images}).shape == (50, 10)
     assert set(model.predict({"image": images})) <= set("0123456789")
 
@@ -135,12 +123,8 @@ def test_a_file_of_rows_needs_no_label_and_keeps_what_names_them(patients, tmp_p
     assert count == sum(labels.values()) == len(written) == 100
     assert written["id"].to_list() == rows["id"].to_list()
     assert written["prediction"].to_list() == model.predict(rows).tolist()
-    assert list(written.columns) == [
-        "id",
-        "prediction",
-        "probability of not yes",
-        "probability of yes",
-    ]
+    chances = ["probability of not yes", "probability of yes"]
+    assert written.columns == ["id", "prediction", *chances]
     with pytest.raises(ModelFileError, match="exists"):
         predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
 
@@ -297,12 +281,8 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     marker = tmp_path / "ran"
     (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\ndef build(f, c): ...\n")
     network = {
-        "kind": f"{tmp_path / 'evil.py'}:build",
-        "features": 4,
-        "classes": 2,
-        "hidden": [],
-        "precision": "float64",
-        "frozen": "",
+        **{"kind": f"{tmp_path / 'evil.py'}:build", "features": 4, "classes": 2},
+        **{"hidden": [], "precision": "float64", "frozen": ""},
     }
     parts = {key: {} for key in ("training", "server", "attendance", "settings")}
     task = {"kind": "fedavg", "network": network, **parts}
@@ -311,21 +291,23 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("text", ['{"version":', "[" * 100_000, '{"version": 2, "version": 2}'])
-def test_a_description_that_is_not_strict_json_is_refused(tmp_path, text):
-    file = tmp_path / "m.safetensors"
-    save_file({"theta": np.zeros(3)}, file, metadata={"parley.model": text})
-    with pytest.raises(ModelFileError, match="Expected JSON about the model"):
+NO_MODEL = {
+    "torn": ('{"version":', "Expected JSON about the model"),
+    "deep": ("[" * 100_000, "Expected JSON about the model"),
+    "twice": ('{"version": 2, "version": 2}', "Expected JSON about the model"),
+    "undescribed": (None, "Run its job again"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODEL)
+def test_a_description_that_is_no_strict_json_and_other_files_are_refused(tmp_path, name):
+    file, (text, message) = tmp_path / "m.safetensors", NO_MODEL[name]
+    save_file({"theta": np.zeros(3)}, file, text and {"parley.model": text})
+    with pytest.raises(ModelFileError, match=message):
         load_model(file)
-
-
-def test_a_model_without_description_and_other_files_are_refused(tmp_path):
-    save_file({"theta": np.zeros(3)}, tmp_path / "old.safetensors")
-    with pytest.raises(ModelFileError, match="Run its job again"):
-        load_model(tmp_path / "old.safetensors")
-    (tmp_path / "text.safetensors").write_text("no model")
+    file.write_text("no model")
     with pytest.raises(ModelFileError, match="Expected a model at"):
-        load_model(tmp_path / "text.safetensors")
+        load_model(file)
 
 
 def test_show_prints_no_control_character_and_knows_how_it_was_learned(patients, tmp_path):
@@ -351,6 +333,6 @@ def test_show_names_a_loss_of_ones_own(tmp_path):
     (tmp_path / "own.py").unlink()  # nobody needs the code to predict
     shown = CliRunner().invoke(app, ["show", str(result.folder)])
     assert shown.output.splitlines()[0].split() == ["model", "own-residual-loss"]
-    rows = {"x": BUNDLED["synthetic"]("ridge", 300, 20, 0)["x"]}
+    rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 20, 0)["x"]}
     with pytest.raises(ModelFileError, match="ranks alone"):
         load_model(result.folder).predict_proba(rows)

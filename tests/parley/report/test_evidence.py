@@ -7,12 +7,7 @@ import polars as pl
 import pytest
 
 import parley
-from parley.report.evidence import (
-    coefficients,
-    parties_named,
-    public_ranges,
-    who_learns_what,
-)
+from parley.report.evidence import coefficients, parties_named, public_ranges, who_learns_what
 from parley.report.page import write_report
 
 SCHEMA = """
@@ -44,14 +39,9 @@ def run_of(frame, folder, *overrides):
     frame.write_csv(folder / "rows.csv")
     job = parley.load_job(
         overrides=[
-            f"data.source={folder}/rows.csv",
-            f"data.schema={folder}/schema.toml",
-            "data.partition=column",
-            "data.partition-column=hospital",
-            "parties.count=2",
-            "algorithm.rounds=3",
-            "secure-aggregation.masked-check=false",
-            *overrides,
+            *(f"data.source={folder}/rows.csv", f"data.schema={folder}/schema.toml"),
+            *("data.partition=column", "data.partition-column=hospital", "parties.count=2"),
+            *("algorithm.rounds=3", "secure-aggregation.masked-check=false", *overrides),
         ]
     )
     return parley.run(job, out=folder / "run")
@@ -95,7 +85,8 @@ def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
     table = coefficients(result.folder)
     assert {row[0] for row in table.rows} == {"age", "ward=north", "ward=south", "intercept"}
     shown = result._repr_html_()  # as a notebook has it
-    assert "ε = 1 at δ = 1e-05, per record" in shown
+    assert "ε = 1 at δ = 1e-05, of a budget of" in shown
+    assert "one record; neighbours differ by replacing one record" in shown
     assert "accuracy, held-out records (simulation only)" in shown
     assert str(result.folder / "report.html") in shown
 

@@ -95,14 +95,10 @@ def test_no_text_that_a_run_leaves_behind_becomes_markup(tmp_path):
     folder = make_run(tmp_path / "<b>run", job="# " + EVIL + "\n", reason=f"party {EVIL} failed")
     path = folder / "summary.json"
     known = RunSummary.parse(path.read_text(), path)
-    accounts = [
-        {"adversary": EVIL, "charged": charged, "epsilon": 1.0, "delta": 1e-5}
-        for charged in (True, False)
-    ]
     noise = facts_of(known.primary.noise, law=EVIL)
-    own = facts_of(known.primary, noise=noise, accounts=accounts)
+    own = facts_of(known.primary, noise=noise, conversion=EVIL, calibration=EVIL)
     facts = known.to_json() | {
-        "guarantees": [own, own | {"unit": EVIL, "neighbouring": EVIL}],
+        "guarantees": [own, own | {"unit": "party"}],
         "partition": {
             "kind": "column",
             "column": EVIL,
@@ -192,12 +188,8 @@ def test_a_report_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
     folder = make_run(tmp_path / "run")
     assert write_report(folder) == folder / "report.html"
     write_report(folder)
-    assert {path.name for path in folder.iterdir()} == {
-        "job.toml",
-        "rounds.jsonl",
-        "summary.json",
-        "report.html",
-    }
+    files = {"job.toml", "rounds.jsonl", "summary.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == files
 
 
 def test_importing_the_report_loads_nothing_heavy():

@@ -14,23 +14,6 @@ from parley.server.records.reading import read_run
 from parley.simulations.engine.fast import simulate
 
 
-def test_a_complete_run_tells_who_learned_what_at_which_cost(tmp_path):
-    page = read(make_run(tmp_path / "run"))
-    assert page.all("h1") == ["Logistic regression on breast-cancer, learned by 5 parties"]
-    assert "Complete: all 12 rounds ran." in page.all("p", "status")
-    titles = [text.split(" simulation")[0] for text in page.all("h3")]
-    assert titles == ["Loss by round", "Accuracy by round", "ε by round", "Records by party"]
-    assert "exact 1.98, charged" in page.text
-    assert {"CKS20", "zCDP", "budget 2"} <= {
-        word for text in page.all("li") for word in (text, text.split()[0])
-    }
-    assert "identical to the last bit" in page.text
-    assert "2.43 × 10⁻⁵" not in page.text
-    assert "0.00243 %" in page.text
-    assert "With noise from a seed this run promises nothing" in page.text
-    assert "for a moment the server holds the sum without noise" in page.text
-
-
 def test_entropy_noise_is_not_called_seeded(tmp_path):
     folder = make_run(tmp_path / "run")
     summary = json.loads((folder / "summary.json").read_text())
@@ -39,52 +22,6 @@ def test_entropy_noise_is_not_called_seeded(tmp_path):
     page = read(folder)
     assert "Seeded noise" not in page.text
     assert "operating system's entropy" in page.text
-
-
-def dp_sgd_run(folder, *overrides):
-    """A run of DP-SGD, from its job to its page."""
-    job = [
-        "algorithm.kind=fedavg",
-        "model.kind=mlp",
-        "model.hidden=[4]",
-        "algorithm.rounds=3",
-        "parties.count=3",
-        "dp-sgd.sampling-rate=0.25",
-        "privacy.epsilon=8",
-        "run.seed=1",
-    ]
-    summary = simulate(load_job(overrides=[*job, *overrides]), out=folder).summary.to_json()
-    return summary, read(folder).text
-
-
-def test_a_released_fraction_of_clipped_gradients_is_told_with_its_noise(tmp_path):
-    summary, text = dp_sgd_run(tmp_path / "run", "dp-sgd.clipped-fraction-share=0.05")
-    told = summary["clipped_fraction"]
-    assert "Fraction of clipped gradients by round Released, and charged" in text
-    for value, spread in (("mean", "mean_deviation"), ("last", "deviation")):
-        noise = f"(standard deviation of the noise: {told[spread]:.2g})"
-        assert f"{told[value]:.3g} {noise}" in text
-    assert "one number for all parties" in text
-    assert "A share of 0.05 of every step's privacy" in text
-    assert f"gradients σ′{summary['dp_sgd']['gradient_multiplier']:.4g}" in text
-    assert "doesn't tell how many gradients" not in text
-    (tmp_path / "run" / "summary.json").unlink()  # as an interrupted run is
-    assert f"{told['last']:.3g} in the last round" in read(tmp_path / "run").text
-
-
-def test_without_a_release_the_report_names_the_key_that_makes_it(tmp_path):
-    _, text = dp_sgd_run(tmp_path / "run")
-    assert "The run doesn't tell how many gradients it clipped" in text
-    assert "dp-sgd.clipped-fraction-share makes it" in text
-    assert "Fraction of clipped" not in text
-
-
-def test_a_run_of_one_round_has_bars_and_no_curves(tmp_path):
-    page = read(make_run(tmp_path / "run", one=True))
-    titles = [text.split(" simulation")[0] for text in page.all("h3")]
-    assert titles == ["Loss", "Accuracy", "ε by conversion", "Records by party"]
-    assert "δ = 0" in page.all("div", "card wide")[0].replace("\u00a0", " ")
-    assert "plus at most δ" not in page.text
 
 
 def test_an_interrupted_run_is_reported_from_its_rounds_and_its_ledger(tmp_path):
@@ -159,46 +96,9 @@ def test_many_parties_become_a_histogram_that_counts_each_once(tmp_path):
     assert len(rows) <= 21
 
 
-def test_losses_of_parties_are_shown_when_there_were_any(tmp_path):
-    page = read(make_run(tmp_path / "run", faults=True, rounds=240))
-    figure = page.all("figure")[-1]
-    assert "80 dropped out and 80 declined, in 80 of 240 rounds" in figure
-    assert "Parties lost" not in read(make_run(tmp_path / "quiet")).text
-
-
-def test_several_accounts_of_one_guarantee_are_shown_side_by_side(tmp_path):
-    rows = [
-        {"adversary": "the server and 3 parties", "charged": True, "epsilon": 2.0, "delta": 1e-5},
-        {"adversary": "readers", "charged": False, "epsilon": 1.23401, "delta": 1e-5},
-    ]
-    page = read(make_run(tmp_path / "run", accounts=rows))
-    table = next(text for text in page.all("table") if text.startswith("Against whom"))
-    assert "per record; neighbours differ by replacing one record" in table
-    table = table.replace("\u00a0", " ")
-    assert "against the server and 3 parties ε = 2 at δ = 10⁻⁵ (charged)" in table
-    readers = "against whoever sees what the run released, if everyone else is honest"
-    assert f"{readers} ε = 1.235 at δ = 10⁻⁵" in table
-
-
 def test_epsilon_is_rounded_up_never_down(tmp_path):
     page = read(make_run(tmp_path / "run", epsilon=1.98401))
     assert "1.985" in page.all("div", "card wide")[0]
-
-
-def test_a_real_run_without_simulated_figures_has_no_marks(tmp_path):
-    folder = make_run(tmp_path / "run", simulation_only=[], engine="flower", records_by_party=[])
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for line in lines:
-        line["simulation_only"] = {}
-    (folder / "rounds.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    summary = json.loads((folder / "summary.json").read_text())
-    for name in list(summary):
-        if "loss" in name or "accuracy" in name:
-            summary[name] = None
-    (folder / "summary.json").write_text(json.dumps(summary))
-    page = read(folder)
-    assert "simulation only" not in page.text
-    assert "ε by round" in page.text
 
 
 def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
@@ -220,47 +120,51 @@ def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
         assert mark in text
 
 
-def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
-    where = {"server": "The noise is added where the sum is", "share": "Enough parties are honest"}
-    for charged, point in (("inner", "server"), ("outer", "server"), ("outer", "share")):
-        folder = make_run(
-            tmp_path / charged / point,
-            unit="record",
-            more_guarantees=[
-                {
-                    "unit": "party",
-                    "neighbouring": "replace-one",
-                    "epsilon": 4.0,
-                    "delta": 1e-4,
-                    "epsilon_budget": 4.5,
-                    "delta_budget": 1e-4,
-                    "rho": 0.4,
-                    "epsilon_by_conversion": {"exact": 4.0},
-                    "conversion": "exact",
-                    "accounts": [],
-                    "clip_norm": 0.5,
-                    "noise": {
-                        "law": "gaussian",
-                        "scale": 0.6,
-                        "scale_of_sum": 3.0,
-                        "expected_norm": None,
-                        "sensitivity": 0.3,
-                        "point": point,
-                    },
-                }
-            ],
+FRACTION = (
+    *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[4]", "algorithm.rounds=2"),
+    *("parties.count=3", "privacy.epsilon=8", "dp-sgd.clipped-fraction-share=0.05"),
+)
+
+
+def test_an_interrupted_run_tells_the_fraction_of_clipped_gradients_so_far(tmp_path):
+    told = simulate(load_job(overrides=FRACTION), out=tmp_path / "run").summary.clipped_fraction
+    (tmp_path / "run" / "summary.json").unlink()
+    assert f"{told.last:.3g} in the last round" in read(tmp_path / "run").text
+
+
+def other_guarantee(point):
+    return {
+        **{"unit": "party", "neighbouring": "replace-one", "epsilon": 4.0, "delta": 1e-4},
+        **{"epsilon_budget": 4.5, "delta_budget": 1e-4, "rho": 0.4, "conversion": "exact"},
+        **{"epsilon_by_conversion": {"exact": 4.0}, "accounts": [], "clip_norm": 0.5},
+        "noise": {
+            **{"law": "gaussian", "scale": 0.6, "scale_of_sum": 3.0, "expected_norm": None},
+            **{"sensitivity": 0.3, "point": point},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("point", "where"),
+    [("server", "The noise is added where the sum is"), ("share", "Enough parties are honest")],
+)
+def test_a_record_that_is_charged_by_the_noise_on_the_sum_is_told_whom_that_holds_against(
+    tmp_path, point, where
+):
+    """Charged by its party's own noise it is in a golden text."""
+    page = read(
+        make_run(
+            tmp_path / "run",
+            more_guarantees=[other_guarantee(point)],
             record_bounds={
-                "charged": charged,
-                "inner": {"epsilon": 1.98 if charged == "inner" else 7.0, "conversion": "pld"},
-                "outer": {"epsilon": 4.0 if charged == "inner" else 1.98, "conversion": "exact"},
+                "charged": "outer",
+                "inner": {"epsilon": 7.0, "conversion": "pld"},
+                "outer": {"epsilon": 1.98, "conversion": "exact"},
             },
         )
-        page = Page(write_report(folder).read_text(encoding="utf-8"))
-        text = page.text.replace("\u00a0", " ")
-        assert "per record; neighbours differ by replacing one record" in text
-        assert "per party; neighbours differ by replacing one party" in text
-        assert "ε = 4 at δ = 10⁻⁴" in text
-        assert ("the bound by the noise on the sum" in text) == (charged == "outer")
-        if charged == "outer":
-            assert f"Per record: {where[point]}" in text
-            assert "a record's ε is 7;" in text
+    )
+    text = page.text.replace("\u00a0", " ")
+    assert "the bound by the noise on the sum" in text
+    assert f"Per record: {where}" in text
+    assert "a record's ε is 7;" in text
+    assert "ε = 4 at δ = 10⁻⁴" in text

@@ -10,7 +10,6 @@ from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 from parley.terminal.ledger import print_ledger, read_ledger
 from parley.terminal.result import print_result
-from parley.terminal.standing import RunStanding, Standing
 from parley.terminal.tables import plain_table
 
 ROOT = Path(parley.__file__).parent
@@ -40,13 +39,6 @@ def test_what_is_there_to_be_copied_is_whole(width, monkeypatch, tmp_path, capsy
     assert "…" not in shown
     assert f"run folder  {folder}" in shown.splitlines()
     assert content.entries[0].entry.run_id in shown.splitlines()
-
-
-def test_a_deployments_table_shows_long_names_on_a_narrow_terminal(capsys):
-    run = RunStanding(name=LONG, state="complete")
-    now = Standing(address="a:1", spoken="b", parties={"party-" * 10: True}, runs=(run,))
-    Console(width=40).print(now.table())
-    assert "…" not in capsys.readouterr().out
 
 
 def test_every_table_of_the_terminal_is_made_in_one_place():

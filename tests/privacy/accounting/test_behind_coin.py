@@ -72,44 +72,6 @@ def test_gaussians_cost_what_the_rounds_that_one_is_in_cost(
     assert account["pld"] <= account["rdp"] <= 1.5 * known
 
 
-def test_a_block_is_one_mixture_and_not_one_for_every_step() -> None:
-    """By a privacy loss of our own: a fine grid of x, losses rounded up, plain convolutions."""
-    q, sigma, p, count, releases, grid = 0.3, 1.0, 0.2, 4, 2, 2e-3
-    x = np.arange(-9, 10, 1e-3)
-    other = norm.pdf(x, 0, sigma)
-    first = (1 - q) * other + q * norm.pdf(x, 1, sigma)
-
-    def lossy(of: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, int]:
-        at = np.ceil(np.log(of / beside) / grid).astype(np.int64)
-        return np.bincount(at - at.min(), weights=of * 1e-3), int(at.min())
-
-    def convolved(of: tuple[np.ndarray, int], times: int) -> tuple[np.ndarray, int]:
-        total = np.ones(1)
-        for _ in range(times):
-            total = np.convolve(total, of[0])
-        return total, of[1] * times
-
-    def mixed(of: tuple[np.ndarray, int]) -> tuple[np.ndarray, int]:
-        masses = p * of[0]
-        masses[-of[1]] += 1 - p
-        return masses, of[1]
-
-    def delta(of: tuple[np.ndarray, int], epsilon: float) -> float:
-        losses = (of[1] + np.arange(len(of[0]))) * grid
-        return float((of[0] * -np.expm1(np.minimum(epsilon - losses, 0))).sum())
-
-    pairs = [lossy(first, other), lossy(other, first)]
-    blocks = [convolved(mixed(convolved(each, count)), releases) for each in pairs]
-    wrong = [convolved(mixed(each), count * releases) for each in pairs]
-    epsilon = pld_epsilon(((coin(p, step(q, sigma), count), releases),), delta=1e-3)
-    # Rounded up by half a grid's step on average, in every one of eight steps.
-    assert max(delta(each, epsilon) for each in blocks) == pytest.approx(1e-3, rel=0.03)
-    apart = pld_epsilon(((coin(p, step(q, sigma)), count * releases),), delta=1e-3)
-    assert max(delta(each, apart) for each in wrong) == pytest.approx(1e-3, rel=0.03)
-    assert apart < 0.9 * epsilon
-    assert max(delta(each, apart) for each in blocks) > 1.2e-3
-
-
 def test_a_million_runs_have_the_divergence_that_is_charged_and_refute_a_coin_a_step() -> None:
     """δ(ε) = E(1 − e^(ε−L))⁺ over L, what is lost in a run: coins are seen, and then the sums."""
     p, count, releases, mu, delta = 0.1, 20, 5, 0.4, 0.02

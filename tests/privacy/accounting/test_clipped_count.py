@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
 from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.privacy.sampling.gaussian import rounded_gaussian_distance
+from parley.privacy.sampling.gaussian import rounded_distance
 
 SIGMA = st.floats(0.01, 1e4)
 SHARE = st.floats(1e-9, 1 - 1e-9)
@@ -58,7 +58,7 @@ def test_steps_with_a_count_are_charged_as_steps_without_and_add_more_noise() ->
     counted = replace(plain, clipped_share=0.75)
     assert counted.event() == plain.event()
     # One draw a coordinate and step, and one of the count a release.
-    assert float(counted.event().slack) >= rounded_gaussian_distance(100 * 50 + 1)
+    assert float(counted.event().slack) >= rounded_distance(100 * 50 + 1)
     assert counted.scale == pytest.approx(2 * plain.scale)
     assert counted.expected_norm() == pytest.approx(10 * counted.scale)
     assert "how many were clipped" in counted.describe()

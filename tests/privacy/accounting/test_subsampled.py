@@ -1,7 +1,6 @@
 """DP-SGD's accounts: known answers, the libraries' traps, calibration, composition."""
 
 import math
-import time
 from itertools import pairwise, product
 
 import numpy as np
@@ -10,9 +9,6 @@ from dp_accounting.rdp import compute_epsilon
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.dp_accounts import (
-    _beyond,
-    _log_moments,
-    _parts,
     _step_loss,
     added_rdp,
     composed_loss,
@@ -57,20 +53,6 @@ def test_replace_one_full_batches_are_the_exact_gaussian_in_both_accounts() -> N
     exact = gaussian_epsilon(0.5, 1e-5)
     assert pld_epsilon(((full, 100),), delta=1e-5) == pytest.approx(exact, rel=1e-4)
     assert rdp_epsilon(((full, 100),), delta=1e-5) == pytest.approx(2.16572, abs=1e-4)
-
-
-def test_the_library_doubles_a_gaussians_sensitivity_in_pld_alone() -> None:
-    import dp_accounting as dpa
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.rdp import RdpAccountant
-
-    relation = dpa.NeighboringRelation.REPLACE_ONE
-    event = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(20.0), 100)
-    pld = PLDAccountant(relation).compose(event).get_epsilon(1e-5)
-    orders = [1 + k / 20 for k in range(1, 400)]
-    rdp = RdpAccountant(orders, relation).compose(event).get_epsilon(1e-5)
-    assert pld == pytest.approx(4.37718, rel=1e-4)
-    assert rdp == pytest.approx(2.16572, rel=1e-4)
 
 
 def test_laplace_among_gaussians_is_bounded_and_near_the_known_answer() -> None:
@@ -123,19 +105,12 @@ def test_replace_one_rdp_agrees_with_integration_and_never_beats_pld_by_magic() 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_calibration_meets_the_budget_closely_and_within_a_second(
-    relation: str, epsilon: float
-) -> None:
-    calibrate_steps(sampling_rate=0.5, steps=2, epsilon=1.0, delta=1e-5)  # imports
-    begin = time.process_time()
+def test_calibration_meets_the_budget_closely(relation: str, epsilon: float) -> None:
     sigma = calibrate_steps(
         sampling_rate=0.01, steps=10_000, epsilon=epsilon, delta=1e-5, neighbouring=relation
     )
-    seconds = time.process_time() - begin
     spent = pld_epsilon(((steps(0.01, sigma, relation), 10_000),), delta=1e-5)
     assert epsilon * 0.999 <= spent <= epsilon
-    # One second on an idle machine; a busy one is given time.
-    assert seconds < 4
 
 
 def test_calibration_beside_a_gaussian_release_keeps_the_total() -> None:
@@ -232,13 +207,6 @@ def test_full_batches_are_charged_as_the_gaussians_they_are() -> None:
     assert gaussian_delta(1.0, 1.0) == pytest.approx(0.126937, abs=1e-6)
 
 
-def test_the_account_is_that_of_the_public_rate_not_of_the_batches_drawn() -> None:
-    # An event holds no batch: two releases of the same plan charge the same, whatever was drawn.
-    assert release() == release()
-    [(step, _)] = release().leaves()
-    assert set(step.to_json()) == {"kind", "sampling_rate", "noise_multiplier", "neighbouring"}
-
-
 @pytest.mark.parametrize(
     ("rate", "sigma", "relation"),
     [(0.01, 1.0, "add-or-remove-one"), (0.2, 0.8, "replace-one"), (1.0, 20.0, "replace-one")],
@@ -255,27 +223,9 @@ def test_a_composed_loss_is_the_librarys(rate, sigma, relation):
     assert math.isinf(own.epsilon(1e-20))
 
 
-@pytest.mark.parametrize(("rate", "sigma"), [(0.01, 1.0), (0.3, 5.0)])
-def test_the_mass_of_losses_above_an_epsilon_is_never_more_than_its_bound(rate, sigma):
-    kind, grid, tight = steps(rate, sigma), 1e-3, 0
-    parts = zip(_parts(_step_loss(kind, grid)), _log_moments(kind, grid), strict=True)
-    for (pmf, moments), count, epsilon in product(parts, (1, 30, 400), (0.0, 0.05, 0.4, 1.0, 3.0)):
-        composed = pmf.self_compose(count)
-        losses = (composed._lower_loss + np.arange(len(composed._probs))) * grid
-        mass = composed._probs[losses > epsilon].sum() + composed._infinity_mass
-        bound = _beyond(pmf, moments, count, epsilon)
-        assert bound >= mass * (1 - 1e-9) - 1e-13  # the masses' rounding
-        tight += bound < max(1e-9, 40 * mass)
-    assert tight >= 10
-
-
 def test_a_loss_that_ends_with_places_without_mass_is_charged_whole():
-    """Drill: its steep moments were −∞, and the direction that decides was left out."""
+    """Drill: its moments were −∞, and the direction that decides was left out."""
     kind = BehindCoin(probability=0.5, event=steps(1e-4, 5.0), count=10)
-    for pmf, moments in zip(_parts(_step_loss(kind, 1e-4)), _log_moments(kind, 1e-4), strict=True):
-        there = np.flatnonzero(pmf._probs)
-        terms = there * 4096 / len(pmf._probs) + np.log(pmf._probs[there])
-        assert moments[-1] == pytest.approx(terms.max(), rel=1e-3)
     for count, delta in product((1, 5, 100), (1e-6, 1e-8)):
         known = _step_loss(kind, 1e-4).self_compose(count).get_epsilon_for_delta(delta)
         own = composed_loss(((kind, count),), 0.0, 0.0, 1e-4)

@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import time
 
 import mpmath
 import pytest
@@ -58,21 +57,14 @@ def reference_cks20(rho: float, delta: float) -> float:
         return float(max(0, value(best)))
 
 
-def test_gaussian_curve_of_mu_1_is_as_specified():
-    expected = {0: 0.382925, 1: 0.126937, 2: 0.0209236, 4: 4.71224e-5}
-    for epsilon, delta in expected.items():
+def test_known_answers():
+    for epsilon, delta in {0: 0.382925, 1: 0.126937, 2: 0.0209236, 4: 4.71224e-5}.items():
         assert gaussian_delta(1.0, epsilon) == pytest.approx(delta, rel=4e-6)
-
-
-def test_conversions_of_rho_one_half_are_as_specified():
+    for epsilon, multiplier in ((0.5, 7.03183), (1.0, 3.73063), (12.0, 0.431644)):
+        assert 1 / gaussian_mu(epsilon, 1e-5) == pytest.approx(multiplier, rel=2e-6)
     assert zcdp_epsilon(0.5, 1e-5) == pytest.approx(5.29853, abs=5e-6)
     assert cks20_epsilon(0.5, 1e-5) == pytest.approx(4.72839, abs=5e-6)
     assert gaussian_epsilon(1.0, 1e-5) == pytest.approx(4.37718, abs=5e-6)
-
-
-def test_exact_noise_multipliers_are_as_specified():
-    for epsilon, multiplier in ((0.5, 7.03183), (1.0, 3.73063), (12.0, 0.431644)):
-        assert 1 / gaussian_mu(epsilon, 1e-5) == pytest.approx(multiplier, rel=2e-6)
 
 
 @pytest.mark.parametrize("delta", DELTAS)
@@ -150,17 +142,14 @@ def test_extremes_have_answers(name):
             epsilon = epsilon_of(size, delta)
             assert epsilon >= 0
             assert not math.isnan(epsilon)
+    for epsilon in (0.0, 1e-300, 1.0, 1e4, 1e200):
+        for mu in (0.0, 5e-324, 1e-200, 1.0, 1e100, 1e200, math.inf):
+            assert 0 <= gaussian_delta(mu, epsilon) <= 1
     for epsilon in (0.0, 5e-324, 1e-300, 1e100):
         for delta in (5e-324, 1e-300, 1e-5, 0.999):
             size = inverse(epsilon, delta)
             assert 0 <= size < math.inf
             assert epsilon_of(size, delta) <= epsilon
-
-
-def test_forward_curve_has_no_overflow():
-    for mu in (0.0, 5e-324, 1e-200, 1.0, 1e100, 1e200, math.inf):
-        for epsilon in (0.0, 1e-300, 1.0, 1e4, 1e200):
-            assert 0 <= gaussian_delta(mu, epsilon) <= 1
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan])
@@ -174,24 +163,6 @@ def test_out_of_range_values_are_refused_with_their_number(bad):
             epsilon_of(1.0, bad)
         with pytest.raises(ValueError, match="Expected 0 ≤ delta < 1, got 1"):
             inverse(1.0, 1.0)
-
-
-def test_zcdp_prefixes_are_safe():
-    rho, rounds = zcdp_rho(0.5, 1e-5), 100
-    for done in (1, 10, 50, 100):
-        assert zcdp_epsilon(rho * done / rounds, 1e-5) <= math.sqrt(done / rounds) * 0.5
-
-
-@pytest.mark.parametrize(("call", "limit_s"), [(gaussian_epsilon, 200e-6), (cks20_epsilon, 500e-6)])
-@pytest.mark.parametrize("size", [1e-3, 0.05, 1.0, 20.0])
-def test_conversions_are_cheap_enough_for_every_round(call, limit_s, size):
-    def once() -> float:
-        start = time.perf_counter()
-        for _ in range(20):
-            call(size, 1e-5)
-        return (time.perf_counter() - start) / 20
-
-    assert min(once() for _ in range(10)) < limit_s
 
 
 def test_import_needs_neither_optimizer_nor_statistics():

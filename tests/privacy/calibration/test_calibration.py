@@ -66,14 +66,6 @@ def test_as_printed_holds_up_to_its_limit_and_not_beyond():
             gaussian_sigma("as-printed", epsilon=limit * (1 + 1e-5), **values)
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2, 0.3])
-def test_as_printed_holds_everywhere_below_its_limit(delta):
-    limit = as_printed_limit(delta)
-    for fraction in (1e-6, 1e-3, 0.1, 0.5, 0.9, 0.9999):
-        epsilon = fraction * limit
-        assert gaussian_epsilon(epsilon / math.sqrt(-2 * math.log(delta)), delta) <= epsilon
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     epsilon=st.floats(-4, 1).map(lambda p: 10.0**p),
@@ -137,25 +129,6 @@ def test_scale_is_homogeneous_in_the_unit(power, law):
     assert spent(there, 100, 1e-5) == pytest.approx(spent(here, 100, 1e-5), rel=1e-13)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    epsilon=st.floats(0.01, 5.0),
-    factor=st.floats(1.01, 10.0),
-    rounds=st.integers(1, 1000),
-    calibration=st.sampled_from(["exact", "zcdp", "cks20"]),
-)
-def test_noise_shrinks_with_the_budget_and_grows_with_the_rounds(
-    epsilon, factor, rounds, calibration
-):
-    def sigma(**change: float) -> float:
-        values = {"sensitivity": 1.0, "epsilon": epsilon, "delta": 1e-6, "rounds": rounds}
-        return gaussian_sigma(calibration, **(values | change))
-
-    assert sigma(epsilon=epsilon * factor) < sigma()
-    assert sigma(delta=1e-6 * factor) < sigma()
-    assert sigma(rounds=4 * rounds) == pytest.approx(2 * sigma(), rel=1e-12)
-
-
 def test_auto_takes_the_law_with_the_lowest_norm():
     def auto(**change: float) -> str:
         values = BUDGET | {"rounds": 1} | change
@@ -164,16 +137,13 @@ def test_auto_takes_the_law_with_the_lowest_norm():
         assert all(chosen.expected_norm() <= other.expected_norm() for other in others)
         return chosen.law
 
+    refused = BUDGET | {"epsilon": 30.0, "rounds": 1}
+    assert calibrate(law="auto", calibration="as-printed", **refused).law == "l2-laplace"
     # d + 1 > (εσ/Δ)² = 12.36
     assert auto(dimension=11) == "l2-laplace"
     assert auto(dimension=12) == "gaussian"
     assert auto(dimension=104, delta=0.0) == "l2-laplace"
     assert auto(dimension=1) == "laplace-l1"
-
-
-def test_auto_passes_over_a_gaussian_that_is_refused():
-    values = BUDGET | {"epsilon": 30.0, "rounds": 1}
-    assert calibrate(law="auto", calibration="as-printed", **values).law == "l2-laplace"
 
 
 @pytest.mark.parametrize(

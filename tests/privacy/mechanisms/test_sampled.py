@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -73,8 +74,6 @@ def test_the_multiplier_that_is_charged_is_never_more_than_the_noise():
     for seed in range(200):
         sigma, length = np.random.default_rng(seed).uniform(0.1, 1e6, 2)
         own = dataclasses.replace(noise(), sensitivity=length, sigma=sigma)
-        from fractions import Fraction
-
         assert Fraction(own.multiplier) * Fraction(length) <= Fraction(sigma)
         assert own.multiplier == pytest.approx(sigma / length, rel=1e-15)
 

@@ -127,7 +127,7 @@ def test_a_job_with_steps_can_be_run_by_output_perturbation_too():
     steps = ["algorithm.learning-rate=2", "algorithm.momentum=0.5", "algorithm.rounds=40"]
     job = load_job(overrides=[*steps, "algorithm.kind=output-perturbation"])
     assert job.rounds == 1
-    with pytest.raises(JobError, match=r"clip-norm = 'auto' with output-perturbation .* got 0.5"):
+    with pytest.raises(JobError, match=r"clip-norm = 'auto' .* got 0.5"):
         load_job(overrides=["algorithm.clip-norm=0.5", "algorithm.kind=output-perturbation"])
 
 

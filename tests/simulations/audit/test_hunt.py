@@ -309,54 +309,29 @@ def test_most_jobs_that_are_drawn_are_valid_with_every_key_that_they_name(jobs):
     assert sum(valid.values()) > 0.7 * sum(seen.values())
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(overrides=LINEAR)
-def test_no_random_job_of_a_linear_model_is_refuted(overrides):
-    check(overrides, 1_000)
+HEAVY = (pytest.mark.heavy, pytest.mark.timeout(7200))
+SHAPES = {"features": st.sampled_from([1, 2, 5]), "records": st.sampled_from([1, 3, 20])}
 
 
-@pytest.mark.heavy
-@pytest.mark.timeout(7200)
-@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(overrides=LINEAR, features=st.sampled_from([1, 2, 5]), records=st.sampled_from([1, 3, 20]))
-def test_no_random_job_of_a_linear_model_is_refuted_by_many_trials(overrides, features, records):
-    check(overrides, 20_000, features=features, records=records)
+@pytest.mark.parametrize(
+    ("drawn", "audit_of", "examples", "trials"),
+    [
+        ({"overrides": LINEAR}, check, 15, 1_000),
+        (ASKED, check_queries, 12, 1_000),
+        ({"overrides": st.one_of(TABLES, COUNTED)}, check, 6, 500),
+        pytest.param({"overrides": LINEAR, **SHAPES}, check, 1_000, 20_000, marks=HEAVY),
+        pytest.param(ASKED, check_queries, 1_000, 20_000, marks=HEAVY),
+        pytest.param({"overrides": st.one_of(TABLES, COUNTED)}, check, 300, 10_000, marks=HEAVY),
+        pytest.param({"overrides": NETWORK}, check, 200, 300, marks=HEAVY),
+    ],
+)
+def test_no_random_job_or_batch_of_queries_is_refuted(drawn, audit_of, examples, trials):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(**drawn)
+    def draw(**job):
+        audit_of(trials=trials, **job)
 
-
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(**ASKED)
-def test_no_random_batch_of_queries_is_refuted(queries, **terms):
-    check_queries(queries, 1_000, **terms)
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(7200)
-@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(**ASKED)
-def test_no_random_batch_of_queries_is_refuted_by_many_trials(queries, **terms):
-    check_queries(queries, 20_000, **terms)
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(overrides=st.one_of(TABLES, COUNTED))
-def test_no_random_tables_and_counts_are_refuted(overrides):
-    check(overrides, 500)
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(7200)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(overrides=st.one_of(TABLES, COUNTED))
-def test_no_random_tables_and_counts_are_refuted_by_many_trials(overrides):
-    check(overrides, 10_000)
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(7200)
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(overrides=NETWORK)
-def test_no_random_job_of_a_network_is_refuted(overrides):
-    check(overrides, 300)
+    draw()
 
 
 def test_noise_that_a_later_clip_cuts_is_not_taken_for_too_little_of_it():

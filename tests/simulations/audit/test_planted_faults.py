@@ -11,7 +11,7 @@ import torch
 
 from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.dp_sgd import batches, clipped, clipping_dense, training
+from parley.client.dp_sgd import clipped, training
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.randomness import Randomness
@@ -179,7 +179,6 @@ def test_a_way_that_does_not_clip_is_refuted_whichever_it_is(monkeypatch, way):
     if way != "ghost":
         job = (*job, "model.hidden=[]")
     monkeypatch.setattr(clipped, "clip_factors", lambda norms, clip: torch.ones_like(norms))
-    monkeypatch.setattr(clipping_dense, "shrink", lambda clip: 1e9)
     assert verdict(job, trials=trials, method="mu") == "refuted"
 
 
@@ -188,15 +187,12 @@ def test_fixed_batches_charged_as_poisson_are_refuted_by_a_crowd(monkeypatch):
     job = (*job, "dp-sgd.sampling-rate=0.25")
     crowd = {"trials": 4_000, "method": "profile", "attack": "crowd", "records": 4}
 
-    def fixed(sizes, rate, streams, layout, classes):
-        del layout, classes
-        size, width = sizes[0], round(rate * sizes[0])
-        keys = np.stack([stream.words(size) for stream in streams])
-        rows = np.argsort(keys, axis=1)[:, :width] + size * np.arange(len(sizes))[:, None]
-        return batches.PaddedBatches(rows=rows, there=np.ones(rows.shape, dtype=bool))
+    def fixed(sizes, rate, streams):
+        keys = np.stack([stream.words(sizes[0]) for stream in streams])
+        return (np.argsort(np.argsort(keys, axis=1), axis=1) < round(rate * sizes[0])).ravel()
 
     assert verdict(job, **crowd) == "not-refuted"
-    monkeypatch.setattr(training, "padded_batches", fixed)
+    monkeypatch.setattr(training, "batches_of", fixed)
     assert verdict(job, **crowd) == "refuted"
 
 

@@ -1,11 +1,12 @@
 """Faults planted in the way of DP-SGD inside a party are refuted; the code as it is never."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from parley.client.algorithms import attendance
-from parley.client.dp_sgd import batches, noise
-from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd import batches, noise, steps
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.measure import Effort, audit
@@ -24,16 +25,13 @@ WHOLE = (*JOB, "dp-sgd.sampling-rate=1")
 SEEN = (*WHOLE, "privacy.epsilon=6", "algorithm.rounds=1", "parties.per-round=0.4")
 
 
-def one_coin_for_all(sizes, rate, streams, layout, classes):
+def one_coin_for_all(sizes, rate, streams):
     """A party's records are in its batch together or not at all."""
-    del layout, classes
-    coins = streams[0].words(len(sizes)) < rate * 2.0**64
-    rows = np.arange(sizes.sum()).reshape(len(sizes), -1)
-    return batches.PaddedBatches(rows=rows, there=np.repeat(coins[:, None], rows.shape[1], 1))
+    return np.repeat(streams[0].words(len(sizes)) < rate * 2.0**64, sizes)
 
 
-def coins_at_twice_the_rate(sizes, rate, *rest):
-    return OWN_BATCHES(sizes, 2 * rate, *rest)
+def coins_at_twice_the_rate(sizes, rate, streams):
+    return OWN_BATCHES(sizes, 2 * rate, streams)
 
 
 def parties_at_twice_the_rate(count, rate, stream):
@@ -52,14 +50,14 @@ def noise_of_the_first_round(self, number, row=0):
     return OWN_NOISE(self, 1, row)
 
 
-def clip_of_the_mean(self, theta, x, y, mask, clip, squares=None):
+def clip_of_the_mean(network, training, layout, batch, **more):
     """The mean of a batch is clipped, and no record's gradient."""
-    sums, norms = OWN_SUMS(self, theta, x, y, mask, 1e9, squares)
-    means = np.linalg.norm(sums, axis=1, keepdims=True) / mask.sum(axis=1)[:, None]
-    return sums * np.minimum(1, clip / np.maximum(means, 1e-300)), norms
+    sums, signs = OWN_SUMS(network, replace(training, clip_norm=1e9), layout, batch, **more)
+    means = sums.norm(dim=1, keepdim=True) / np.bincount(batch.owners)[:, None]
+    return sums * (training.clip_norm / means.clamp_min(1e-300)).clamp_max(1), signs
 
 
-OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.padded_batches, Randomness.party_noise, Dense.sums
+OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.batches_of, Randomness.party_noise, steps.batch_sums
 OWN_COINS = attendance._coins
 
 
@@ -68,7 +66,7 @@ OWN_COINS = attendance._coins
     [
         pytest.param(
             *(
-                "client.dp_sgd.training.padded_batches",
+                "client.dp_sgd.training.batches_of",
                 one_coin_for_all,
                 SAMPLED,
                 "crowd",
@@ -78,7 +76,7 @@ OWN_COINS = attendance._coins
             marks=pytest.mark.heavy,  # the accounts of a profile take ten seconds
         ),
         pytest.param(
-            *("client.dp_sgd.training.padded_batches", coins_at_twice_the_rate, SAMPLED),
+            *("client.dp_sgd.training.batches_of", coins_at_twice_the_rate, SAMPLED),
             *("dirac", "profile", 20_000),
             marks=pytest.mark.heavy,
         ),
@@ -97,7 +95,7 @@ OWN_COINS = attendance._coins
             100,
         ),
         (
-            "client.dp_sgd.training.Dense.sums",
+            "client.dp_sgd.training.batch_sums",
             clip_of_the_mean,
             (*WHOLE, "dp-sgd.clip-norm=0.1"),
             "dirac",

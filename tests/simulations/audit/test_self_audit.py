@@ -122,12 +122,12 @@ def test_the_command_line_takes_canaries_and_refuses_what_are_none(tmp_path):
     assert "self-audit ε ≥ " in said
     for words in (
         "with 95 % confidence (per record; neighbours differ by replacing one record; against "
-        "whoever reads the model); claimed there: ε = ",
+        "whoever sees what was released); claimed there: ε = ",
         "guesses right, of 50 coins (which of two records each was)",
         "a lower bound, no estimate",
     ):
         assert words in said
-    assert "Self-audit by canaries" in (tmp_path / "run/report.html").read_text()
+    assert "Self-audit" in (tmp_path / "run/report.html").read_text()
     for wrong in ("canaries", "canaries=", "canaries=-3", "records=3"):
         refused = CliRunner().invoke(app, ["run", *sets, "--audit", wrong])
         assert refused.exit_code == 2

@@ -9,16 +9,13 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from attending import Consortium, World, until
+from attending import until
 from cables import Cable
-from safetensors.numpy import load_file
+from ports import asked, echo
 
 from parley.client.contract.protocol import decode_frame
 from parley.deploy.stream import settings
-from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
-from parley.server.jobs.file import render_job
-from parley.simulations.engine.fast import simulate
 
 
 @pytest.fixture
@@ -36,33 +33,24 @@ def cable(monkeypatch):
         each.close()
 
 
-def test_a_half_open_connection_is_noticed_and_the_request_answered_on_another(tmp_path, cable):
-    world = World(tmp_path)
-    try:
-        transport = world.open(away_s=20.0)
-        wire, computed, go_on = cable(world), [], threading.Event()
+def test_a_half_open_connection_is_noticed_and_the_request_answered_on_another(world, cable):
+    transport = world.open(away_s=20.0)
+    wire, computed, go_on = cable(world), [], threading.Event()
 
-        def slow(request):
-            computed.append(request)
-            go_on.wait(20)
-            return b"done"
+    def slow(request):
+        computed.append(request)
+        go_on.wait(20)
+        return b"done"
 
-        world.attend(0, slow, address=wire.address)
-        until(lambda: transport.online() == (0,))
-        replies = []
-        exchange = threading.Thread(
-            target=lambda: replies.extend(transport.exchange({0: b"work"}, timeout_s=30)),
-            daemon=True,
-        )
-        exchange.start()
-        until(lambda: computed)
-        wire.die()
-        go_on.set()
-        until(lambda: replies == [(0, b"done")], timeout_s=40)
-        assert wire.connections == 2
-        assert computed == [b"work"]
-    finally:
-        world.close()
+    world.attend(0, slow, address=wire.address)
+    until(lambda: transport.online() == (0,))
+    replies = asked(transport, {0: b"work"}, timeout_s=30)
+    until(lambda: computed)
+    wire.die()
+    go_on.set()
+    until(lambda: replies == [(0, b"done")], timeout_s=40)
+    assert wire.connections == 2
+    assert computed == [b"work"]
 
 
 def test_every_option_is_one_that_grpc_knows():
@@ -70,60 +58,46 @@ def test_every_option_is_one_that_grpc_knows():
     library = Path(grpc._cython.cygrpc.__file__).read_bytes()
     names = [name for name, _ in (*settings.port_options(3), *settings.channel_options())]
     assert len(names) > 15
-    for name in names:
-        known = (
-            name.encode() + b"\0" in library
-        )  # the whole of the name, or the end of a longer one
-        assert known, name
+    for name in names:  # the whole of the name, or the end of a longer one
+        assert name.encode() + b"\0" in library, name
 
 
-def test_a_connection_on_which_nothing_is_asked_stays(tmp_path, cable):
-    world = World(tmp_path)
-    try:
-        transport = world.open()
-        wire, said = cable(world), []
-        world.attend(0, lambda request: request, address=wire.address, said=said)
-        until(lambda: transport.online() == (0,))
-        time.sleep(4 * settings._PING_MS / 1000)
-        assert said == [f"Connected to {wire.address}."]
-        assert wire.connections == 1
-        assert dict(transport.exchange({0: b"a"}, timeout_s=10)) == {0: b"a"}
-    finally:
-        world.close()
+def test_a_connection_on_which_nothing_is_asked_stays(world, cable):
+    transport = world.open()
+    wire, said = cable(world), []
+    world.attend(0, echo, address=wire.address, said=said)
+    until(lambda: transport.online() == (0,))
+    time.sleep(4 * settings._PING_MS / 1000)
+    assert said == [f"Connected to {wire.address}."]
+    assert wire.connections == 1
+    assert dict(transport.exchange({0: b"a"}, timeout_s=10)) == {0: b"answer to a"}
 
 
 @pytest.mark.heavy
-def test_a_cable_that_dies_in_every_kind_of_exchange_changes_no_bit(tmp_path, cable):
-    world = Consortium(tmp_path)
-    try:
-        serving = world.serve(away_s=30.0)
-        wire, died = cable(world), set()
+def test_a_cable_that_dies_in_every_kind_of_exchange_changes_no_bit(consortium, cable):
+    serving = consortium.serve(away_s=30.0)
+    wire, died = cable(consortium), set()
 
-        def answers(folder):
-            own = party_answers(folder)
+    def answers(folder):
+        own = party_answers(folder)
 
-            def answer(request):
-                kind = decode_frame(request).kind
-                reply = own(request)
-                if kind not in died:
-                    died.add(kind)
-                    wire.die()  # the answer goes nowhere
-                return reply
+        def answer(request):
+            kind = decode_frame(request).kind
+            reply = own(request)
+            if kind not in died:
+                died.add(kind)
+                wire.die()  # the answer goes nowhere
+            return reply
 
-            return answer
+        return answer
 
-        world.attend(0, answers(world.home(0)), address=wire.address)
-        for party in (1, 2):
-            world.attend(party, party_answers(world.home(party)))
-        until(lambda: any("(3 of 3)" in line for line in world.said))
-        with Operator(operator_home(world.root)) as here:
-            run = here.ask("submit", job=render_job(world.job))["run"]
-        assert serving.next().state == "complete"
-        assert len(died) >= 6, died
-        theta = load_file(world.root / "server" / "runs" / run / "model.safetensors")["theta"]
-        fast = simulate(world.job, out=tmp_path / "fast").folder
-        assert np.array_equal(theta, load_file(fast / "model.safetensors")["theta"])
-        for entries in world.ledgers():
-            assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
-    finally:
-        world.close()
+    consortium.attend(0, answers(consortium.home(0)), address=wire.address)
+    for party in (1, 2):
+        consortium.attend(party, party_answers(consortium.home(party)))
+    consortium.complete()
+    run = consortium.submit()
+    assert serving.next().state == "complete"
+    assert len(died) >= 6, died
+    assert np.array_equal(consortium.model(run), consortium.replayed())
+    for entries in consortium.ledgers():
+        assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from attending import JOB, Consortium, until
+from attending import JOB
 
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import raise_remote
@@ -18,13 +18,6 @@ from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolderError
 
 
-@pytest.fixture
-def consortium(tmp_path):
-    made = Consortium(tmp_path)
-    yield made
-    made.close()
-
-
 def with_loss(path, text):
     path.write_text(f"{text}\ndef f(z, y):\n    return max(0.0, 1 - y * z)\n")
     return load_job(
@@ -32,20 +25,26 @@ def with_loss(path, text):
     )
 
 
+def elsewhere(consortium, *, resume=None, quiet=True):
+    """Submits the job, or goes on with a run, from the operator's folder."""
+    sets = [] if resume is not None else list(JOB)
+    return submission.submit_job(
+        None, to=consortium.root / "operator", sets=sets, resume=resume, quiet=quiet
+    )
+
+
 def test_a_remote_operator_runs_no_code_in_the_server(consortium, tmp_path):
     consortium.serve()
     mark = tmp_path / "ran"
-    job = with_loss(tmp_path / "loss.py", f"open({str(mark)!r}, 'w').close()")
     features = "model.feature-settings={trained-on = 'nothing'}"
-    there = operator_home(consortium.root / "operator")
-    for text, key in (
-        (render_job(job), "model.loss"),
-        (render_job(load_job(overrides=[*JOB, "model.features=os:system", features])), "features"),
-        (render_job(load_job(overrides=[*JOB, "data.schema=/etc/passwd"])), "data.schema"),
+    for job, key in (
+        (with_loss(tmp_path / "loss.py", f"open({str(mark)!r}, 'w').close()"), "model.loss"),
+        (load_job(overrides=[*JOB, "model.features=os:system", features]), "features"),
+        (load_job(overrides=[*JOB, "data.schema=/etc/passwd"]), "data.schema"),
     ):
-        with Operator(there) as operator, pytest.raises(JobError, match=key):
-            operator.ask("submit", job=text)
-    assert list((consortium.root / "server" / "runs").iterdir()) == []
+        with pytest.raises(JobError, match=key):
+            consortium.submit(job, by="operator")
+    assert list(consortium.runs.iterdir()) == []
     assert not mark.exists()
 
 
@@ -55,22 +54,18 @@ RAISED = ("SystemExit(0)", "KeyboardInterrupt()", "GeneratorExit()", "RecursionE
 def test_nothing_that_a_job_raises_ends_the_server(consortium, tmp_path):
     serving = consortium.serve()
     consortium.everybody()
-    until(lambda: any("(3 of 3)" in line for line in consortium.said))
-    with Operator(operator_home(consortium.root)) as here:
-        names = [
-            here.ask("submit", job=render_job(with_loss(tmp_path / f"{at}.py", f"raise {raised}")))[
-                "run"
-            ]
-            for at, raised in enumerate(RAISED)
-        ]
-        good = here.ask("submit", job=render_job(consortium.job))["run"]
-        ended = [serving.next() for _ in range(5)]
+    names = [
+        consortium.submit(with_loss(tmp_path / f"{at}.py", f"raise {raised}"))
+        for at, raised in enumerate(RAISED)
+    ]
+    good = consortium.submit()
+    ended = [serving.next() for _ in range(5)]
     assert [(run.name, run.state) for run in ended] == [
         *((name, "failed") for name in names),
         (good, "complete"),
     ]
     for name, raised in zip(names, RAISED, strict=True):
-        said = json.loads((consortium.root / "server" / "runs" / name / "error.json").read_text())
+        said = json.loads((consortium.runs / name / "error.json").read_text())
         assert raised.removesuffix("()") in (said["message"] + said["trace"])
         assert said["error"] != "builtins.KeyboardInterrupt"  # which would say that it was stopped
     assert not serving.interrupted.is_set()
@@ -78,31 +73,29 @@ def test_nothing_that_a_job_raises_ends_the_server(consortium, tmp_path):
 
 def test_an_interrupt_of_the_server_itself_leaves_the_run_its_turn(consortium):
     serving = consortium.serve()
-    with Operator(operator_home(consortium.root)) as here:
-        name = here.ask("submit", job=render_job(consortium.job))["run"]
+    name = consortium.submit()
 
-        def interrupted(_event):
-            serving.interrupted.set()
-            raise KeyboardInterrupt
+    def interrupted(_event):
+        serving.interrupted.set()
+        raise KeyboardInterrupt
 
-        serving._say = interrupted
-        with pytest.raises(KeyboardInterrupt):
-            serving.next()
-        assert here.ask("look", run=name)["state"] == "queued"
-    assert Queue(consortium.root / "server" / "runs").take().name == name
+    serving._say = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        serving.next()
+    assert [run.state for run in submission.look(consortium.root).runs] == ["queued"]
+    assert Queue(consortium.runs).take().name == name
 
 
 def test_a_run_that_killed_its_process_is_set_aside_and_the_queue_goes_on(consortium):
-    runs = consortium.root / "server" / "runs"
+    runs, text = consortium.runs, render_job(consortium.job)
     queue = Queue(runs)
-    text = render_job(consortium.job)
     first, second = (queue.submit(text, by="operator", own_files=False) for _ in range(2))
     assert queue.take().name == first
     assert Queue(runs).take().name == second  # the process died: this is the next start
     for file in ("started.json", "rounds.jsonl"):
         (runs / second / file).write_text("{}\n")
         assert Queue(runs).take().name == second  # it had begun, and made a round: it goes on
-    serving = consortium.serve()
+    consortium.serve()
     (standing, _) = submission.look(consortium.root).runs
     assert (standing.name, standing.state) == (first, SET_ASIDE)
     assert f"--resume {first}" in standing.notes[-1]
@@ -114,13 +107,6 @@ def test_a_run_that_killed_its_process_is_set_aside_and_the_queue_goes_on(consor
     again = Queue(runs)
     assert again.take().name == first  # the second died again before another round
     assert [run.state for run in again.runs()] == [SET_ASIDE, "running"]
-    del serving
-
-
-def server_that_says(consortium, monkeypatch, name):
-    serving = consortium.serve()
-    monkeypatch.setattr(Queue, "submit", lambda *_, **__: name)
-    return serving
 
 
 @pytest.mark.parametrize("lie", ["{0}/victim", "../victim", "..", "", ".x", "a/b", "a\n"])
@@ -129,14 +115,17 @@ def test_a_lying_server_writes_into_no_folder_but_runs(consortium, tmp_path, mon
     victim.mkdir()
     (victim / "ledger.sqlite").write_text("charges")
     monkeypatch.chdir(tmp_path)
-    server_that_says(consortium, monkeypatch, lie.format(tmp_path))
-    before = sorted(path for path in tmp_path.rglob("*") if "consortium" not in path.parts)
+    consortium.serve()
+    monkeypatch.setattr(Queue, "submit", lambda *_, **__: lie.format(tmp_path))
+
+    def others():
+        return sorted(path for path in tmp_path.rglob("*") if "consortium" not in path.parts)
+
+    before = others()
     with pytest.raises(ProcessError, match="lied: Expected a name"):
-        submission.submit_job(
-            None, to=consortium.root / "operator", sets=list(JOB), resume=None, quiet=True
-        )
+        elsewhere(consortium)
     assert (victim / "ledger.sqlite").read_text() == "charges"
-    assert sorted(p for p in tmp_path.rglob("*") if "consortium" not in p.parts) == before
+    assert others() == before
 
 
 def test_a_lying_server_overwrites_no_run_that_is_here(consortium, tmp_path, monkeypatch):
@@ -145,19 +134,17 @@ def test_a_lying_server_overwrites_no_run_that_is_here(consortium, tmp_path, mon
     own.mkdir(parents=True)
     (own / "ledger.sqlite").write_text("charges")
     consortium.serve()
-    runs = consortium.root / "server" / "runs"
-    there = Queue(runs).submit(render_job(consortium.job), by="operator", own_files=False)
-    (runs / there).rename(runs / "mine")
-    (runs / "mine" / "ledger.sqlite").write_text("")
+    there = consortium.submit()
+    (consortium.runs / there).rename(consortium.runs / "mine")
+    (consortium.runs / "mine" / "ledger.sqlite").write_text("")
     monkeypatch.setattr(Queue, "submit", lambda *_, **__: "mine")
-    laptop = consortium.root / "operator"
     with pytest.raises(ProcessError, match="mine, which is here"):
-        submission.submit_job(None, to=laptop, sets=list(JOB), resume=None, quiet=True)
+        elsewhere(consortium)
     with pytest.raises(DeployError, match="a folder of your own"):
-        submission.submit_job(None, to=laptop, sets=[], resume="mine", quiet=True)
+        elsewhere(consortium, resume="mine")
     for name in ("..", "a b"):
         with pytest.raises(DeployError, match="--resume: Expected a name"):
-            submission.submit_job(None, to=laptop, sets=[], resume=name, quiet=True)
+            elsewhere(consortium, resume=name)
     assert (own / "ledger.sqlite").read_text() == "charges"
     assert [path.name for path in own.iterdir()] == ["ledger.sqlite"]
 
@@ -166,21 +153,15 @@ def test_a_job_that_a_server_sends_back_runs_no_code_of_whoever_watches(
     consortium, tmp_path, monkeypatch
 ):
     """The copy's job is the server's word: it is shown, and what it names is not imported."""
-    mark = tmp_path / "ran"
-    (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    mark, evil = tmp_path / "ran", tmp_path / "evil.py"
+    evil.write_text(f"open({str(mark)!r}, 'w').close()\n")
     monkeypatch.chdir(tmp_path)
     serving = consortium.serve()
     consortium.everybody()
-    until(lambda: any("(3 of 3)" in line for line in consortium.said))
-    with Operator(operator_home(consortium.root)) as here:
-        name = here.ask("submit", job=render_job(consortium.job))["run"]
+    name = consortium.submit()
     assert serving.next().state == "complete"
-    job = load_job(
-        overrides=[*JOB, f"algorithm.kind={tmp_path / 'evil.py'}:Count", "model.kind=none"]
-    )
-    (consortium.root / "server" / "runs" / name / "job.toml").write_text(render_job(job))
+    job = load_job(overrides=[*JOB, f"algorithm.kind={evil}:Count", "model.kind=none"])
+    (consortium.runs / name / "job.toml").write_text(render_job(job))
     monkeypatch.setattr(Queue, "submit", lambda *_, **__: name)
-    submission.submit_job(
-        None, to=consortium.root / "operator", sets=list(JOB), resume=None, quiet=False
-    )
+    elsewhere(consortium, quiet=False)
     assert not mark.exists()

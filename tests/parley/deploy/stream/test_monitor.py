@@ -10,21 +10,23 @@ import threading
 import grpc
 import numpy as np
 import pytest
-from attending import NAMES, Consortium, World, until
+from attending import NAMES, Consortium, until
 
 from parley.deploy.events import json_line
 from parley.deploy.peers import certify_party
 from parley.deploy.pki import client_request
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream import asking
-from parley.deploy.stream.asking import MOST_READ
+from parley.deploy.stream import settings
 from parley.deploy.stream.caller import call_metadata
 from parley.deploy.stream.health import CHECK, MOST_WATCHES, WATCH, asked
 from parley.deploy.stream.monitor import Family, Monitor, Pages, exposition
-from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
+from parley.deploy.stream.settings import (
+    HELLO,
+    MOST_READ,
+    channel_credentials,
+    channel_options,
+)
 from parley.privacy.accounting.rounding import shown_up
-from parley.server.jobs.file import render_job
 
 SAMPLE = re.compile(r"([a-z_]+)(\{[^{}]*\})? (\+Inf|[0-9.e+-]+)")
 
@@ -61,11 +63,9 @@ def watched(root, change=lambda records: records):
     try:
         serving = world.serve()
         world.everybody()
-        until(lambda: any("(3 of 3)" in line for line in world.said))
         with Pages(serving.monitor, port=0) as pages:
             _, before = get(pages.port, "/metrics")
-            with Operator(operator_home(world.root)) as here:
-                run = here.ask("submit", job=render_job(world.job))["run"]
+            run = world.submit()
             assert serving.next().state == "complete"
             status, health = get(pages.port, "/healthz")
             assert (status, json.loads(health)["status"]) == (200, "ok")
@@ -80,7 +80,7 @@ def watched(root, change=lambda records: records):
         events = [json.loads(json_line(line)) for line in world.said]
     finally:
         world.close()
-    summary = json.loads((world.root / "server" / "runs" / run / "summary.json").read_text())
+    summary = json.loads((world.runs / run / "summary.json").read_text())
     return (
         figures(before),
         figures(after.replace(run, "RUN")),
@@ -127,33 +127,22 @@ def test_what_is_watched_is_what_the_protocol_shows_and_no_record_moves_it(tmp_p
 
 
 def test_a_label_of_any_text_stays_one_label():
-    family = Family("x", "gauge", "X.", [({"run": 'a"b\\c\nd'}, "1")])
-    assert exposition([family]).splitlines()[-1] == r'x{run="a\"b\\c\nd"} 1'
+    family = Family("gauge", "x", "X.", [({"run": 'a"b\\c\nd'}, 1)])
+    assert exposition([family]).splitlines()[-1] == r'parley_x{run="a\"b\\c\nd"} 1'
 
 
-def test_a_port_that_hangs_is_not_healthy(tmp_path, monkeypatch):
-    world = World(tmp_path)
-    transport = world.open()
-    try:
-        monkeypatch.setattr("parley.deploy.stream.monitor._ANSWERS_S", 0.1)
-        monitor = Monitor(transport._port, queue=None, say=None)
+def test_a_port_that_hangs_is_not_healthy(world, monkeypatch):
+    port = world.open()._port
+    with monkeypatch.context() as patch:
+        patch.setattr("parley.deploy.stream.monitor._ANSWERS_S", 0.1)
+        monitor = Monitor(port, queue=None, say=None)
         assert monitor.health()[0]
-        monkeypatch.setattr(transport._port, "post", lambda *_: None)
+        patch.setattr(port, "post", lambda *_: None)
         well, said = monitor.health()
-        assert (well, said["status"]) == (False, "the port does not answer")
-    finally:
-        monkeypatch.undo()
-        world.close()
+    assert (well, said["status"]) == (False, "the port does not answer")
 
 
 # --- gRPC's own health service ------------------------------------------------------------------
-
-
-@pytest.fixture
-def world(tmp_path):
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def channel(world, folder, name):
@@ -203,7 +192,7 @@ def test_health_is_told_to_who_is_known_today_and_asked_in_one_way(world):
 
 
 def test_no_caller_holds_connections_by_watching_or_by_asking_nothing(world, monkeypatch):
-    monkeypatch.setattr(asking, "REQUEST_S", 0.2)
+    monkeypatch.setattr(settings, "REQUEST_S", 0.2)
     world.open()
     never = threading.Event()
     with channel(world, world.home(1), "party") as opened:

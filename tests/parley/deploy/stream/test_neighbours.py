@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 
 import numpy as np
 import polars as pl
 import pytest
-from attending import NAMES, Consortium, until
+from attending import NAMES, Consortium
 from query_parties import make_parties, open_session, rows_of
 
 from parley.client.contract.protocol import decode_frame
 from parley.client.party.service import PartyService
-from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 EVALUATED = ("evaluation.kind=federated", "evaluation.by-class=true")
@@ -89,13 +87,8 @@ def evaluated(root, *, changed):
     try:
         serving = made.serve()
         made.everybody(answers)
-        until(lambda: any("(3 of 3)" in line for line in made.said))
-        with Operator(operator_home(made.root)) as here:
-            here.ask("submit", job=render_job(job))
-        ended = []
-        threading.Thread(target=lambda: ended.append(serving.next()), daemon=True).start()
-        until(lambda: ended, timeout_s=60)
-        assert ended[0].state == "complete"
+        made.submit(job)
+        assert serving.next().state == "complete"
     finally:
         made.close()
     for index in range(3):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
 import ssl
 import struct
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from attending import World, until
 from ports import Call, asked, attended, echo, memory
 
 from parley.client.contract.roster import render_deployment
-from parley.deploy import pki
 from parley.deploy.peers import certify_party
 from parley.deploy.pki import client_request
 from parley.deploy.processes import ProcessError
@@ -66,35 +65,21 @@ def test_a_party_with_tls_1_2_gets_nothing_and_with_1_3_it_does(world):
         assert one.version() == "TLSv1.3"
 
 
-def signed_elsewhere(world, home, tmp_path):
-    other = World(tmp_path / "other")
-    for name in ("party.key", "party.pem"):
-        (home / name).write_bytes((other.home(0) / name).read_bytes())
-
-
-def expired(world, home, monkeypatch):
-    real = datetime.now(UTC)
-
-    class Past(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return real - timedelta(days=500)
-
-    monkeypatch.setattr(pki, "datetime", Past)
-    key = client_request(home / "party.key")
-    signed = certify_party(key, world.deployment.parties[0], authority=world.root / "authority")
+def certified(world, home, party):
+    """Gives a folder a new key with the authority's certificate for that party."""
+    request = client_request(home / "party.key")
+    signed = certify_party(request, party, authority=world.root / "authority")
     (home / "party.pem").write_bytes(signed)
-    monkeypatch.undo()
 
 
-def test_a_certificate_of_another_authority_or_of_the_past_gets_nothing(
-    world, tmp_path, monkeypatch
-):
+def test_a_certificate_of_another_authority_or_of_the_past_gets_nothing(world, tmp_path, in_days):
     transport = world.open()
-    home = world.home(0)
-    signed_elsewhere(world, home, tmp_path)
+    home, other = world.home(0), World(tmp_path / "other")
+    for name in ("party.key", "party.pem"):
+        shutil.copy(other.home(0) / name, home)
     assert Call(world).end()[0] == "UNAVAILABLE"
-    expired(world, home, monkeypatch)
+    with in_days(-500):
+        certified(world, home, world.deployment.parties[0])
     assert Call(world).end()[0] == "UNAVAILABLE"
     assert transport.online() == ()
 
@@ -107,19 +92,13 @@ def test_who_is_not_in_the_roster_of_today_is_refused_before_a_frame_is_read(wor
         f"The roster of {without_north.id[:16]}… has no party north.",
     )
     # A's certificate for B's identity, signed by the authority itself.
-    home, (_, south, east) = world.home(1), world.deployment.parties
-    mixed = replace(south, identity=east.identity)
-    asked_for = client_request(home / "party.key")
-    signed = certify_party(asked_for, mixed, authority=world.root / "authority")
-    (home / "party.pem").write_bytes(signed)
+    _, south, east = world.deployment.parties
+    certified(world, world.home(1), replace(south, identity=east.identity))
     code, said = Call(world, 1).end()
     assert (code, "for another identity than the roster's" in said) == ("PERMISSION_DENIED", True)
     # An operator is no party.
-    home = world.home(2)
     for kind in ("key", "pem"):
-        operator = (world.root / "operator" / f"operator.{kind}").read_bytes()
-        (home / f"party.{kind}").write_bytes(operator)
-    (home / "party.key").chmod(0o600)
+        shutil.copy(world.root / f"operator/operator.{kind}", world.home(2) / f"party.{kind}")
     assert Call(world, 2).end()[0] == "PERMISSION_DENIED"
     assert transport.online() == ()
 
@@ -127,17 +106,17 @@ def test_who_is_not_in_the_roster_of_today_is_refused_before_a_frame_is_read(wor
 def test_another_protocol_or_another_roster_is_refused_with_both_named(world, monkeypatch):
     world.open()
     ours = dict(call_metadata(world.deployment.id))
-    older = {**ours, "parley-wire": "3", "parley-version": "0.0.9"}
-    code, said = Call(world, metadata=tuple(older.items())).end()
-    assert code == "FAILED_PRECONDITION"
-    assert "Parley 0.0.9 (protocol 3)" in said
-    assert f"(protocol {ours['parley-wire']})" in said
+    for change, words in (
+        (
+            {"parley-wire": "3", "parley-version": "0.0.9"},
+            ("Parley 0.0.9 (protocol 3)", f"(protocol {ours['parley-wire']})"),
+        ),
+        ({"parley-deployment": "ab" * 32}, (world.deployment.id[:16], "abababababababab")),
+    ):
+        code, said = Call(world, metadata=tuple((ours | change).items())).end()
+        assert code == "FAILED_PRECONDITION"
+        assert all(word in said for word in words)
     assert Call(world, metadata=()).end()[0] == "FAILED_PRECONDITION"
-    other = {**ours, "parley-deployment": "ab" * 32}
-    code, said = Call(world, metadata=tuple(other.items())).end()
-    assert code == "FAILED_PRECONDITION"
-    assert world.deployment.id[:16] in said
-    assert "abababababababab" in said
     # And a party's process ends with it, rather than trying for ever.
     folder = world.home(0)
     smaller = replace(world.deployment, parties=world.deployment.parties[:2])
@@ -148,6 +127,10 @@ def test_another_protocol_or_another_roster_is_refused_with_both_named(world, mo
     assert "ask the operator for the present deployment.toml" in str(ended[0])
 
 
+def number_of(request):
+    return struct.unpack_from(">Q", request)[0]
+
+
 def test_a_second_connection_of_a_party_takes_the_place_of_the_first(world):
     transport = world.open()
     first = attended(world, transport)
@@ -155,7 +138,7 @@ def test_a_second_connection_of_a_party_takes_the_place_of_the_first(world):
     assert first.end() == ("ABORTED", "replaced: another connection of this party took its place.")
     replies = asked(transport, {0: b"a"})
     request = next(second.call)
-    second.send(*chunks(struct.unpack_from(">Q", request)[0], b"from the second"))
+    second.send(*chunks(number_of(request), b"from the second"))
     until(lambda: replies == [(0, b"from the second")])
     # One that the check refuses takes nobody's place.
     code, _ = Call(world, metadata=()).end()
@@ -168,10 +151,6 @@ def test_a_second_connection_of_a_party_takes_the_place_of_the_first(world):
     until(lambda: ended)
     assert "another process attends with the same certificate" in str(ended[0])
     other.close()
-
-
-def number_of(request):
-    return struct.unpack_from(">Q", request)[0]
 
 
 def head(number, total, offset, allowed=0):

@@ -12,7 +12,7 @@ import pytest
 from attending import until
 from ports import asked, attended, echo, memory
 
-from parley.deploy.stream import settings
+from parley.deploy.stream import attendance, settings
 from parley.deploy.stream.envelope import CHUNK
 
 
@@ -31,11 +31,8 @@ def test_a_request_is_repeated_after_a_lost_connection_and_computed_once(world):
     replies = asked(transport, {0: b"work"}, timeout_s=20)
     until(lambda: computed)
     # The line is cut in the middle of the computation, at the server.
-    attendance = transport._port.attendance
-    line = attendance._lines[0]
-    from parley.deploy.stream.attendance import Dropped
-
-    transport._port.loop.call_soon_threadsafe(line.end, Dropped("cut"))
+    port = transport._port
+    port.post(port.attendance._lines[0].end, attendance.Dropped("cut"))
     until(lambda: sum("Connected" in line for line in said) == 2)
     go_on.set()
     until(lambda: replies == [(0, b"done")])
@@ -62,8 +59,6 @@ def test_a_request_whose_time_is_over_is_not_computed(world):
 
 
 def test_a_party_that_does_not_read_is_dropped_and_the_others_are_served(world, monkeypatch):
-    from parley.deploy.stream import attendance
-
     monkeypatch.setattr(attendance, "_READS_S", 0.2)
     transport = world.open(away_s=0.0)
     call = attended(world, transport)
@@ -76,25 +71,29 @@ def test_a_party_that_does_not_read_is_dropped_and_the_others_are_served(world, 
     call.close()
 
 
+def strangers(world, count):
+    """Connections that nothing is said on."""
+    idle = []
+    for _ in range(count):
+        with contextlib.suppress(OSError):
+            idle.append(socket.create_connection(("127.0.0.1", world.number), timeout=30))
+    return idle
+
+
+def let_go(idle):
+    """Waits until the server has ended each."""
+    for one in idle:
+        with one, contextlib.suppress(ConnectionError):
+            assert one.recv(100) == b""
+
+
 def test_strangers_that_hold_connections_open_are_let_go_and_limited(world, monkeypatch):
     monkeypatch.setattr(settings, "HANDSHAKE_S", 1.0)
     transport = world.open()
-    idle = []
-    for _ in range(40):
-        with contextlib.suppress(OSError):
-            idle.append(socket.create_connection(("127.0.0.1", world.number), timeout=10))
-    ended = 0
-    for one in idle:
-        one.settimeout(10)
-        try:
-            ended += one.recv(100) == b""
-        except ConnectionError:
-            ended += 1
-    assert ended == len(idle)
+    idle = strangers(world, 40)
+    let_go(idle)
     world.attend(0, echo)
     until(lambda: transport.online() == (0,))
-    for one in idle:
-        one.close()
 
 
 def test_strangers_that_come_again_as_soon_as_they_are_let_go_shut_nobody_out(world):
@@ -135,21 +134,14 @@ def test_a_thousand_idle_connections_shut_nobody_out(world):
         world.attend(0, echo)
         until(lambda: transport.online() == (0,))
         before = memory()
-        for _ in range(1000):
-            with contextlib.suppress(OSError):
-                idle.append(socket.create_connection(("127.0.0.1", world.number), timeout=10))
+        idle = strangers(world, 1000)
         assert len(idle) == 1000
         assert dict(transport.exchange({0: b"a"}, timeout_s=10)) == {0: b"answer to a"}
         world.attend(1, echo)  # nor is who comes while they are there
         until(lambda: transport.online() == (0, 1), timeout_s=60)
         assert memory() - before < 64 << 20
-        for one in idle:
-            one.settimeout(30)
-            with contextlib.suppress(ConnectionError):
-                assert one.recv(100) == b""
     finally:
-        for one in idle:
-            one.close()
+        let_go(idle)
         resource.setrlimit(resource.RLIMIT_NOFILE, (low, high))
 
 

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import polars as pl
 import pytest
-from attending import NAMES, World, until
+from attending import NAMES, World
 from typer.testing import CliRunner
 
 from parley.analytics.asked import submission_from
@@ -79,21 +79,19 @@ class Ward(World):
         self.serving = Serving(home, say=self.said.append, questions=ServedQueries(), away_s=2.0)
         self.serving.__enter__()
         self.ports.append(self.serving.port)
-        self.ended = []
 
-    @property
-    def runs(self):
-        return self.root / "server" / "runs"
+    def everybody(self):
+        for party in range(3):
+            self.attend(party, party_answers(self.home(party)))
+        self.complete()
 
     def conduct(self):
         def work():
             while True:
-                self.ended.append(self.serving.next())
+                self.serving.next()
 
         threading.Thread(target=work, daemon=True).start()
-        for party in range(3):
-            self.attend(party, party_answers(self.home(party)))
-        until(lambda: any("(3 of 3)" in line for line in self.said))
+        self.everybody()
 
     def spent(self):
         for name in NAMES:
@@ -158,32 +156,28 @@ def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path
     assert list(ward.spent()) == pytest.approx([0.875] * 3)
 
 
-def text_of(**change):
-    given = json.loads(GOOD)
-    given.update(change)
-    return json.dumps(given)
-
-
+FIRST = {
+    "name": "a",
+    "query": {"query": "count", "by": ["sex"], "where": None},
+    "epsilon": 0.1,
+    "share": 1.0,
+    "law": "",
+    "by_party": False,
+}
+SECOND = FIRST | {
+    "name": "b",
+    "query": {"query": "count", "by": ["sex", "sick"], "where": None},
+    "epsilon": 0.25,
+    "law": "laplace",
+}
+SESSION = {"dataset": "ward", "epsilon": 1.0}
 GOOD = json.dumps(
-    {
-        "version": 1,
-        "schema": SCHEMA,
-        "session": {"dataset": "ward", "epsilon": 1.0},
-        "plan": False,
-        "batches": [
-            [
-                {
-                    "name": "a",
-                    "query": {"query": "count", "by": ["sex"], "where": None},
-                    "epsilon": 0.1,
-                    "share": 1.0,
-                    "law": "",
-                    "by_party": False,
-                }
-            ]
-        ],
-    }
+    {"version": 1, "schema": SCHEMA, "session": SESSION, "plan": False, "batches": [[FIRST]]}
 )
+
+
+def text_of(**change):
+    return json.dumps(json.loads(GOOD) | change)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +189,10 @@ GOOD = json.dumps(
         (text_of(more=1), "Expected the keys"),
         (text_of(schema="[columns]"), "olumn"),
         (text_of(session={"epsilon": 1.0}), "Expected dataset"),
-        (text_of(session={"dataset": "w", "epsilon": 1.0, "seed": 1}), "Expected no seed"),
-        (text_of(session={"dataset": "w", "epsilon": 1.0, "deployment": "/"}), "no deployment"),
-        (
-            text_of(session={"dataset": "w", "epsilon": 1.0, "ledger": "/l"}),
-            "Expected no file, folder or address in ledger",
-        ),
-        (text_of(session={"dataset": "w", "epsilon": 1.0, "out": "/o"}), "Expected settings"),
+        (text_of(session=SESSION | {"seed": 1}), "Expected no seed"),
+        (text_of(session=SESSION | {"deployment": "/"}), "no deployment"),
+        (text_of(session=SESSION | {"ledger": "/l"}), "no file, folder or address in ledger"),
+        (text_of(session=SESSION | {"out": "/o"}), "Expected settings"),
         (text_of(batches=[]), "Expected 1 to"),
         (GOOD.replace("0.1", "true"), "Expected epsilon"),
         (GOOD.replace("0.1", "null"), "Expected epsilon"),
@@ -221,14 +212,12 @@ def test_what_is_no_submission_is_refused_at_once_and_leaves_no_run(ward, text, 
 def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_twice(
     ward, monkeypatch
 ):
-    asked = text_of(batches=[[{**json.loads(GOOD)["batches"][0][0]}], [SECOND]])
+    asked = text_of(batches=[[FIRST], [SECOND]])
     with Operator(operator_home(ward.root)) as here:
         name = here.ask("query", queries=asked)["run"]
 
         with monkeypatch.context() as patch:
-            for party in range(3):
-                ward.attend(party, party_answers(ward.home(party)))
-            until(lambda: any("(3 of 3)" in line for line in ward.said))
+            ward.everybody()
             patch.setattr(
                 "parley.analytics.session.Session.report",
                 lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
@@ -244,16 +233,6 @@ def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_
         assert list(ward.spent()) == paid
     told = json.loads((ward.runs / name / "answers.json").read_text())
     assert [each["name"] for each in told["answers"]] == ["a", "b"]
-
-
-SECOND = {
-    "name": "b",
-    "query": {"query": "count", "by": ["sex", "sick"], "where": None},
-    "epsilon": 0.25,
-    "share": 1.0,
-    "law": "laplace",
-    "by_party": False,
-}
 
 
 def test_submissions_are_read_strictly_or_refused_in_words_of_ours():

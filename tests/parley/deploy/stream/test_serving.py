@@ -12,13 +12,12 @@ import time
 
 import numpy as np
 import pytest
-from attending import JOB, NAMES, Consortium, until
-from safetensors.numpy import load_file
+from attending import JOB, NAMES
 
 from parley.client.contract.protocol import decode_frame
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import desk, submission
-from parley.deploy.stream.attendance import Dropped
+from parley.deploy.stream.attendance import Attendance, Dropped
 from parley.deploy.stream.desk import _WORDS, FILES, Desk, _plain
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
@@ -26,18 +25,6 @@ from parley.deploy.stream.queue import Queue
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolderError
-from parley.simulations.engine.fast import simulate
-
-
-@pytest.fixture
-def consortium(tmp_path):
-    made = Consortium(tmp_path)
-    yield made
-    made.close()
-
-
-def model(run):
-    return load_file(run / "model.safetensors")["theta"]
 
 
 def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
@@ -45,18 +32,14 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
 ):
     serving = consortium.serve()
     consortium.everybody()
-    until(lambda: any("(3 of 3)" in line for line in consortium.said))
     (tmp_path / "job.toml").write_text(render_job(consortium.job))
     monkeypatch.chdir(tmp_path)
     ended = []
-
-    def conduct():
-        for _ in range(2):
-            ended.append(serving.next())
-
-    threading.Thread(target=conduct, daemon=True).start()
-    with Operator(operator_home(consortium.root)) as here:
-        first = here.ask("submit", job=render_job(consortium.job))["run"]
+    conducting = threading.Thread(
+        target=lambda: ended.extend(serving.next() for _ in range(2)), daemon=True
+    )
+    conducting.start()
+    first = consortium.submit()
     # From another machine: nothing but the operator's folder.
     elsewhere = tmp_path / "laptop"
     shutil.copytree(consortium.root / "operator", elsewhere)
@@ -65,19 +48,18 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
     )
     second = run.folder.name
     assert run.folder.parent.resolve() == tmp_path / "runs"
-    until(lambda: len(ended) == 2)
+    conducting.join(20)
     assert [(one.name, one.state, one.by) for one in ended] == [
         (first, "complete", "server"),
         (second, "complete", "operator"),
     ]
-    there = consortium.root / "server" / "runs" / second
     for name in FILES:
-        assert (there / name).exists() == (run.folder / name).exists(), name
-        if (there / name).exists():
-            assert (there / name).read_bytes() == (run.folder / name).read_bytes(), name
-    fast = simulate(consortium.job, out=tmp_path / "fast").folder
-    assert np.array_equal(run.theta, model(fast))
-    assert np.array_equal(run.theta, model(consortium.root / "server" / "runs" / first))
+        there, here = consortium.runs / second / name, run.folder / name
+        assert there.exists() == here.exists(), name
+        if there.exists():
+            assert there.read_bytes() == here.read_bytes(), name
+    assert np.array_equal(run.theta, consortium.replayed())
+    assert np.array_equal(run.theta, consortium.model(first))
     lines = "\n".join(submission.look(elsewhere).lines())
     assert all(f"{name}: online" in lines for name in NAMES)
     assert f"{second}: complete" in lines
@@ -86,12 +68,10 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
         assert [index for index, _ in entries] == [1, 2, 3, 1, 2, 3]
 
 
-def test_lines_that_are_cut_at_any_moment_change_no_bit_and_cost_nothing(consortium, tmp_path):
+def test_lines_that_are_cut_at_any_moment_change_no_bit_and_cost_nothing(consortium):
     serving = consortium.serve(away_s=20.0)
     consortium.everybody()
-    until(lambda: any("(3 of 3)" in line for line in consortium.said))
-    with Operator(operator_home(consortium.root)) as here:
-        name = here.ask("submit", job=render_job(consortium.job))["run"]
+    name = consortium.submit()
     over, cuts, rng = threading.Event(), [], random.Random(7)
 
     def cut():
@@ -107,23 +87,20 @@ def test_lines_that_are_cut_at_any_moment_change_no_bit_and_cost_nothing(consort
     assert serving.next().state == "complete"
     over.set()
     assert len(cuts) > 3
-    run = consortium.root / "server" / "runs" / name
-    fast = simulate(consortium.job, out=tmp_path / "fast").folder
-    assert np.array_equal(model(run), model(fast))
-    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    assert [line["parties"]["answered"] for line in lines] == [3, 3, 3]
+    assert np.array_equal(consortium.model(name), consortium.replayed())
+    lines = (consortium.runs / name / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["parties"]["answered"] for line in lines] == [3, 3, 3]
     for entries in consortium.ledgers():
         assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
 
 
 def test_a_server_that_was_killed_goes_on_with_its_run_and_then_with_those_that_waited(consortium):
-    queue = Queue(consortium.root / "server" / "runs")
+    queue = Queue(consortium.runs)
     text = render_job(consortium.job)
     first, second, third = (queue.submit(text, by="operator", own_files=False) for _ in range(3))
     assert queue.take().name == first
-    rounds = consortium.root / "server" / "runs" / first / "rounds.jsonl"
-    rounds.write_text("{}\n")
-    again = Queue(consortium.root / "server" / "runs")
+    (consortium.runs / first / "rounds.jsonl").write_text("{}\n")
+    again = Queue(consortium.runs)
     assert again.take().name == first
     again.ended(first, "complete")
     assert again.withdraw(second)
@@ -138,7 +115,7 @@ def test_a_server_that_was_killed_goes_on_with_its_run_and_then_with_those_that_
             again.resume(name, by="operator")
 
 
-def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(consortium, tmp_path):
+def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(consortium):
     serving = consortium.serve()
     reached = threading.Event()
 
@@ -153,9 +130,8 @@ def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(cons
         return answer
 
     consortium.everybody(answers)
-    until(lambda: any("(3 of 3)" in line for line in consortium.said))
+    name = consortium.submit()
     with Operator(operator_home(consortium.root)) as here:
-        name = here.ask("submit", job=render_job(consortium.job))["run"]
         threading.Thread(
             target=lambda: (reached.wait(), here.ask("stop", run=name)), daemon=True
         ).start()
@@ -163,8 +139,7 @@ def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(cons
         if state == "stopped":
             here.ask("resume", run=name)
             assert serving.next().state == "complete"
-    fast = simulate(consortium.job, out=tmp_path / "fast").folder
-    assert np.array_equal(model(consortium.root / "server" / "runs" / name), model(fast))
+    assert np.array_equal(consortium.model(name), consortium.replayed())
     for entries in consortium.ledgers():
         assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
 
@@ -178,19 +153,15 @@ def test_a_job_from_elsewhere_names_no_file_of_the_server(consortium):
         ("data.test-fraction=0", "data.test-source=/etc/passwd"),
         ("algorithm.kind=fedavg", "model.kind=pca-mlp", "model.pca=public", "model.pca-file=/x"),
     ):
-        text = render_job(load_job(overrides=[*JOB, *overrides]))
-        with (
-            Operator(operator_home(consortium.root / "operator")) as there,
-            pytest.raises(JobError, match=re.escape(overrides[-1].split("=")[0])),
-        ):
-            there.ask("submit", job=text)
+        with pytest.raises(JobError, match=re.escape(overrides[-1].split("=")[0])):
+            consortium.submit(load_job(overrides=[*JOB, *overrides]), by="operator")
     with Operator(operator_home(consortium.root / "operator")) as there:
         for bad in ({"job": 7}, {"job": "x = [["}, {"job": "a" * (2 << 20)}):
             with pytest.raises((JobError, ProcessError)):
                 there.ask("submit", **bad)
         with pytest.raises(ProcessError):
             there.ask("sing")
-    assert list((consortium.root / "server" / "runs").iterdir()) == []
+    assert list(consortium.runs.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -228,24 +199,17 @@ def test_a_party_is_no_operator(consortium):
         party.ask("status")
 
 
-def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(tmp_path, monkeypatch):
+def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(world, tmp_path, monkeypatch):
     """A text that takes its time keeps no party waiting, however long it takes."""
     seen = {}
 
     def note(what):
         seen[what] = threading.get_ident()
+        return "run"
 
     class Questions:
         def check(self, *_, **__):
             note("query")
-
-    class Queued(Queue):
-        def submit(self, *_, **__):
-            note("submit")
-            return "run"
-
-        def submit_queries(self, *_, **__):
-            return "run"
 
     class Context:
         def __init__(self, request):
@@ -259,9 +223,12 @@ def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(tmp_path, mon
 
     monkeypatch.setattr(desk, "admit_operator", lambda _pem: "operator")
     monkeypatch.setattr(desk, "peer_certificate", lambda _context: b"")
+    monkeypatch.setattr(Queue, "submit", lambda *_, **__: note("submit"))
+    monkeypatch.setattr(Queue, "submit_queries", lambda *_, **__: "run")
     read = desk.strict_json
-    monkeypatch.setattr(desk, "strict_json", lambda text: note("json") or read(text))
-    own = Desk(Queued(tmp_path), names={}, about={}, stop=print, questions=Questions())
+    monkeypatch.setattr(desk, "strict_json", lambda text: note("json") and read(text))
+    nobody = Attendance(NAMES, say=print)
+    own = Desk(Queue(tmp_path), world.deployment, nobody, stop=print, questions=Questions())
     for asked in ({"ask": "submit", "job": ""}, {"ask": "query", "queries": "{}"}):
         asyncio.run(own._ask(None, Context(json.dumps(asked).encode())))
     assert set(seen) == {"json", "submit", "query"}

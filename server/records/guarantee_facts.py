@@ -1,0 +1,152 @@
+"""What a guarantee comes to, planned or spent, and against whom."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from parley.privacy.accounting.guarantee import Adversary, Attendance, Neighbouring, Unit
+from parley.server.records.facts import Facts, Figure
+from parley.server.records.round_line import Account
+
+
+class NoiseShares(Facts):
+    """How the noise on a sum is split among the m parties.
+
+    Attributes:
+        honest, colluders: k and c; k shares are charged, of t = k + c survivors at least.
+        inflation: √(m/k), the noise of all m shares over what is charged.
+        dealt: one draw stands for all shares after the first round: a simulation.
+    """
+
+    parties: int
+    honest: int
+    colluders: int
+    inflation: float
+    scale: float
+    dealt: bool
+
+
+class Noise(Facts):
+    """Noise as the average over the parties has it, or a party's batch with noise in the parties.
+
+    Attributes:
+        scale, scale_of_sum: of the average, and of the sum of all contributions. With shares
+            `scale` is that of the k that are charged, `expected_norm` that of all together.
+        expected_norm: root of the mean squared length of the noise vector.
+        point: who adds it; empty in an interrupted run, as figures are None.
+    """
+
+    law: str
+    scale: Figure
+    scale_of_sum: Figure
+    expected_norm: Figure
+    sensitivity: Figure
+    point: str
+    seeded: bool | None = None
+    shares: NoiseShares | None = None
+
+
+class AdversaryAccount(Facts):
+    """What a guarantee comes to against one adversary; one of them is `charged` to the ledger."""
+
+    adversary: Adversary | Attendance
+    charged: bool
+    epsilon: Figure
+    delta: float
+
+
+class GuaranteeFacts(Facts):
+    """One unit's guarantee; `accounts` have it by adversary, the charged one first."""
+
+    unit: Unit
+    neighbouring: Neighbouring
+    delta: float
+    accounts: tuple[AdversaryAccount, ...]
+    calibration: str | None = None
+    clip_norm: Figure = None
+    conversion: str
+
+
+class GuaranteeSummary(GuaranteeFacts):
+    """One that was spent: ε by the lowest proved conversion, beside its budget."""
+
+    epsilon: float
+    epsilon_budget: float
+    delta_budget: float
+    rho: Figure
+    epsilon_by_conversion: dict[str, Figure]
+    noise: Noise
+
+    @property
+    def charged(self) -> float:
+        """ε."""
+        return self.epsilon
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        """(ε, δ) as they were asked for."""
+        return self.epsilon_budget, self.delta_budget
+
+
+class AfterRound(Account):
+    """What the releases up to a round come to."""
+
+    round: int
+
+
+class GuaranteeOutlook(GuaranteeFacts):
+    """One that is planned: ε, δ are its budget, `epsilon_charged` what all rounds come to."""
+
+    epsilon: float
+    noise_point: str
+    shares: NoiseShares | None = None
+    law: str
+    scale: float
+    scale_of_sum: float
+    expected_norm: float
+    description: str
+    epsilon_charged: Figure
+    epsilon_by_round: tuple[AfterRound, ...]
+
+    @property
+    def charged(self) -> float | None:
+        """ε."""
+        return self.epsilon_charged
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        """(ε, δ) as they are asked for."""
+        return self.epsilon, self.delta
+
+    @property
+    def rho(self) -> float | None:
+        """Of all rounds."""
+        return self.epsilon_by_round[-1].rho
+
+    @property
+    def noise(self) -> Noise:
+        """As a summary has it."""
+        return Noise(
+            law=self.law,
+            scale=self.scale,
+            scale_of_sum=self.scale_of_sum,
+            expected_norm=self.expected_norm,
+            sensitivity=None,
+            point=self.noise_point,
+            shares=self.shares,
+        )
+
+
+class Bound(Facts):
+    """An ε that is proved, and by what."""
+
+    epsilon: Figure
+    conversion: str
+
+
+class RecordBounds(Facts):
+    """ε of one record by the noise in its party (inner) and by the noise on the sum (outer)."""
+
+    charged: Literal["inner", "outer"]
+    inner: Bound
+    outer: Bound

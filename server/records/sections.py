@@ -1,0 +1,95 @@
+"""What a job is and comes to, planned or run: a list of sections of facts, in one order.
+
+The list is made once, from the types; the terminal's tables, the report, a notebook and the model's
+statement show it.
+
+    >>> Section("noise", (Fact("scale", "0.05"), Fact("calibration", "exact", brief=False))).line
+    'scale 0.05'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from parley.server.records import result_words, words
+from parley.server.records.guarantee_facts import GuaranteeOutlook, GuaranteeSummary
+from parley.server.records.synthetic_words import table_said
+from parley.server.records.words import Fact, join
+
+if TYPE_CHECKING:
+    from parley.server.records.summary import RunSummary
+
+NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
+"""Titles of the sections that the report explains in paragraphs."""
+GUARANTEE = {"spent", "charged", "protects", "against", ""}
+"""Those of a guarantee, beside its noise."""
+
+
+class Section(NamedTuple):
+    """Facts under a title; the title is empty where they go on with what is above."""
+
+    title: str
+    facts: tuple[Fact, ...]
+
+    @property
+    def line(self) -> str:
+        """The brief facts in one line."""
+        return join(self.facts)
+
+
+def of_run(run: RunSummary) -> list[Section]:
+    """What a run came to."""
+    sections, counted = [], run.clipped_fraction is not None
+    for of in run.guarantees:
+        sections += of_guarantee("spent", of, rounds=run.rounds, counted=counted)
+    sections += [said("data set", words.data_set(each)) for each in run.data_accounts or ()]
+    sections += [
+        said("bounds", words.bounds(run.record_bounds, run.primary)),
+        Section(TRAINING, () if run.dp_sgd is None else words.dp_sgd(run.dp_sgd)),
+        said("clipped", words.clipped(run)),
+        said("components", words.components(run)),
+        said("features", run.features or ""),
+        said("class weights", result_words.class_weights(run.class_weights)),
+        said("evaluation", result_words.evaluation(run)),
+        said("test set", result_words.public_test(run)),
+        said("synthetic", table_said(run)),
+        said("self-audit", result_words.self_audit(run)),
+        said("parties", result_words.parties(run)),
+        said("ledger", words.ledger(run)),
+        Section(SUM, words.secure_sum(run.secure_aggregation)),
+    ]
+    return present(sections)
+
+
+def of_guarantee(
+    title: str, of: GuaranteeSummary | GuaranteeOutlook, *, rounds: int, counted: bool
+) -> list[Section]:
+    """What a guarantee comes to, against whom, and its noise (as `words.noise` takes it)."""
+    return [
+        said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
+        said("protects", f"{of.unit.words}; {words.relation(of)}"),
+        *(said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
+        Section(NOISE, words.noise(of, rounds=rounds, counted=counted)),
+    ]
+
+
+def said(title: str, text: str) -> Section:
+    """A section of one sentence, or none."""
+    return Section(title, (Fact("", text),) if text else ())
+
+
+def present(sections: Iterable[Section]) -> list[Section]:
+    """Those that say anything."""
+    return [each for each in sections if each.facts]
+
+
+def html_table(sections: Sequence[tuple[str, str]]) -> str:
+    """Titles and lines as the table that a notebook shows."""
+    cells = "".join(
+        f'<tr><th style="text-align: left">{escape(title)}</th>'
+        f'<td style="text-align: left">{escape(line)}</td></tr>'
+        for title, line in sections
+    )
+    return f"<table>{cells}</table>"
