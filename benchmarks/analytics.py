@@ -20,7 +20,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ import polars as pl
 from analytics_peers import PEERS, errors_of
 
 import parley
-from parley.analytics.search import Found, find_quantile
+from parley.analytics.search import Found, QuantileSearch
 from parley.client.data.frames import frame_of
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, read_table_block
@@ -135,23 +135,18 @@ def asked(
     return planned.law, tables
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counted:
+class Counted(QuantileSearch):
     """What `find_quantile` asks, answered by the same planner without a ledger."""
 
-    block: TableBlock
-    relation: Neighbouring
-    seed: int
-    remaining: float = 1e9
+    remaining, terms, plan, release = 1e9, None, None, None
 
-    @property
-    def schema(self) -> Schema:
-        """Of the records."""
-        return self.block.schema
+    def __init__(self, block: TableBlock, relation: Neighbouring, seed: int) -> None:
+        self.block, self.seed = block, seed
+        self.terms = terms_of(block, relation, 0.0)
 
     def ask(self, query: Query, *, epsilon: float, law: str) -> SimpleNamespace:
         """One count, from a stream that is the seed's and the question's."""
-        terms = terms_of(self.block, self.relation, 0.0)
+        terms = self.terms
         planned = plan_batch([query], terms, epsilon=epsilon, run_id="b", number=1, law=law)
         (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
         (exact,) = tuned.vectors(self.block, weight)
@@ -166,12 +161,9 @@ def by_counts(block: TableBlock, relation: Neighbouring, epsilon: float, seeds: 
     """The median of fnlwgt, found by some six counts."""
     whole = replace(block, offsets=block.offsets[[0, -1]])
     return [
-        find_quantile(
-            Counted(block=whole, relation=relation, seed=seed), "fnlwgt", 0.5, step=STEP,
-            counts=None, epsilon=epsilon, neighbouring=relation, where=None,
-        )
+        Counted(whole, relation, seed).find_quantile("fnlwgt", step=STEP, epsilon=epsilon)
         for seed in range(seeds)
-    ]  # fmt: skip
+    ]
 
 
 def row_of(name: str, law: str, found: dict[float, list[float]]) -> str:

@@ -247,7 +247,7 @@ add_twin_command(app)
 
 
 def _served_queries() -> Any:
-    from parley.analytics.served import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
+    from parley.analytics.asked import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
 
     return ServedQueries()
 

@@ -49,8 +49,6 @@ def conduct(
         transport=transport,
         deployment=deployment,
         folder=folder,
-        # A folder that was commissioned holds releases: this run was begun before.
-        resume=(folder.path / "run-id").exists(),
         observer=_Started(observer),
         version=_version(),
         fingerprint=_fingerprint(folder.path),

@@ -47,7 +47,6 @@ class ModelFile:
 
     Attributes:
         described: task, label, intercept, schema, and features where rows go through a map.
-        tensors: by name.
         statement: what was promised, and the digest: the metadata whose names begin with "parley.".
     """
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from parley.analytics.intervals import ByParty, Intervals, Made
-from parley.client.data.schema import Schema
+from parley.analytics.intervals import Intervals, Made
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -26,6 +25,8 @@ BEYOND = {
 """What a unit's promise does not reach, beside every answer."""
 GROUP = 5
 """Units whose group privacy is said beside that of one."""
+ENDS = ("value", "low", "high")
+"""Columns of a table that are no keys."""
 _SHOWN = 24
 """Rows of a table that are printed."""
 
@@ -35,13 +36,9 @@ class Charge:
     """What a release cost.
 
     Attributes:
-        run, index: the release's name in the ledger.
         event: what it costs, together with whatever was asked beside it.
         epsilon: that was asked for it.
-        queries: how many queries were in it.
         spent, left: of the budget, after it.
-        budget: of the data.
-        against: whom ε holds against.
         seeded: its noise came from a seed, and protects nobody.
     """
 
@@ -62,14 +59,10 @@ class Answer:
     """What one query was answered.
 
     Attributes:
-        query: as it was asked.
         table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
         intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
         made: what the table was made of; None where it was changed since, or has no noise of a sum.
         law, scale: of the noise, in units of the answer's own counts or cells.
-        survivors, parties: how many parties it is about, and how many there are.
-        records: N of these, where sizes are public.
-        ledger: what it cost.
         by_party: it has each party's own rows.
     """
 
@@ -82,7 +75,7 @@ class Answer:
     records: int | None
     ledger: Charge
     intervals: Intervals = field(default_factory=Intervals)
-    made: Made | ByParty | None = field(default=None, repr=False, compare=False)
+    made: Made | None = field(default=None, repr=False, compare=False)
 
     by_party: bool = False
 
@@ -143,7 +136,7 @@ class Answer:
 
     def nonnegative(self) -> Answer:
         """Values and intervals cut off at 0: post-processing."""
-        parts = {name: np.maximum(self.table[name], 0.0) for name in ("value", "low", "high")}
+        parts = {name: np.maximum(self.table[name], 0.0) for name in ENDS}
         return replace(self, table={**self.table, **parts}, made=None)
 
     def suppress_below(self, least: float) -> Answer:
@@ -154,7 +147,7 @@ class Answer:
         small = np.asarray(self.table["value"]) < least
         parts = {
             name: np.where(small, np.nan, np.asarray(self.table[name], dtype=np.float64))
-            for name in ("value", "low", "high")
+            for name in ENDS
         }
         return replace(self, table={**self.table, **parts}, made=None)
 
@@ -265,16 +258,20 @@ def usual_width(table: Table) -> float:
     return float(np.median(wide)) if len(wide) else 0.1
 
 
+def shown_rows(table: Table, most: int) -> list[list[str]]:
+    """Of the first `most` cells keys, value, low and high."""
+    width, keys = usual_width(table), [name for name in table if name not in ENDS]
+    return [
+        [shown_cell(table[name][k]) for name in keys]
+        + [shown_number(float(table[name][k]), width) for name in ENDS]
+        for k in range(min(len(table["value"]), most))
+    ]
+
+
 def _rows(table: Table) -> list[str]:
-    width = usual_width(table)
-    keys = [name for name in table if name not in ("value", "low", "high")]
-    cells = [[*keys, "value", "low", "high"]]
+    keys = [name for name in table if name not in ENDS]
+    cells = [[*keys, *ENDS], *shown_rows(table, _SHOWN)]
     count = len(table["value"])
-    for k in range(min(count, _SHOWN)):
-        own = [shown_cell(table[name][k]) for name in keys]
-        cells.append(
-            [*own, *(shown_number(float(table[x][k]), width) for x in ("value", "low", "high"))]
-        )
     sizes = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     lines = [
         "  "
@@ -300,18 +297,3 @@ def shown_cell(value: Any) -> str:
 def several(unit: Unit) -> str:
     """The unit in the plural."""
     return "parties" if unit is Unit.PARTY else f"{unit}s"
-
-
-class Asked(Protocol):
-    """What a method of several questions needs of a session."""
-
-    @property
-    def schema(self) -> Schema:
-        """Of the records."""
-
-    @property
-    def remaining(self) -> float:
-        """ε that is left."""
-
-    def ask(self, query: Query, *, epsilon: float, law: str) -> Answer:
-        """One release."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.answer import Answer, shown_cell, shown_number, usual_width
+from parley.analytics.answer import ENDS, Answer, shown_number, shown_rows
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.report.interval_plots import interval_rows, interval_steps
@@ -24,7 +24,6 @@ _COVERED = {
     False: "without noise",
     True: "in the population that the records are drawn from, by a normal approximation",
 }
-_ENDS = ("value", "low", "high")
 
 
 def numbers_table(answers: Sequence[Answer]) -> Table:
@@ -46,17 +45,11 @@ def numbers_table(answers: Sequence[Answer]) -> Table:
 
 def answer_figure(answer: Answer) -> Figure:
     """An answer of several cells: drawn where that shows something, and a table."""
-    table, keys = answer.table, [name for name in answer.table if name not in _ENDS]
+    table, keys = answer.table, [name for name in answer.table if name not in ENDS]
     values = [np.asarray(table[name], dtype=np.float64) for name in ("low", "value", "high")]
     low, value, high = values
     known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
-    width = usual_width(table)
-    count = len(value)
-    cells = [[shown_cell(table[name][k]) for name in keys] for k in range(min(count, _MOST_CELLS))]
-    rows = [
-        [*cells[k], *(shown_number(float(part[k]), width) for part in (value, low, high))]
-        for k in range(len(cells))
-    ]
+    count, rows = len(value), shown_rows(table, _MOST_CELLS)
     more = f"; the first {_MOST_CELLS} of {count:,} cells" if count > _MOST_CELLS else ""
     name, intervals = answer.title, answer.intervals.several
     finding = _finding(answer, int((~known).sum()))
@@ -70,7 +63,7 @@ def answer_figure(answer: Answer) -> Figure:
             plot = interval_steps(steps, x_title=edges[0].removesuffix(" from"), **drawn)
         elif count <= _MOST_ROWS:
             texts = [at for at, key in enumerate(keys) if isinstance(table[key][0], str)]
-            marks = [" · ".join(row[at] for at in texts or range(len(keys))) for row in cells]
+            marks = [" · ".join(row[at] for at in texts or range(len(keys))) for row in rows]
             named = [
                 (marks[k] or name, float(low[k]), float(value[k]), float(high[k]))
                 for k in np.flatnonzero(known)
@@ -87,7 +80,7 @@ def answer_figure(answer: Answer) -> Figure:
         finding=finding,
         plot=plot,
         data=Table(
-            caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *_ENDS], rows=rows
+            caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *ENDS], rows=rows
         ),
         keys=key if plot else (),
     )

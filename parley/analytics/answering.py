@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
-from parley.analytics.intervals import ByParty, Intervals, Made
-from parley.client.queries.base import Facts, Query, Shown
+from parley.analytics.intervals import Intervals, Made, Part
+from parley.client.queries.base import Query, Shown
 from parley.client.queries.batch import batch_from
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.noise_points import INSIDE
@@ -30,16 +30,10 @@ def answers_of(
     """The answers of one release.
 
     Args:
-        released: its line.
-        terms: of the session.
-        event: that was charged.
-        run: the session's name in the ledger.
-        budget: that was charged.
+        event: that was charged, under the name `run`, to `budget`.
         asked: the queries as a person put them; None: as they were released.
-        intervals: what they shall cover, where the query's can.
     """
     batch = batch_from(released.batch)
-    facts = replace(terms.facts, records=released.records)
     point = terms.noise_point if batch.reports is None else INSIDE
     charge = Charge(
         run=run,
@@ -53,33 +47,26 @@ def answers_of(
         against=point.adversary,
         seeded=terms.seeded,
     )
-    vector = released.vector()
+    whole = _parts(released, terms, batch.cells(terms.facts.schema))
     instead = released.law in INSTEAD
-    places = (slice(None),) if instead else batch.slices(facts.schema)
-    asked_of = _parties(released, terms, batch.cells(facts.schema))
-    put = asked or batch.queries
+    places = (slice(None),) if instead else batch.slices(terms.facts.schema)
     answers = []
-    for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True):
-        made: Made | ByParty | None = None
-        applied = Intervals()
+    for own, query, weight, place in zip(
+        asked or batch.queries, batch.queries, batch.weights, places, strict=True
+    ):
+        parts = tuple(replace(part, noisy=part.noisy[place]) for part in whole)
+        made, applied = None, Intervals()
         if instead and isinstance(query, Shown):
-            table = query.answer_shown(vector[place], released.epsilon, facts)
+            table = query.answer_shown(parts[0].noisy, released.epsilon, parts[0].facts)
         else:
-            whole = Made(
+            made = Made(
                 query=query,
-                noisy=vector,
+                parts=parts,
                 weight=weight,
                 law=released.law,
                 scale=released.scale,
-                facts=facts,
-                tables=max(len(asked_of), 1),
                 cut=terms.counting.clip != "",
             )
-            parts = tuple(
-                (name, replace(whole, noisy=vector[own_cells][place], facts=own_facts))
-                for name, own_cells, own_facts in asked_of
-            )
-            made = ByParty(parts=parts) if parts else replace(whole, noisy=vector[place])
             table, applied = made.table(intervals)
         answers.append(
             Answer(
@@ -99,10 +86,17 @@ def answers_of(
     return answers
 
 
-def _parties(released: Released, terms: Terms, cells: int) -> list[tuple[str, slice, Facts]]:
-    """Of an answer by party: every survivor's name, where its cells lie, and what is public."""
-    found = []
-    for place in released.present if released.by_party else ():
-        own = replace(terms.facts, records=terms.sizes[place] if terms.sizes else None)
-        found.append((terms.names[place], slice(place * cells, (place + 1) * cells), own))
-    return found
+def _parts(released: Released, terms: Terms, cells: int) -> list[Part]:
+    """All integers of a release; by party every survivor's `cells`, and what is public of them."""
+    vector = released.vector()
+    if not released.by_party:
+        facts = replace(terms.facts, records=released.records)
+        return [Part(party="", noisy=vector, facts=facts)]
+    return [
+        Part(
+            party=terms.names[place],
+            noisy=vector[place * cells : (place + 1) * cells],
+            facts=replace(terms.facts, records=terms.sizes[place] if terms.sizes else None),
+        )
+        for place in released.present
+    ]

@@ -1,33 +1,36 @@
-"""A file of queries as it travels to a running server: strict JSON, decoded by code of ours.
+"""Queries as they travel to a running server: strict JSON, checked at once, answered in turn.
 
-The server's parties rebuild every query once more, from what the server asks them.
+The server's parties rebuild every query once more, from what the server asks them. A server that
+was killed goes on with the session in the run's folder: what was answered is not paid for twice.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from parley.analytics.query_file import AskedQuery, QueryFile
-from parley.analytics.settings import Settings, counting_of, settings_from
-from parley.client.contract.decoding import DecodingError, as_came
+from parley.analytics.session import Session
+from parley.analytics.settings import counting_of, settings_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import Schema
 from parley.client.queries import query_from
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import MOST_QUERIES
+from parley.deploy.stream.queue import ANSWERS, ASKED, PAGE, SESSION
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
+from parley.server.rounds.transport import Transport
 
 _KEYS = {"version", "schema", "session", "plan", "batches"}
-_OF_QUERY = {"name", "query", "epsilon", "share", "law", "by_party"}
+_OF_QUERY = ("name", "epsilon", "share", "law", "by_party")
 _SIMULATED = {"seed", "faults", "masked", "parties", "deployment", "id"}
 _MOST_BATCHES = 1000
-_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +51,7 @@ class Submission:
         """One JSON object."""
         batches = [
             [
-                {
-                    "name": each.name,
-                    "query": each.query.to_json(),
-                    "epsilon": each.epsilon,
-                    "share": each.share,
-                    "law": each.law,
-                    "by_party": each.by_party,
-                }
+                {name: getattr(each, name) for name in _OF_QUERY} | {"query": each.query.to_json()}
                 for each in batch
             ]
             for batch in self.file.batches
@@ -70,17 +66,11 @@ class Submission:
             }
         )
 
-    @property
-    def settings(self) -> Settings:
-        """Of the session."""
-        return settings_from(self.file.session)
-
 
 def submission_from(text: str, *, own_files: bool = True) -> Submission:
     """The inverse, of an operator's words.
 
     Args:
-        text: what came.
         own_files: it may name files of the server's machine.
 
     Raises:
@@ -107,12 +97,13 @@ def _read(given: Any, *, own_files: bool) -> Submission:
     schema = Schema.from_toml(given["schema"], source="the operator's schema")
     settings = settings_from(session)
     relation = counting_of(settings).relation(Neighbouring(settings.neighbouring))
-    batches = tuple(_batch(each) for each in _listed(given["batches"], _MOST_BATCHES, "batches"))
-    asked = [each for batch in batches for each in batch]
-    if len({each.name for each in asked}) < len(asked):
-        raise QueryError("Expected every name once, got one twice.")
-    for each in asked:
-        each.query.check(schema, relation)
+    batches = tuple(
+        tuple(map(_query, _listed(batch, MOST_QUERIES, "queries in a batch")))
+        for batch in _listed(given["batches"], _MOST_BATCHES, "batches")
+    )
+    for batch in batches:
+        for each in batch:
+            each.query.check(schema, relation)
     file = QueryFile(session=session, batches=batches)
     return Submission(file=file, schema=schema, plan=given["plan"])
 
@@ -143,35 +134,48 @@ def _listed(given: Any, most: int, name: str) -> Sequence[Any]:
     return given
 
 
-def _batch(given: Any) -> tuple[AskedQuery, ...]:
-    batch = tuple(_query(each) for each in _listed(given, MOST_QUERIES, "queries in a batch"))
-    if batch[0].epsilon is None or any(each.epsilon is not None for each in batch[1:]):
-        raise QueryError("Expected epsilon with a batch's first query, and with none after it.")
-    if len({each.by_party for each in batch}) > 1:
-        raise QueryError("Expected all queries of a batch by party, or none, got some.")
-    return batch
-
-
 def _query(given: Any) -> AskedQuery:
-    if not isinstance(given, Mapping) or set(given) != _OF_QUERY:
-        raise QueryError(f"Expected a query's keys {', '.join(sorted(_OF_QUERY))}, got others.")
-    name, law = given["name"], given["law"]
-    if not (isinstance(name, str) and isinstance(law, str) and len(name) <= _LONGEST_NAME):
-        raise QueryError("Expected name and law as short texts, got others.")
-    if not isinstance(given["by_party"], bool):
-        raise QueryError(f"Expected by_party as true or false, got {as_came(given['by_party'])}.")
-    return AskedQuery(
-        name=name,
-        query=query_from(given["query"]),
-        epsilon=None if given["epsilon"] is None else _positive(given["epsilon"], "epsilon"),
-        share=_positive(given["share"], "share"),
-        law=law,
-        by_party=given["by_party"],
+    if not isinstance(given, dict):
+        raise QueryError(f"Expected a query as an object, got {as_came(given)}.")
+    rest = dict(given)
+    asked = query_from(rest.pop("query", None))
+    return facts_from(AskedQuery, rest, query=asked, batch="")
+
+
+class ServedQueries:
+    """What `parley.deploy.stream.queue.Questions` asks for."""
+
+    def check(self, text: str, *, own_files: bool) -> None:
+        """See `Questions.check`."""
+        submission_from(text, own_files=own_files)
+
+    def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
+        """See `Questions.answer`."""
+        asked = submission_from((folder / ASKED).read_text(encoding="utf-8"))
+        with _opened(asked, folder / SESSION, home=home, transport=transport) as session:
+            answers = [] if asked.plan else list(asked.file.answers(session))
+            told = {
+                "left": session.remaining,
+                "answers": [
+                    {"name": name, **answer.to_json(), "text": str(answer)}
+                    for name, answer in answers
+                ],
+                "plans": list(asked.file.plans(session)) if asked.plan else [],
+            }
+            if not asked.plan:
+                session.report(folder / PAGE)
+        draft = folder / f".{ANSWERS}.part"
+        draft.write_text(json_text(told) + "\n", encoding="utf-8")
+        draft.replace(folder / ANSWERS)
+
+
+def _opened(asked: Submission, own: Path, *, home: Path, transport: Transport) -> Session:
+    if (own / "session.json").exists():
+        return Session(resume=own, transport=transport)
+    return Session(
+        deployment=str(home),
+        schema=asked.schema,
+        out=own,
+        transport=transport,
+        **asked.file.session,
     )
-
-
-def _positive(value: Any, name: str) -> float:
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if not known or not 0 < value < math.inf:
-        raise QueryError(f"Expected {name}, a number > 0, got {as_came(value)}.")
-    return float(value)

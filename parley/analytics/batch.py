@@ -1,54 +1,17 @@
-"""A batch: queries that are released together; and part of the records, to ask about."""
+"""A batch: queries that are released together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 from parley.analytics.answer import Answer, title
-from parley.analytics.asking import Asking, by_party
+from parley.analytics.asking import Asking, Whole, by_party
 from parley.client.queries.base import Query, QueryError
-from parley.client.where import Expression
 from parley.privacy.accounting.rounding import as_written
 from parley.server.planning.queries import PlannedBatch
 from parley.server.planning.query_terms import Terms
-
-
-class _Whole(Protocol):
-    """What a batch needs of its session."""
-
-    @property
-    def terms(self) -> Terms:
-        """What is public."""
-
-    def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
-        """What would be released."""
-
-    def release(
-        self,
-        queries: Sequence[Query],
-        *,
-        epsilon: float,
-        law: str | None = None,
-        shares: Sequence[float] | None = None,
-        by_party: bool = False,
-    ) -> list[Answer]:
-        """Asks them together."""
-
-
-class Part(Asking):
-    """Some records of a session or batch, or in groups."""
-
-    def __init__(self, whole: Asking, where: Expression | None, by: tuple[str, ...]) -> None:
-        self._whole, self._where, self._by = whole, where, by
-
-    def ask(self, query: Query, **price: Any) -> Any:
-        """See `Session.ask`."""
-        return self._whole.ask(query, **price)
-
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
-        return Part(self._whole, where, by)
 
 
 @dataclass(kw_only=True)
@@ -58,12 +21,12 @@ class _Later:
     query: Query
     share: float
     by_party: bool
-    answer: Answer | None = field(default=None)
+    answer: Answer | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.answer is None:
-            if name.startswith("__"):
-                raise AttributeError(name)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.answer is None:
             raise QueryError(
                 f"Expected the batch to be over before {title(self.query)} is answered: its "
                 "queries are released together at the end of `with`."
@@ -77,7 +40,7 @@ class _Later:
 class Batch(Asking):
     """Queries that are released together where `with` ends; nothing if that is by an error."""
 
-    def __init__(self, session: _Whole, *, epsilon: float, law: str | None) -> None:
+    def __init__(self, session: Whole, *, epsilon: float, law: str | None) -> None:
         self._session, self._epsilon, self._law = session, epsilon, law
         self._asked: list[_Later] = []
         self._over = False
@@ -88,13 +51,7 @@ class Batch(Asking):
     def __exit__(self, kind: object, *_: object) -> None:
         self._over = True
         if kind is None:
-            answers = self._session.release(
-                [each.query for each in self._asked],
-                epsilon=self._epsilon,
-                law=self._law,
-                shares=[each.share for each in self._asked] or None,
-                by_party=self._by_party,
-            )
+            answers = self._session.release(self._queries, **self._price)
             for each, answer in zip(self._asked, answers, strict=True):
                 each.answer = answer
 
@@ -104,14 +61,23 @@ class Batch(Asking):
         return 0 if self._over else len(self._asked)
 
     @property
-    def _by_party(self) -> bool:
-        """Whether its answers are each party's own: all of them, or none."""
+    def _queries(self) -> list[Query]:
+        return [each.query for each in self._asked]
+
+    @property
+    def _price(self) -> dict[str, Any]:
+        """What all of it costs, and how the noise is drawn and shared out."""
         found = {each.by_party for each in self._asked}
         if len(found) > 1:
             raise QueryError(
                 "Expected all queries of a batch by party, or none, got some: they share a sum."
             )
-        return found == {True}
+        return {
+            "epsilon": self._epsilon,
+            "law": self._law,
+            "shares": [each.share for each in self._asked] or None,
+            "by_party": found == {True},
+        }
 
     def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
         """Adds a query; `share` is its part of the budget, beside the others'."""
@@ -128,27 +94,14 @@ class Batch(Asking):
         self._asked.append(later)
         return later
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
-        return Part(self, where, by)
-
     def planned(self) -> PlannedBatch:
         """What would be released by what was asked so far."""
-        return self._session.plan(
-            [each.query for each in self._asked],
-            epsilon=self._epsilon,
-            law=self._law,
-            shares=[each.share for each in self._asked] or None,
-            by_party=self._by_party,
-        )
+        return self._session.plan(self._queries, **self._price)
 
     def plan(self) -> str:
         """The expected error of each query, before anything is spent."""
-        planned = self.planned()
         return plan_text(
-            planned,
-            [each.query for each in self._asked],
-            terms=self._session.terms,
-            epsilon=self._epsilon,
+            self.planned(), self._queries, terms=self._session.terms, epsilon=self._epsilon
         )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import Answer, Asked
+from parley.analytics.answer import Answer
+from parley.analytics.asking import Whole, maybe_condition
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, key_of, numeric
 from parley.client.queries.kmeans_step import MOST_COORDINATES, KMeansStep
@@ -24,58 +25,71 @@ NOISES: Mapping[str, Callable[[int], float]] = {
 """w of the sums beside the counts, by the number of columns."""
 
 
-def lloyd(
-    session: Asked,
-    columns: Sequence[str],
-    *,
-    centres: Sequence[Sequence[float]] | NDArray[np.float64],
-    rounds: int,
-    epsilon: float,
-    noise: str,
-    neighbouring: Neighbouring,
-    where: Expression | None,
-) -> tuple[Answer, ...]:
-    """One answer a round; the last has the centres.
+class Lloyd(Whole):
+    """k-means in rounds."""
 
-    `epsilon` is that of the printed formula: as printed, under replace-one, 2ε is charged.
+    def lloyd(
+        self,
+        columns: Sequence[str],
+        *,
+        clusters: int = 0,
+        centres: Sequence[Sequence[float]] | None = None,
+        rounds: int = 10,
+        noise: str = "balanced",
+        where: Expression | str | None = None,
+        epsilon: float,
+    ) -> tuple[Answer, ...]:
+        """k-means by Lloyd's steps: a query a round, from public centres. See `Asking.kmeans`.
 
-    Raises:
-        QueryError: settings that have no meaning; nothing was charged.
-    """
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise QueryError(f"Expected at least one round, got {rounds!r}.")
-    if noise not in NOISES:
-        raise QueryError(f"Expected noise {' or '.join(NOISES)}, got {noise!r}.")
-    if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
-        raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
-    printed = noise == "as-printed" and neighbouring is Neighbouring.REPLACE_ONE
-    whole = exact(epsilon) * (2 if printed else 1)
-    if whole > exact(session.remaining):
-        raise QueryError(
-            f"Expected at most {as_written(session.remaining)}, what is left of the budget, got "
-            f"ε = {as_written(float(whole))} for {rounds} rounds."
-        )
-    each = float(whole / rounds)
-    while exact(each) * rounds > whole:
-        each = math.nextafter(each, 0)
-    points = _scaled(session.schema, columns, centres)
-    balance = max(1, round(UNIT_BALANCE * NOISES[noise](len(columns))))
-    answers = list[Answer]()
-    for _ in range(rounds):
-        query = KMeansStep(
-            of=tuple(columns),
-            centres=tuple(points.ravel().tolist()),
-            balance=balance,
-            where=where,
-        )
-        answers.append(session.ask(query, epsilon=each, law="laplace"))
-        table = answers[-1].table
-        found = [np.asarray(table[key_of(name)]) for name in columns]
-        points = _scaled(session.schema, columns, np.stack(found, axis=1))
-    return tuple(answers)
+        Args:
+            clusters: how many; or `centres`.
+            centres: public places to start from, in the columns' units; default: spread evenly.
+            rounds: T; each has ε/T.
+            noise: balanced, or as-printed: under replace-one that is charged 2ε.
+            epsilon: of all rounds together, by the printed formula.
+
+        Returns:
+            One answer a round; the last has the centres.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+        """
+        left = self.remaining
+        start = _spread(self.schema, columns, clusters) if centres is None else centres
+        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+            raise QueryError(f"Expected at least one round, got {rounds!r}.")
+        if noise not in NOISES:
+            raise QueryError(f"Expected noise {' or '.join(NOISES)}, got {noise!r}.")
+        if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
+            raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+        replaced = self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE
+        whole = exact(epsilon) * (2 if noise == "as-printed" and replaced else 1)
+        if whole > exact(left):
+            raise QueryError(
+                f"Expected at most {as_written(left)}, what is left of the budget, got "
+                f"ε = {as_written(float(whole))} for {rounds} rounds."
+            )
+        each = float(whole / rounds)
+        while exact(each) * rounds > whole:
+            each = math.nextafter(each, 0)
+        points, condition = _scaled(self.schema, columns, start), maybe_condition(where)
+        balance = max(1, round(UNIT_BALANCE * NOISES[noise](len(columns))))
+        answers = list[Answer]()
+        for _ in range(rounds):
+            query = KMeansStep(
+                of=tuple(columns),
+                centres=tuple(points.ravel().tolist()),
+                balance=balance,
+                where=condition,
+            )
+            answers.append(self.ask(query, epsilon=each, law="laplace"))
+            table = answers[-1].table
+            found = [np.asarray(table[key_of(name)]) for name in columns]
+            points = _scaled(self.schema, columns, np.stack(found, axis=1))
+        return tuple(answers)
 
 
-def start_of(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
+def _spread(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
     """`[k, D]` public centres spread over the range: Halton's points (1960)."""
     from scipy.stats import qmc  # noqa: PLC0415 - start-up: `query` without k-means (scipy.stats takes .5 s)
 
@@ -86,8 +100,7 @@ def start_of(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[n
             f"Expected at most {MOST_COORDINATES} coordinates of centres, got "
             f"{clusters * len(columns)}."
         )
-    ranges = [numeric(schema, name) for name in columns]
-    low, high = (np.array([getattr(r, end) for r in ranges]) for end in ("low", "high"))
+    low, high = _ends(schema, columns)
     spread: NDArray[np.float64] = qmc.Halton(len(columns), scramble=False).random(clusters + 1)[1:]
     start: NDArray[np.float64] = low + spread * (high - low)
     return start
@@ -102,7 +115,11 @@ def _scaled(
         raise QueryError(
             f"Expected centres of {len(columns)} finite coordinates each, got shape {given.shape}."
         )
-    ranges = [numeric(schema, name) for name in columns]
-    low, high = (np.array([getattr(r, end) for r in ranges]) for end in ("low", "high"))
+    low, high = _ends(schema, columns)
     points: NDArray[np.float64] = np.clip((2 * given - low - high) / (high - low), -1, 1)
     return points
+
+
+def _ends(schema: Schema, columns: Sequence[str]) -> tuple[NDArray[np.float64], ...]:
+    ranges = [numeric(schema, name) for name in columns]
+    return np.array([each.low for each in ranges]), np.array([each.high for each in ranges])

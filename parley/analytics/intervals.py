@@ -45,38 +45,55 @@ class Intervals:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """Noisy integers of one query, of all parties together or of one of them.
+
+    Attributes:
+        party: whose they are; empty: of all together.
+    """
+
+    party: str
+    noisy: Integers
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True)
 class Made:
     """What a table was made of.
 
     Attributes:
-        query: as it was released.
-        noisy: `[d]` its noisy integers.
-        weight: its own, in the batch.
-        law, scale: of the noise on them.
-        facts: what is public of the records in the sum.
-        tables: that hold at once with it, where all rows do: one a party.
+        parts: one, or one a party, one below the other.
+        weight: the query's own, in the batch.
         cut: whether parties' vectors were clipped, by how much is private.
     """
 
     query: Query
-    noisy: Integers
+    parts: tuple[Part, ...]
     weight: int
     law: str
     scale: float
-    facts: Facts
-    tables: int = 1
     cut: bool = False
 
     def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
         """The answer's table, and what its intervals hold for: as wanted, where the query can."""
-        sampling = wanted.sampling and not self.cut and self.query.samples(self.facts)
+        made = [self._of(part, wanted) for part in self.parts]
+        if not self.parts[0].party:
+            return made[0]
+        rows = [len(table["value"]) for table, _ in made]
+        whole: Table = {PARTY_COLUMN: np.repeat([part.party for part in self.parts], rows)}
+        for column in made[0][0]:
+            whole[column] = np.concatenate([np.asarray(table[column]) for table, _ in made])
+        return whole, made[0][1]
+
+    def _of(self, part: Part, wanted: Intervals) -> tuple[Table, Intervals]:
+        sampling = wanted.sampling and not self.cut and self.query.samples(part.facts)
         noise = Reach.of(self.law, scale=self.scale, sampling=sampling)
-        table = self.query.answer(self.noisy, self.weight, noise, self.facts)
-        rows = len(table["value"])
-        together = wanted.simultaneous and self.query.simultaneous and rows * self.tables > 1
+        table = self.query.answer(part.noisy, self.weight, noise, part.facts)
+        rows = len(table["value"]) * len(self.parts)
+        together = wanted.simultaneous and self.query.simultaneous and rows > 1
         if together:
-            noise = replace(noise, together=rows * self.tables, shared=self.query.shared)
-            table = self.query.answer(self.noisy, self.weight, noise, self.facts)
+            noise = replace(noise, together=rows, shared=self.query.shared)
+            table = self.query.answer(part.noisy, self.weight, noise, part.facts)
         return table, Intervals(simultaneous=together, sampling=sampling)
 
     def check(self, wanted: Intervals) -> None:
@@ -93,32 +110,8 @@ class Made:
             )
         if wanted.sampling and self.cut:
             raise QueryError(CUT)
-        if wanted.sampling and not self.query.samples(self.facts):
+        if wanted.sampling and not self.query.samples(self.parts[0].facts):
             raise QueryError(
                 f"Expected a count, histogram, sum, mean, variance, marginals or quantiles for "
                 f"sampling (a sum under add-or-remove-one of a range on one side of 0), got {kind}."
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByParty:
-    """What a table is made of that has each party's own answer.
-
-    Attributes:
-        parts: of every party that is in the sum, by name.
-    """
-
-    parts: tuple[tuple[str, Made], ...]
-
-    def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
-        """See `Made.table`: one below the other, with the party's name."""
-        made = [(name, *part.table(wanted)) for name, part in self.parts]
-        names = [[name] * len(table["value"]) for name, table, _ in made]
-        whole: Table = {PARTY_COLUMN: np.concatenate(names)}
-        for column in made[0][1]:
-            whole[column] = np.concatenate([np.asarray(table[column]) for _, table, _ in made])
-        return whole, made[0][2]
-
-    def check(self, wanted: Intervals) -> None:
-        """See `Made.check`."""
-        self.parts[0][1].check(wanted)

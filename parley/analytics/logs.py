@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.analytics.answer import Answer, Asked
+from parley.analytics.answer import Answer
+from parley.analytics.asking import Whole, maybe_condition
 from parley.client.queries.base import Query, QueryError, key_of
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
@@ -33,7 +34,6 @@ class Log:
         frame: `user`, the columns that were asked for, and `clicks` ≥ 1: a row for each of a
             user's cells.
         counts: the answer that it is drawn from, with intervals and what it cost.
-        users: how many there are in it.
         clicks: that each has; the last has what is left.
     """
 
@@ -50,43 +50,58 @@ class Log:
         )
 
 
-def synthetic_log(
-    session: Asked,
-    columns: Sequence[str],
-    *,
-    clicks: int,
-    epsilon: float,
-    law: str,
-    method: str,
-    where: Expression | None,
-    seed: int | None,
-) -> Log:
-    """See `parley.analytics.composed.Composed.search_log`."""
-    if method != "counts":
-        raise QueryError(
-            f"Expected method counts, got {method!r:.40}: the search log as printed reads its "
-            "bound off the records and has no ε."
+class Logs(Whole):
+    """Logs of users that never were."""
+
+    def search_log(
+        self,
+        columns: Sequence[str],
+        *,
+        clicks: int = 10,
+        method: str = "counts",
+        where: Expression | str | None = None,
+        law: str = "auto",
+        seed: int | None = None,
+        epsilon: float,
+    ) -> Log:
+        """A log of users that never were, drawn from noisy counts: see `parley.analytics.logs`.
+
+        ε covers what the session's unit is. Of a table with a row for every click that is a click,
+        and a user with K rows in one party has Kε.
+
+        Args:
+            columns: of categories, the public list: what was asked, and what was clicked.
+            method: counts; the method that is printed for search logs is refused: it has no ε.
+            seed: of the draws, which are post-processing.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+        """
+        if method != "counts":
+            raise QueryError(
+                f"Expected method counts, got {method!r:.40}: the search log as printed reads its "
+                "bound off the records and has no ε."
+            )
+        if isinstance(columns, str) or not columns or not all(isinstance(c, str) for c in columns):
+            raise QueryError(f"Expected a list of columns of categories, got {columns!r:.80}.")
+        if isinstance(clicks, bool) or not isinstance(clicks, int) or clicks < 1:
+            raise QueryError(f"Expected at least one click a user, got {clicks!r}.")
+        condition = maybe_condition(where)
+        query: Query = (
+            Histogram(column=columns[0], where=condition)
+            if len(columns) == 1
+            else Count(by=tuple(columns), where=condition)
         )
-    if isinstance(columns, str) or not columns or not all(isinstance(c, str) for c in columns):
-        raise QueryError(f"Expected a list of columns of categories, got {columns!r:.80}.")
-    if isinstance(clicks, bool) or not isinstance(clicks, int) or clicks < 1:
-        raise QueryError(f"Expected at least one click a user, got {clicks!r}.")
-    query: Query = (
-        Histogram(column=columns[0], where=where)
-        if len(columns) == 1
-        else Count(by=tuple(columns), where=where)
-    )
-    answer = session.ask(query, epsilon=epsilon, law=law)
-    keys = {name: answer.table[key_of(name)] for name in columns}
-    weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
-    total = int(weights.sum())
-    if total > _MOST_ROWS:
-        raise QueryError(
-            f"Expected at most {_MOST_ROWS:,} clicks in a log, got {total:,}: what was released "
-            "is in the session's answers."
-        )
-    users, frame = _drawn(keys, weights, clicks, np.random.default_rng(seed))
-    return Log(frame=frame, counts=answer, users=users, clicks=clicks)
+        answer = self.ask(query, epsilon=epsilon, law=law)
+        keys = {name: answer.table[key_of(name)] for name in columns}
+        weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
+        if weights.sum() > _MOST_ROWS:
+            raise QueryError(
+                f"Expected at most {_MOST_ROWS:,} clicks in a log, got {int(weights.sum()):,}: "
+                "what was released is in the session's answers."
+            )
+        users, frame = _drawn(keys, weights, clicks, np.random.default_rng(seed))
+        return Log(frame=frame, counts=answer, users=users, clicks=clicks)
 
 
 def _drawn(

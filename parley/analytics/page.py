@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
 
 from parley.analytics.answer import Answer, several
 from parley.analytics.answer_figures import answer_figure, budget_figure, numbers_table
@@ -21,6 +19,7 @@ from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
 from parley.report.parts import Card, Table, write_page
 from parley.server.records.numerals import number
 from parley.server.records.run_folder import RunFolderError
+from parley.version import __version__
 
 _BEYOND = {
     Unit.RECORD: "A person with several records has the protection of a group.",
@@ -34,34 +33,22 @@ _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
 
-class _Told(Protocol):
-    """What a page is of: a session."""
-
-    @property
-    def answers(self) -> tuple[Answer, ...]: ...
-
-    @property
-    def totals(self) -> DatasetTotals: ...
-
-    @property
-    def folder(self) -> Path: ...
-
-
-def write_session_page(session: _Told, target: Path) -> Path:
-    """Writes the page, replacing an older one, and returns its path.
+def write_session_page(
+    answers: Sequence[Answer], totals: DatasetTotals, name: str, target: Path
+) -> Path:
+    """Writes the page of the session `name`, replacing an older one, and returns its path.
 
     Raises:
         RunFolderError: it can't be written to.
     """
-    answers, totals = session.answers, session.totals
     single = [each for each in answers if each.alone]
-    several = [answer_figure(each) for each in answers if not each.alone]
+    figures = [answer_figure(each) for each in answers if not each.alone]
     try:
         return write_page(
             target,
             "session.html.j2",
             package="parley.analytics",
-            name=session.folder.name,
+            name=name,
             headline=_headline(answers, totals),
             notices=_notices(answers),
             cards=_cards(answers, totals),
@@ -69,9 +56,9 @@ def write_session_page(session: _Told, target: Path) -> Path:
                 numbers_table([each for each in single if each.intervals == covered])
                 for covered in dict.fromkeys(each.intervals for each in single)
             ],
-            figures=[each for each in several if each.plot],
+            figures=[each for each in figures if each.plot],
             budget=budget_figure(answers, totals.budget),
-            tables=[each for each in several if not each.plot],
+            tables=[each for each in figures if not each.plot],
             releases=_releases(answers),
             promise=_promise(answers, totals.budget),
             attacker=_attacker(totals),
@@ -201,12 +188,8 @@ def _attacker(totals: DatasetTotals) -> Table:
 
 
 def _footer() -> str:
-    try:
-        version: Any = metadata.version("parley")
-    except metadata.PackageNotFoundError:
-        version = "(not installed)"
     return (
-        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {version}. Beside it in the "
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {__version__}. Beside it in the "
         "session's folder: answers.jsonl, ledger.sqlite, schema.toml, session.json. A cost is "
         "rounded up, what is left is rounded down."
     )

@@ -49,8 +49,6 @@ class Whom:
 
     Attributes:
         cohort_of: a plan and its queries → the way to ask them.
-        terms: what is public of them, and settled.
-        data: names the records in a ledger.
         contents: digest of the records, where they are here.
         trusting: the server may see a bare sum: in a simulation alone.
     """
@@ -71,7 +69,6 @@ def simulated_parties(
     """All parties in this process, or dealt to workers.
 
     Args:
-        stack: ends the workers.
         dealt: how many workers there are → their shards.
 
     Raises:
@@ -142,9 +139,7 @@ def real_parties(
     """The parties of a deployment, over its port, which this process opens.
 
     Args:
-        stack: closes the port.
         schema: the server's copy of the parties'.
-        transport: another way to them.
 
     Raises:
         QueryError: settings of a simulation, or a schema that is not the parties'.

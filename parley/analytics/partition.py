@@ -22,19 +22,23 @@ a cell is one with `where`, whose Δ covers a record that leaves, comes or stays
 
 from __future__ import annotations
 
+import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.asking import Asking
-from parley.client.queries.base import Query, QueryError
+from parley.analytics.asking import Asking, Whole, maybe_condition
+from parley.client.contract.canonical import canonical
+from parley.client.queries.base import Query, QueryError, texts_of
 from parley.client.queries.counting import Counting
 from parley.client.where import Expression, col
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.server.rounds.session import QuerySession
 
 
 def price(
@@ -92,23 +96,20 @@ class Cell(Asking):
     """
 
     def __init__(
-        self, session: Any, key: str, budget: DatasetBudget, where: Expression, by: tuple[str, ...]
+        self,
+        session: Partitions,
+        key: str,
+        budget: DatasetBudget,
+        where: Expression | None,
+        by: tuple[str, ...] = (),
     ) -> None:
         self._session, self.key, self._budget = session, key, budget
         self._where, self._by = where, by
 
-    @classmethod
-    def of(
-        cls, session: Any, column: str, key: str, budget: DatasetBudget, where: Expression | None
-    ) -> Cell:
-        """The cell of a category."""
-        own = col[column] == key
-        return cls(session, key, budget, own if where is None else own & where, ())
-
     @property
     def remaining(self) -> float:
         """ε that is left of the cell's."""
-        return float(self._session.left_of(self._budget))
+        return self._session.left_of(self._budget)
 
     def ask(self, query: Query, *, epsilon: float | None = None, **other: Any) -> Answer:
         """Asks one query of this cell's records, with Laplace noise: pure ε.
@@ -122,13 +123,66 @@ class Cell(Asking):
                 "Expected epsilon alone with a query of a cell (its noise is Laplace's), got "
                 f"{', '.join(other) or 'none'}."
             )
-        answer: Answer = self._session.ask_of(self._budget, query, epsilon=epsilon)
+        (answer,) = self._session.release(
+            [query], epsilon=epsilon, law="laplace", budget=self._budget
+        )
         return answer
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
-        if where is None:
-            raise QueryError("Expected the cell's own condition, got none.")
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Cell:
         return Cell(self._session, self.key, self._budget, where, by)
 
     def __repr__(self) -> str:
         return f"Cell({self.key!r})"
+
+
+class Partitions(Whole):
+    """Parts of the records with budgets to spend."""
+
+    _session: QuerySession
+    _partitions = 0
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def left_of(self, budget: DatasetBudget) -> float:
+        """ε that is left of the data's budget, or of a cell's."""
+        self._check_open()
+        return self._session.left_of(budget)
+
+    def partition(
+        self,
+        column: str,
+        *,
+        epsilon: float | None = None,
+        cells: Mapping[str, float] | None = None,
+        where: Expression | str | None = None,
+    ) -> tuple[Cell, ...]:
+        """The records by category, each part with its own budget: see the module `partition`.
+
+        Args:
+            epsilon: price of the whole; every cell has half of it under replace-one.
+            cells: or an ε for each cell that is asked: its price is the sum of the two largest,
+                under add-or-remove-one the largest.
+
+        Raises:
+            QueryError, SchemaError: no such partition; nothing was charged.
+            BudgetExceeded: it costs more than is left; nothing was charged.
+        """
+        self._check_open()
+        relation, counting = self.terms.neighbouring, self.terms.counting
+        texts = texts_of(self.schema, column)
+        prices = budgets_of(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
+        condition = maybe_condition(where)
+        if condition is not None:
+            condition.check(self.schema)
+        self._partitions += 1
+        # A session that goes on has paid for this partition, and for no other.
+        facts = {"cells": prices, "where": None if condition is None else condition.to_json()}
+        digest = hashlib.sha256(canonical({"column": column, **facts})).hexdigest()
+        label = f"partition-{self._partitions}-{digest[:12]}"
+        budgets = self._session.set_aside(label, price(prices, relation, counting), prices)
+        found = []
+        for key, budget in budgets.items():
+            own = col[column] == key
+            found.append(Cell(self, key, budget, own if condition is None else own & condition))
+        return tuple(found)

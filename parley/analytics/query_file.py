@@ -18,22 +18,30 @@ gives, each with its `share` of it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.analytics.asking import by_party
+from parley.analytics.answer import Answer
+from parley.analytics.asking import Whole, by_party
+from parley.analytics.batch import plan_text
 from parley.analytics.settings import Settings
+from parley.analytics.sql import parse_sql
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.toml_reading import load_toml
+from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import parse_where
 
-_PRICE = {"name": str, "epsilon": float, "batch": str, "share": float, "law": str}
+_PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
+"""Keys of any query, beside `where` and `by`, with their defaults."""
+_LONGEST_NAME = 200
 _DERIVED = {"balance", "counted", "local"}
 """Fields that a law decides."""
 
@@ -43,13 +51,10 @@ class AskedQuery:
     """One `[[query]]`.
 
     Attributes:
-        name: that its answer is known by.
-        query: what.
         epsilon: what it costs, or its batch does.
         batch: which queries are released together; empty: it is alone.
         share: of its batch's budget.
         law: of the noise; empty: the session's.
-        by_party: each party's own answer.
     """
 
     name: str
@@ -60,14 +65,12 @@ class AskedQuery:
     law: str = ""
     by_party: bool = False
 
-    def price(self, batch: Sequence[AskedQuery]) -> dict[str, Any]:
-        """What its batch costs, and how the noise is drawn and shared out: for `Session.plan`."""
-        return {
-            "epsilon": float(self.epsilon or 0.0),
-            "law": self.law or None,
-            "shares": [each.share for each in batch],
-            "by_party": self.by_party,
-        }
+    def __post_init__(self) -> None:
+        if len(self.name) > _LONGEST_NAME:
+            raise QueryError(f"Expected a name of at most {_LONGEST_NAME} letters, got more.")
+        for what, value in (("epsilon", self.epsilon), ("share", self.share)):
+            if value is not None and not 0 < value < math.inf:
+                raise QueryError(f"{self.name}: Expected {what}, a number > 0, got {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +78,82 @@ class QueryFile:
     """A whole file.
 
     Attributes:
-        session: the keys of `[session]`, data and schema among them.
-        batches: queries that are released together, in order.
+        session: the keys of `[session]`, data and schema among them, with underscores.
+
+    Raises:
+        QueryError: names or prices that do not go together.
     """
 
     session: dict[str, Any]
-    batches: tuple[tuple[AskedQuery, ...], ...] = field(default=())
+    batches: tuple[tuple[AskedQuery, ...], ...]
+
+    def __post_init__(self) -> None:
+        counted = Counter(each.name for batch in self.batches for each in batch)
+        if twice := [name for name, count in counted.items() if count > 1]:
+            raise QueryError(f"Expected every name once, got {twice[0]} twice.")
+        for first, *others in self.batches:
+            if first.epsilon is None or any(each.epsilon is not None for each in others):
+                raise QueryError(
+                    f"Expected epsilon with {first.name!r}, the first of its batch, and with none "
+                    "after it."
+                )
+            if any(each.by_party != first.by_party for each in others):
+                raise QueryError(
+                    f'Expected by = "party" with all queries released with {first.name!r}, or with '
+                    "none, got some."
+                )
+
+    def plans(self, session: Whole) -> Iterator[str]:
+        """What every batch would release, in words."""
+        for batch in self.batches:
+            queries, price = _released(batch)
+            planned = session.plan(queries, **price)
+            yield plan_text(planned, queries, terms=session.terms, epsilon=price["epsilon"])
+
+    def answers(self, session: Whole) -> Iterator[tuple[str, Answer]]:
+        """Every query's name and answer: what cannot be asked is refused before any is paid for."""
+        for batch in self.batches:
+            queries, price = _released(batch)
+            session.plan(queries, **price)
+        for batch in self.batches:
+            queries, price = _released(batch)
+            for each, answer in zip(batch, session.release(queries, **price), strict=True):
+                yield each.name, answer
+
+
+def _released(batch: Sequence[AskedQuery]) -> tuple[list[Query], dict[str, Any]]:
+    """A batch's queries; and what they cost, and how the noise is drawn and shared out."""
+    first = batch[0]
+    return [each.query for each in batch], {
+        "epsilon": float(first.epsilon or 0.0),
+        "law": first.law or None,
+        "shares": [each.share for each in batch],
+        "by_party": first.by_party,
+    }
+
+
+def asked_for(queries: str, epsilon: float | None, session_file: Path) -> QueryFile:
+    """A file of queries; or one SELECT, all of it for `epsilon`, of another file's [session].
+
+    Raises:
+        QueryError, WhereError, SchemaError: what was expected, what came.
+    """
+    if queries.lstrip()[:6].upper() != "SELECT":
+        if epsilon is not None:
+            raise QueryError("Expected --epsilon with a SELECT; a file says each query's own.")
+        return load_queries(Path(queries))
+    if epsilon is None:
+        raise QueryError("Expected --epsilon with a SELECT, what it may cost, got none.")
+    _, session = _read(session_file)
+    if not isinstance(session.get("schema"), str):
+        raise QueryError(f"{session_file}: Expected schema in [session], a file, got none.")
+    statement = parse_sql(queries, load_schema(session["schema"]))
+    named = enumerate(zip(statement.names, statement.queries, strict=True))
+    batch = tuple(
+        AskedQuery(name=name, query=query, epsilon=None if place else epsilon)
+        for place, (name, query) in named
+    )
+    return QueryFile(session=session, batches=(batch,))
 
 
 def load_queries(path: Path) -> QueryFile:
@@ -93,34 +166,14 @@ def load_queries(path: Path) -> QueryFile:
     tables = given.get("query", [])
     if not isinstance(tables, list) or not tables:
         raise QueryError(f"{path}: Expected at least one [[query]], got none.")
-    asked = [_asked(table, number) for number, table in enumerate(tables, start=1)]
-    names = [each.name for each in asked]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise QueryError(f"{path}: Expected every name once, got {', '.join(twice)} twice.")
     batches: dict[str, list[AskedQuery]] = {}
-    for number, each in enumerate(asked):
+    for number, table in enumerate(tables, start=1):
+        each = _asked(table, number)
         batches.setdefault(each.batch or f"\0{number}", []).append(each)
-    for own in batches.values():
-        if own[0].epsilon is None or any(each.epsilon is not None for each in own[1:]):
-            raise QueryError(
-                f"{path}: Expected epsilon with {own[0].name!r}"
-                f"{', the first of its batch, and with none after it' if own[0].batch else ''}."
-            )
-        if len({each.by_party for each in own}) > 1:
-            raise QueryError(
-                f'{path}: Expected by = "party" with all queries of batch {own[0].batch!r}, or '
-                "with none, got some."
-            )
-    return QueryFile(session=session, batches=tuple(tuple(own) for own in batches.values()))
-
-
-def load_session(path: Path) -> dict[str, Any]:
-    """The settings of a file's [session], whatever it asks.
-
-    Raises:
-        QueryError: what was expected, what came.
-    """
-    return _read(path)[1]
+    try:
+        return QueryFile(session=session, batches=tuple(map(tuple, batches.values())))
+    except QueryError as error:
+        raise QueryError(f"{path}: {error}") from None
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -132,7 +185,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     unknown = sorted(set(given) - {"session", "query"})
     if unknown or not isinstance(given.get("session"), dict):
         raise QueryError(f"{path}: Expected [session] and [[query]], got {unknown or 'neither'}.")
-    session = dict(given["session"])
+    session = {key.replace("-", "_"): value for key, value in given["session"].items()}
     if "resume" in session or "out" in session:
         raise QueryError(f"{path}: Expected out and resume on the command line, not in a file.")
     for key in ("data", "schema", "deployment"):
@@ -152,11 +205,8 @@ def _asked(table: Any, number: int) -> AskedQuery:
         )
     given = {key.replace("-", "_"): value for key, value in table.items()}
     del given["query"]
-    price = {key: given.pop(key) for key in list(given) if key in _PRICE}
-    for key, value in price.items():
-        wanted = (int, float) if _PRICE[key] is float else str
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise QueryError(f"{where}: Expected {key} as a {_PRICE[key].__name__}, got {value!r}.")
+    price = {key: given.pop(key, default) for key, default in _PRICE.items()}
+    price["name"] = price["name"] or f"{kind.kind} {number}"
     if each_party := isinstance(given.get("by"), str):
         by_party(given.pop("by"))
     condition = given.pop("where", None)
@@ -179,11 +229,9 @@ def _asked(table: Any, number: int) -> AskedQuery:
         query = facts_from(
             kind, values, where=None if condition is None else parse_where(condition)
         )
+        return facts_from(AskedQuery, price, query=query, by_party=each_party)
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
-    return AskedQuery(
-        query=query, by_party=each_party, **{"name": f"{kind.kind} {number}", **price}
-    )
 
 
 def example_file() -> str:

@@ -27,7 +27,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import Answer, Asked, shown_number
+from parley.analytics.answer import Answer, shown_number
+from parley.analytics.asking import Whole, maybe_condition
 from parley.client.queries.balance import FINEST, Balance
 from parley.client.queries.base import QueryError
 from parley.client.queries.histogram import Histogram
@@ -86,7 +87,6 @@ class _Seen:
     Attributes:
         place: k; between the grid's values k − 1 and k.
         over: (1 − q)·below − q·above, in records.
-        deviation: of its noise, in records.
         side: −1 or 1 where less or more than q must lie below, whatever the noise; 0 unknown.
     """
 
@@ -96,51 +96,67 @@ class _Seen:
     side: int
 
 
-def find_quantile(
-    session: Asked,
-    column: str,
-    share: float,
-    *,
-    step: float,
-    counts: int | None,
-    epsilon: float,
-    neighbouring: Neighbouring,
-    where: Expression | None,
-) -> Found:
-    """See `parley.analytics.composed.Composed.find_quantile`.
+class QuantileSearch(Whole):
+    """One quantile by a few counts."""
 
-    Raises:
-        QueryError, SchemaError: it cannot be asked; nothing was charged.
-    """
-    values = grid_values(session.schema, column, float(step))
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise QueryError(f"Expected a quantile between 0 and 1, got {share!r}.")
-    if exact(share).denominator > FINEST:
-        raise QueryError(f"Expected a quantile of at most six digits, got {share!r}.")
-    rounds = max(3, math.ceil(math.log2(len(values)) / 2) - 1) if counts is None else counts
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= MOST_COUNTS:
-        raise QueryError(f"Expected 1 to {MOST_COUNTS} counts, got {rounds!r}.")
-    numeric = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if not numeric or not 0 < epsilon < math.inf:
-        raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
-    if exact(epsilon) > exact(session.remaining):
-        raise QueryError(
-            f"Expected at most {as_written(session.remaining)}, what is left of the budget, got "
-            f"ε = {as_written(epsilon)} for {rounds} counts."
+    def find_quantile(
+        self,
+        column: str,
+        quantile: float = 0.5,
+        *,
+        step: float = 0.0,
+        counts: int | None = None,
+        where: Expression | str | None = None,
+        epsilon: float,
+    ) -> Found:
+        """One quantile by a few counts, each its own release, placed by those before.
+
+        Several times nearer than `quantiles`, which answers in one release, and for several at
+        once. Of values that many records share it finds the neighbourhood, slowly.
+
+        Args:
+            quantile: share of the records below it, between 0 and 1.
+            counts: how many, and up to 16 more of a skewed column; default one less than half the
+                binary digits of the number of values.
+            epsilon: of all counts together.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+        """
+        left = self.remaining
+        values = grid_values(self.schema, column, float(step))
+        if isinstance(quantile, bool) or not isinstance(quantile, int | float):
+            raise QueryError(f"Expected a quantile between 0 and 1, got {quantile!r}.")
+        if not 0 < quantile < 1 or exact(quantile).denominator > FINEST:
+            raise QueryError(
+                f"Expected a quantile between 0 and 1, of at most six digits, got {quantile!r}."
+            )
+        rounds = max(3, math.ceil(math.log2(len(values)) / 2) - 1) if counts is None else counts
+        whole_number = isinstance(rounds, int) and not isinstance(rounds, bool)
+        if not whole_number or not 1 <= rounds <= MOST_COUNTS:
+            raise QueryError(f"Expected 1 to {MOST_COUNTS} counts, got {rounds!r}.")
+        numeric = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+        if not numeric or not 0 < epsilon < math.inf:
+            raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+        if exact(epsilon) > exact(left):
+            raise QueryError(
+                f"Expected at most {as_written(left)}, what is left of the budget, got "
+                f"ε = {as_written(epsilon)} for {rounds} counts."
+            )
+        public = where is None and self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE
+        hunt = _Hunt(
+            session=self,
+            column=column,
+            share=float(quantile),
+            values=values,
+            where=maybe_condition(where),
+            rounds=rounds,
+            left=exact(epsilon),
+            public=public,
         )
-    hunt = _Hunt(
-        session=session,
-        column=column,
-        share=float(share),
-        values=values,
-        where=where,
-        rounds=rounds,
-        left=exact(epsilon),
-        public=where is None and neighbouring is Neighbouring.REPLACE_ONE,
-    )
-    hunt.halve(exact(epsilon))
-    hunt.aim()
-    return hunt.found()
+        hunt.halve(exact(epsilon))
+        hunt.aim()
+        return hunt.found()
 
 
 @dataclass(kw_only=True)
@@ -148,15 +164,12 @@ class _Hunt:
     """A search that goes on.
 
     Attributes:
-        session, column, share, values, where: as they were asked.
         rounds: T, without those that a skewed column takes.
         left: of ε, exactly.
         public: whether N is.
-        seen: what every count said, in order.
-        answers: of every count.
     """
 
-    session: Asked
+    session: Whole
     column: str
     share: float
     values: Numbers

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from parley.analytics.answer import Answer
 from parley.analytics.answering import answers_of
-from parley.analytics.asking import by_party
-from parley.analytics.batch import Batch, Part
-from parley.analytics.composed import Composed
+from parley.analytics.asking import Asking, by_party
+from parley.analytics.batch import Batch
+from parley.analytics.clusters import Lloyd
 from parley.analytics.intervals import Intervals
+from parley.analytics.logs import Logs
+from parley.analytics.partition import Partitions
+from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
-from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
 from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class Session(Composed):
+class Session(Partitions, Lloyd, Logs, QuantileSearch):
     """Queries to several parties.
 
     Args:
@@ -42,30 +44,11 @@ class Session(Composed):
             frame with `parties` is split among as many, in its order. None with `deployment`.
         schema: what the columns are: a file, or a `Schema`.
         deployment: instead of data: the folder of a server whose parties are asked.
-        dataset: with a deployment: the name that parties serve the data under.
         epsilon, delta: the budget of everything that is ever asked of these data in this ledger.
-        neighbouring: replace-one, or add-or-remove-one.
-        parties: how many, where one file or frame is split.
-        min_survivors: least number of parties in a sum; default two thirds, and more than half.
-        corrupt: parties that may collude with the server; default a tenth.
-        noise_point: server, which a simulation may trust; share: by every party before it masks.
-            Real parties add shares.
-        masked: whether a simulation runs the masked protocol in full.
-        law: laplace, gaussian, or auto: whichever errs less, for each batch.
-        simultaneous: intervals hold for all cells of an answer at once, not for each by itself.
-        sampling: intervals cover sampling error beside the noise, where the query has such.
-        most_records: with add-or-remove-one: what a party with more is cut to, for sums to fit.
-        ledger: a shared ledger; default the session's own.
         out: the session's folder; default a new one in `runs`.
         resume: a session's folder to go on with; its settings are used.
-        unit: record, person or party: what the noise hides.
-        records_per_id: with unit person: how many records of one count in a party.
-        id: of a simulation with it: the column that says whose a record is.
-        records_per_party: with unit party: as many records a party counts for at most.
-        seed: of a simulation's noise, which then protects nobody.
-        faults: of a simulation: who drops out, as `run.faults` has it.
-        engine: of a simulation: fast, or ray, which deals its parties to workers; `ray_address` and
-            `workers` say where and how many.
+        settings: the other keys of [session] in a file of queries, with underscores:
+            `parley query --print-query` says what each is.
 
     Raises:
         QueryError, SchemaError, DataError: settings or data that cannot be used.
@@ -85,7 +68,6 @@ class Session(Composed):
         except BaseException:
             self._stack.close()
             raise
-        self._terms = self._session.terms
         self._law: str = own.law
         self._batches = list[Batch]()
         self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)
@@ -123,23 +105,17 @@ class Session(Composed):
     @property
     def terms(self) -> Terms:
         """What is public, and settled for all queries."""
-        return self._terms
-
-    @property
-    def schema(self) -> Schema:
-        """Of all parties."""
-        return self._terms.facts.schema
+        return self._session.terms
 
     @property
     def records(self) -> int | None:
         """N, which is public under replace-one; None where it is not."""
-        return self._terms.facts.records
+        return self.terms.facts.records
 
     @property
     def remaining(self) -> float:
         """ε that is left of the budget."""
-        self._check_open()
-        return self._session.left
+        return self.left_of(self._session.budget)
 
     def ask(
         self,
@@ -154,12 +130,7 @@ class Session(Composed):
         """Asks one query.
 
         Args:
-            query: what.
-            epsilon: what it costs, whole.
-            law: laplace, gaussian or auto; default the session's.
-            share: for batches alone.
             by: "party" for each party's own answer; None for one of all together.
-            other: refused.
 
         Raises:
             QueryError, SchemaError: it cannot be asked; nothing was charged.
@@ -194,16 +165,16 @@ class Session(Composed):
         self._check_open()
         return plan_batch(
             queries,
-            self._terms,
+            self.terms,
             epsilon=epsilon,
             run_id=self._session.folder.run_id,
             number=self._session.number,
             **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
         )
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
         self._check_open()
-        return Part(self, where, by)
+        return super()._part(where, by)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -229,7 +200,7 @@ class Session(Composed):
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return answers_of(
             released,
-            self._terms,
+            self.terms,
             event=planned.event,
             run=planned.plan.run_id,
             budget=budget or self._session.budget,
@@ -246,7 +217,7 @@ class Session(Composed):
         for released, charged in zip(self._session.released, entries, strict=True):
             entry = charged.entry
             found += answers_of(
-                released, self._terms, event=entry.event, run=entry.run_id,
+                released, self.terms, event=entry.event, run=entry.run_id,
                 budget=budgets[entry.dataset], intervals=self._intervals,
             )  # fmt: skip
         return tuple(found)
@@ -263,4 +234,5 @@ class Session(Composed):
         from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: `query --plan` draws no page (altair takes .5 s)
 
         self._check_open()
-        return write_session_page(self, Path(path) if path else self.folder / "report.html")
+        target = Path(path) if path else self.folder / "report.html"
+        return write_session_page(self.answers, self.totals, self.folder.name, target)

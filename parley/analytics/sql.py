@@ -10,6 +10,7 @@ anything; a column that is no plain word stands in double quotes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +38,7 @@ class Statement:
     """What a SELECT asks.
 
     Attributes:
-        table: the name after FROM.
         names: a column's name in the result, for each query.
-        queries: in the order of the statement.
     """
 
     table: str
@@ -167,7 +166,14 @@ _RANGE = ": their sensitivity is the whole range; QUANTILE(column, 0.01) or 0.99
 _HINTS = {"min": _RANGE, "max": _RANGE}
 
 
-_SIGNS = {"eq": "==", "neq": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_SIGNS: dict[str, Callable[[Any, Any], Expression]] = {
+    "eq": operator.eq,
+    "neq": operator.ne,
+    "lt": operator.lt,
+    "lte": operator.le,
+    "gt": operator.gt,
+    "gte": operator.ge,
+}
 _MIRRORED = {"eq": "eq", "neq": "neq", "lt": "gt", "lte": "gte", "gt": "lt", "gte": "lte"}
 _OPPOSITE = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
 
@@ -219,10 +225,10 @@ def _compared(node: Any, schema: Schema, negated: bool) -> Expression:
     left, right, kind = node.left, node.right, node.key
     if left.key != "column":
         left, right, kind = right, left, _MIRRORED[kind]
-    sign = _SIGNS[_OPPOSITE[kind] if negated else kind]
+    kind = _OPPOSITE[kind] if negated else kind
     name = _column(left)
-    found = _COMPARED[sign](col[name], _constant(right))
-    return _known(name, found, schema) if sign == "!=" else found
+    found = _SIGNS[kind](col[name], _constant(right))
+    return _known(name, found, schema) if kind == "neq" else found
 
 
 _LEAVES: dict[str, Callable[[Any, Schema, bool], Expression]] = {
@@ -230,16 +236,6 @@ _LEAVES: dict[str, Callable[[Any, Schema, bool], Expression]] = {
     "is": _null,
     "in": _among,
     **dict.fromkeys(_SIGNS, _compared),
-}
-
-
-_COMPARED: dict[str, Callable[[Any, Any], Expression]] = {
-    "==": lambda name, value: name == value,
-    "!=": lambda name, value: name != value,
-    "<": lambda name, value: name < value,
-    "<=": lambda name, value: name <= value,
-    ">": lambda name, value: name > value,
-    ">=": lambda name, value: name >= value,
 }
 
 

@@ -150,6 +150,11 @@ class RunFolder(Folder):
         """
         self._write("run-id", self.run_id + "\n")
 
+    @property
+    def commissioned(self) -> bool:
+        """Whether its run was begun before: it may hold releases."""
+        return (self.path / "run-id").exists()
+
     def keep_coins(self, coins: Mapping[str, int]) -> None:
         """Notes which canaries a simulation hid among its records, for it to go on with them."""
         if coins:
@@ -197,7 +202,7 @@ class RunFolder(Folder):
         try:
             yield
         except LedgerError as error:
-            commissioned = (self.path / "run-id").exists()
+            commissioned = self.commissioned
             rounds = self.path / "rounds.jsonl"
             begun = rounds.exists() and rounds.stat().st_size > 0
             refused = isinstance(error, BudgetExceeded) and not begun

@@ -27,9 +27,6 @@ class Attendance:
     """How the parties of a run answer.
 
     Attributes:
-        transport: the way to them.
-        board: who stands where.
-        timeout_s: what a party has to answer one request.
         largest: bytes of a reply that an honest party can send.
         declined: parties that take no part in the run, with their reasons.
         refused: who declined since `begin`, with the reason.
@@ -59,9 +56,6 @@ class Attendance:
         """Ok answers; who declines or falls silent is noted.
 
         Args:
-            frames: what to ask whom.
-            traffic: counts.
-            needed: whom to wait for; None for all.
             lasting: a refusal stands for the run, unless its reason passes; one about who is left
                 of a round is about that round alone.
         """
@@ -105,9 +99,6 @@ class Attendance:
         Args:
             reply: an ok answer that must have `blobs` blobs.
             take: a method of the protocol's server that returns the sender.
-            into: where the sender is noted.
-            blob: which one to take.
-            blobs: how many there must be.
         """
         try:
             # The sender first: a message in another's name must not be taken at all.

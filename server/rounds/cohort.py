@@ -36,9 +36,7 @@ class RoundSum:
         weight: Σ of their public weights.
         asked, answered, declined, dropped: numbers of parties; asked is the sum of the others.
             A dropped party's vector may be in the sum (it was lost after sending it).
-        absent: names of the parties that are not in it, where they are real.
         reasons: reason class → how many parties declined for it.
-        bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges.
         stage_seconds: of each of them, where they are real.
     """

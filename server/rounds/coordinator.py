@@ -46,7 +46,6 @@ def coordinate(
     transport: Transport,
     deployment: Deployment,
     folder: RunFolder,
-    resume: bool,
     observer: Observer | None = None,
     version: str = "",
     fingerprint: str = "",
@@ -58,7 +57,6 @@ def coordinate(
     Args:
         job: with as many parties as the roster.
         folder: made already.
-        version: of Parley, for the summary.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
         schema: digest that the parties' schema must have; empty: any, the same at all.
@@ -107,7 +105,6 @@ def coordinate(
         ),
         budgets=budgets,
         folder=folder,
-        resume=resume,
         observer=observer,
         roster=deployment.id,
     )

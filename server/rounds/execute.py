@@ -43,11 +43,7 @@ class Finished:
     """A run that ended.
 
     Attributes:
-        outcome: how; `progress.done` are its rounds.
-        algorithm: of its rounds.
-        theta: the model.
         unmeasured: why there is no evaluation, where one was asked for; else empty.
-        head: the end of the ledger's log.
         totals: of the data's budgets, where runs share the ledger.
     """
 
@@ -66,20 +62,12 @@ def execute(
     cohort_of: CohortOf,
     budgets: Sequence[DatasetBudget],
     folder: RunFolder,
-    resume: bool,
     observer: Observer | None = None,
     roster: str = "",
 ) -> Finished:
-    """Runs the stages that are not done yet.
+    """Runs the stages that are not done yet, of a run that is new or goes on.
 
     Args:
-        stages: under the run's name.
-        job: it names the ledger, and the observer is called of it.
-        cohort_of: makes the parties of a stage.
-        budgets: what the run is charged to.
-        folder: the run's folder, made already.
-        resume: it was begun before.
-        observer: called as the rounds go on.
         roster: id of the deployment that it is begun with; empty in a simulation.
 
     Raises:
@@ -87,35 +75,32 @@ def execute(
         LedgerError, RunFolderError, JobError: the run cannot begin, or go on.
         TooFewSurvivors, PartyFailed: of a stage ahead of the rounds; see `run_stage`.
     """
-    place = job.privacy.ledger or folder.ledger_path
-    with (
-        folder.locked(),
-        folder.unless_refused(new=not resume),
-        Ledger.open(place, create=not resume) as ledger,
-    ):
-        dataset = registered(ledger, budgets)[0].name
-        if not resume:
-            folder.commission()
-            if roster:
-                folder.keep_roster(roster)
-        known = ledger.entries(folder.run_id)
-        folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
-        with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
-            start = resume_point(ledger, stages=stages, dataset=dataset)
-            start = replace(start, lines=folder.rewrite_rounds(start.lines))
-            outcome, algorithm, unmeasured = _through(
-                stages,
-                start,
-                job=job,
-                cohort_of=cohort_of,
-                dataset=dataset,
-                ledger=ledger,
-                folder=folder,
-                observer=observer,
-                steps_kept=bool(roster),
-            )
-            head = ledger.head()
-        totals = ledger.totals() if job.privacy.ledger else ()
+    with folder.locked():
+        new, place = not folder.commissioned, job.privacy.ledger or folder.ledger_path
+        with folder.unless_refused(new=new), Ledger.open(place, create=new) as ledger:
+            dataset = registered(ledger, budgets)[0].name
+            if new:
+                folder.commission()
+                if roster:
+                    folder.keep_roster(roster)
+            known = ledger.entries(folder.run_id)
+            folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
+            with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
+                start = resume_point(ledger, stages=stages, dataset=dataset)
+                start = replace(start, lines=folder.rewrite_rounds(start.lines))
+                outcome, algorithm, unmeasured = _through(
+                    stages,
+                    start,
+                    job=job,
+                    cohort_of=cohort_of,
+                    dataset=dataset,
+                    ledger=ledger,
+                    folder=folder,
+                    observer=observer,
+                    steps_kept=bool(roster),
+                )
+                head = ledger.head()
+            totals = ledger.totals() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
     return Finished(
         outcome=outcome,

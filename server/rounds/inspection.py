@@ -72,12 +72,6 @@ def data_head(job: Job) -> dict[str, Any]:
 def fewest_present(parties: int, *, survivors: int, corrupt: int, confirmed: bool = True) -> int:
     """With how many of m parties a round can begin: each needs t neighbours beside itself.
 
-    Args:
-        parties: m.
-        survivors: least number of parties in a sum.
-        corrupt: c.
-        confirmed: whether survivors' lists are confirmed.
-
     Raises:
         JobError: no parameters of the protocol are safe for so many.
     """

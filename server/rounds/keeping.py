@@ -39,8 +39,6 @@ def summary_of(
     Args:
         secure_sum: what is known of the protocol beside its traffic.
         began: when, by `time.perf_counter`.
-        deployment: id of the parties' roster, if they are real.
-        labels: names of the classes, where they are known.
     """
     outcome = finished.outcome
     evaluation = evaluation_facts(stages, outcome, unmeasured=finished.unmeasured)

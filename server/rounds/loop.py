@@ -19,9 +19,7 @@ from parley.client.contract.state import State, load_state, save_state
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.steps import Reservation
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
@@ -31,7 +29,7 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-from parley.server.rounds.release import released, reserved
+from parley.server.rounds.release import committed, released, reserved
 
 
 def run_stage(
@@ -50,15 +48,9 @@ def run_stage(
     """Makes the releases of a stage that are not made yet.
 
     Args:
-        stage: what is released.
-        algorithm: what it computes.
-        dataset: name of the data in the ledger.
-        randomness: of the server's noise.
-        start: where it begins.
         folder: keeps the state between two sums of one release, for real parties, who answer each
             once; None in a simulation, which makes a release again from its first sum.
         hand_on: the state after the last release → the state that is kept.
-        observe: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
@@ -96,7 +88,7 @@ def run_stage(
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
-        spent = _spending(progress, plan)
+        spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
         line = None if stage.name else _line(cohort, algorithm, plan, spent, state, total, began)
         outcome = _logged(line, total)
         if stage.name:
@@ -104,7 +96,9 @@ def run_stage(
         last = number == numbers[-1]
         following = [] if last else [replace(each, index=number + 1) for each in entries]
         state = state if following else hand_on(state)
-        held, exhausted = _committed(ledger, held, following, outcome, state)
+        held, exhausted = committed(
+            ledger, held, outcome=outcome, checkpoint=save_state(state), following=following
+        )
         if exhausted and stage.name:
             raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state, spent=spent)
@@ -116,37 +110,8 @@ def run_stage(
     return Outcome(status="complete", reason="", progress=progress)
 
 
-def _committed(
-    ledger: Ledger,
-    held: Sequence[Reservation],
-    following: Sequence[Entry],
-    outcome: Mapping[str, Any],
-    state: State,
-) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
-    """Commits a release with its checkpoint, and reserves the next one in the same transaction.
-
-    Returns:
-        What is reserved, and why the next release is not: the commit stands.
-    """
-    ids, checkpoint = [each.id for each in held], save_state(state)
-    if not following:
-        ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
-        return (), None
-    try:
-        reserved = ledger.commit_and_reserve(
-            ids, outcome=outcome, checkpoint=checkpoint, entries=following
-        )
-    except BudgetExceeded as error:
-        return (), error
-    return reserved, None
-
-
 def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Progress:
     """Where a run stands according to its ledger; a new one before its first stage.
-
-    Args:
-        stages: of the run, under its name.
-        dataset: name of the data in the ledger.
 
     Raises:
         JobError: the releases made so far were made under another plan: the job, or the data,
@@ -199,11 +164,6 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
 def _entries(plan: ReleasePlan, dataset: str) -> tuple[Entry, ...]:
     """Of any release of the plan: their index alone says which."""
     return plan.entries(dataset, party="server")
-
-
-def _spending(progress: Progress, plan: ReleasePlan) -> dict[Unit, Composition]:
-    """What is spent with one more release."""
-    return {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
 
 
 def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:

@@ -47,14 +47,8 @@ class PartyCohort:
     """The parties of a deployment in one run.
 
     Attributes:
-        transport: the way to them.
         server: the protocol's server, before any message.
-        board: who stands where.
-        timeout_s: what a party has to answer one request.
-        weights: party → its public weight.
         agreement: what the run is, for the parties to judge; rounds are bound to it.
-        declined: parties that take no part in the run, with their reasons.
-        setup: what was exchanged with them outside the rounds.
     """
 
     transport: Transport
@@ -105,9 +99,6 @@ class PartyCohort:
 
     def join(self, parties: Collection[int]) -> None:
         """Set-up: signed keys, the roster, and shares of the first round.
-
-        Args:
-            parties: to ask.
 
         Raises:
             TooFewSurvivors: fewer joined than a sum needs.

@@ -9,12 +9,13 @@ of queries (`parley.server.rounds.session`) are releases alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState
 from parley.privacy.ledger.steps import Reservation
@@ -96,3 +97,28 @@ def _summed(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def committed(
+    ledger: Ledger,
+    held: Sequence[Reservation],
+    *,
+    outcome: Mapping[str, Any],
+    checkpoint: bytes,
+    following: Sequence[Entry] = (),
+) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
+    """Commits a release with what came of it, and reserves the `following` one, in one transaction.
+
+    Returns:
+        What is reserved, and why the next release is not: the commit stands.
+    """
+    ids = [each.id for each in held]
+    if not following:
+        ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
+        return (), None
+    try:
+        return ledger.commit_and_reserve(
+            ids, outcome=outcome, checkpoint=checkpoint, entries=following
+        ), None
+    except BudgetExceeded as error:
+        return (), error

@@ -32,7 +32,7 @@ from parley.server.planning.query_terms import Terms
 from parley.server.records.plain_json import json_text
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort, RoundSum
-from parley.server.rounds.release import released, reserved
+from parley.server.rounds.release import committed, released, reserved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,6 @@ class Released:
         number: of the release in the session, from 1.
         batch: its queries with their weights, plain values.
         noisy: one list of `[d]` integers; of a choice the place of the winner.
-        survivors, parties: how many are in the sum, and how many there are.
-        records: N of the survivors, where sizes are public.
         epsilon: that was charged.
         law, scale: of the noise on the sum of these survivors.
         spent, left: of the budget that was charged, after it.
@@ -81,12 +79,9 @@ class QuerySession:
 
     Attributes:
         folder: of the session, locked.
-        budget: of the data, as the ledger knows it.
         cohort_of: a plan and its queries → the parties, for that release.
         terms: what is public of their records, and settled.
         trusting: the server may see a bare sum: in a simulation alone.
-        randomness: of the server's noise.
-        released: every release so far, in order.
         again: those of before that have not been asked for again.
     """
 
@@ -146,11 +141,6 @@ class QuerySession:
         """Of the next release."""
         return len(self.released) + 1
 
-    @property
-    def left(self) -> float:
-        """ε of the data's budget that is not spent."""
-        return self.ledger.remaining(self.budget.name, self.budget.unit).epsilon
-
     def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
         """The answer that a session which goes on gave to these queries, in its order."""
         asked = (planned.batch.to_json(), epsilon, planned.law, planned.by_party)
@@ -161,7 +151,7 @@ class QuerySession:
         return self.again.pop(0)
 
     def left_of(self, budget: DatasetBudget) -> float:
-        """ε of another data set's budget that is not spent."""
+        """ε of the data's budget, or of a part's, that is not spent."""
         return self.ledger.remaining(budget.name, budget.unit).epsilon
 
     def set_aside(
@@ -269,8 +259,9 @@ class QuerySession:
             present=list(total.survivors) if planned.by_party else [],
         )
         line = made.to_line()
-        self.ledger.commit(
-            [each.id for each in held],
+        committed(
+            self.ledger,
+            held,
             outcome={"survivors": survivors, "epsilon": shown_up(spent)},
             checkpoint=line.encode(),
         )

@@ -20,7 +20,7 @@ from parley.server.rounds.cohort import PartyFailed, RoundSum
 from parley.server.rounds.release import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck
-from parley.simulations.engine.summing import Adding, Asked, pieces_of, summed
+from parley.simulations.engine.summing import Adding, Asked, Ring, summed
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 
@@ -32,16 +32,9 @@ class BlockCohort:
     """All parties of a simulation behind one secure sum.
 
     Attributes:
-        session: the parties.
-        secure_sum: how their contributions are summed.
-        faults: who drops out or declines, when.
-        evaluate_model: simulation-only figures of a model after a round.
         dealing: shares of noise are dealt as one draw of their sum, after one that is checked:
             the law of r shares, in the place of the draws.
         unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
-        check: the masked protocol, to compare the first sum of a few parties with; None for none.
-        adding: how contributions are added up, where the sum is the ideal one.
-        checked: what the check found, once it ran.
     """
 
     session: PartySession
@@ -54,15 +47,10 @@ class BlockCohort:
     adding: Adding = summed
     checked: str = field(default="", init=False)
 
-    def __post_init__(self) -> None:
-        self._pieces = pieces_of(self.session.algorithm, self.session.block)
-
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
         """One release's sum; see `parley.server.rounds.cohort.Cohort`.
 
         Raises:
-            TooFewSurvivors: fewer contributions than the plan's least number.
-            PartyFailed: a party has nothing it may release.
             MaskedCheckFailed: the masked protocol's sum differs.
         """
         parties = self.session.block.parties
@@ -76,12 +64,11 @@ class BlockCohort:
             whole = self.session.whole(plan, state)
             if whole is not None and isinstance(self.secure_sum, IdealSum):
                 result = self.secure_sum.of_all(whole, round_number=serial)
-                return self._outcome(plan, result, weight=float(parties), dealt=True)
+                return self._outcome(plan, result, dealt=True)
         refused = self.session.refusals(plan, faults.declined)
         absent = dict.fromkeys(refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
         lost = absent | dropped
-        chosen = _NOBODY if self.check is None else self.check.chosen
         if isinstance(self.secure_sum, IdealSum):
             asked = Asked(
                 plan=plan,
@@ -89,37 +76,36 @@ class BlockCohort:
                 refused=refused,
                 absent=[p for p, stage in lost.items() if stage is DropStage.BEFORE_VECTOR],
                 dealt=dealt,
-                kept=chosen,
+                kept=_NOBODY if self.check is None else self.check.chosen,
             )
-            given = self.adding(self.session, asked, self._pieces)
+            given = self.adding(self.session, asked)
             _check_none(given.failed)
             result = self.secure_sum.settled(plan.dimension, round_number=serial, dropped=lost)
-            result, kept = replace(result, total=given.total), given.kept
+            result = replace(result, total=given.total)
+            self._compare(plan, given.kept, serial, lost)
         else:
             answer = self.session.answer(plan, state, declining=faults.declined, dealt=dealt)
             _check_none(answer.failed)
-            kept = np.ascontiguousarray(answer.encoded[chosen])
             result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=lost)
-        if self.check is not None:
-            said = self.check.run(
-                kept, parties=parties, round_number=plan.round_number, serial=serial, dropped=lost
-            )
-            if said is not None:
-                self.checked, self.check = said, None
-        weight = float(parties)
-        if plan.weights == "size" or len(result.survivors) < parties:
-            survivors = np.asarray(result.survivors, dtype=np.int64)
-            weight = float(self.session.weights(plan)[survivors].sum())
-        return self._outcome(
-            plan, result, weight=weight, dealt=dealt, refused=refused, dropped=len(dropped)
+        return self._outcome(plan, result, dealt=dealt, refused=refused, dropped=len(dropped))
+
+    def _compare(
+        self, plan: ReleasePlan, kept: Ring, serial: int, lost: Mapping[int, DropStage]
+    ) -> None:
+        """Holds the few that were kept against the masked protocol, until that was possible."""
+        if self.check is None:
+            return
+        said = self.check.run(
+            kept, parties=plan.parties, round_number=plan.round_number, serial=serial, dropped=lost
         )
+        if said is not None:
+            self.checked, self.check = said, None
 
     def _outcome(
         self,
         plan: ReleasePlan,
         result: SumResult,
         *,
-        weight: float,
         dealt: bool,
         refused: Mapping[int, str] = MappingProxyType({}),
         dropped: int = 0,
@@ -133,7 +119,7 @@ class BlockCohort:
         return RoundSum(
             total=total,
             survivors=result.survivors,
-            weight=weight,
+            weight=float(self.session.weights(plan)[list(result.survivors)].sum()),
             asked=parties,
             answered=parties - len(refused) - dropped,
             declined=len(refused),

@@ -154,11 +154,7 @@ class TableShard:
 
     Attributes:
         sources: their files or columns in memory, one a party; or the one that is split.
-        schema: its text.
         parties: m, among whom the one is split, in its order; 0: one source a party.
-        persons: whose records are bounded, if any are.
-        seed: of their shares and coins.
-        digest: of their records, as the process that asks read them.
     """
 
     sources: tuple[str | Path | Frame, ...]
@@ -246,12 +242,10 @@ class Dealt:
 
     workers: Workers
 
-    def __call__(
-        self, session: PartySession, asked: Asked, pieces: Sequence[tuple[int, int]]
-    ) -> Summed:
+    def __call__(self, session: PartySession, asked: Asked) -> Summed:
         """The parties' sum. Of held-out records it is made here: no worker has them."""
         if learner_of(session.algorithm) is not session.algorithm:
-            return summed(session, asked, pieces)
+            return summed(session, asked)
         charge(session, asked)
         algorithm = self.workers.shared(session.algorithm)
         nobody = asked.kept[:0]

@@ -47,12 +47,6 @@ def simulate(
 ) -> Run:
     """Runs a job, or continues the run in `resume`, with its canaries if it had any.
 
-    Args:
-        canaries: extra records by which the run audits itself
-            (`parley.simulations.audit.self_audit`).
-        load: from the job to its data.
-        adding: how parties are added up; by default here.
-
     Raises:
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
             nothing was spent.
@@ -93,7 +87,6 @@ def simulate(
         cohort_of=parties.cohort,
         budgets=parties.budgets,
         folder=folder,
-        resume=resume is not None,
         observer=observer,
     )
     return _kept(finished, parties, hidden, folder=folder, began=began, version=version)

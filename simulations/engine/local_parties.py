@@ -38,11 +38,6 @@ COMPONENTS = "components.safetensors"
 def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = None) -> Deployment:
     """Makes `folder/party-0`, `folder/party-1`, … and returns their roster.
 
-    Args:
-        job: what they will be asked for.
-        folder: made here where it is missing; the roster is written to it, too.
-        experiment: the job's data, where they are loaded already.
-
     Raises:
         JobError: what is wrong with the job for these data.
         DataError, SchemaError, PartitionError: what is wrong with the data.

@@ -66,10 +66,7 @@ class MaskedCheck:
 
         Args:
             own: `[k, d]` the chosen parties' contributions.
-            parties: how many there are in all.
-            round_number: what the check is said to be of.
             serial: number that masks are bound to.
-            dropped: parties that are lost → when.
 
         Raises:
             MaskedCheckFailed: sums or survivors differ.

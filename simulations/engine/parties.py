@@ -39,12 +39,7 @@ class Parties:
     """All parties of a job, as one block, and what is planned for them.
 
     Attributes:
-        job, experiment, faults: what is simulated.
-        stages: what is released.
-        budgets: what is charged.
-        sums: the secure sum of each stage.
         check: the masked protocol, to compare the first sum with; None for none.
-        adding: how contributions are added up.
     """
 
     job: Job

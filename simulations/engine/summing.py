@@ -70,8 +70,6 @@ def summed(
     """The sum of the parties' contributions; each of them is charged.
 
     Args:
-        session: the parties.
-        asked: what of whom.
         pieces: as `pieces_of` gives them, if they are known.
 
     Raises:
@@ -92,7 +90,7 @@ def summed(
     return Summed(total=total, kept=kept, failed=failed)
 
 
-Adding = Callable[[PartySession, Asked, Sequence[tuple[int, int]]], Summed]
+Adding = Callable[[PartySession, Asked], Summed]
 """A way to add parties up: as `summed`, wherever it is done."""
 
 

@@ -100,7 +100,6 @@ def test_real_parties_draw_as_a_seeded_simulation_does(tmp_path):
         transport=InProcessTransport(party_folders(tmp_path / "parties", 3)),
         deployment=deployment,
         folder=folder,
-        resume=False,
     )
     one, other = (load_file(each / "model.safetensors") for each in (done.folder, folder.path))
     np.testing.assert_array_equal(one["theta"], other["theta"])

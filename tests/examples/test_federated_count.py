@@ -70,7 +70,6 @@ def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, tmp_
         transport=InProcessTransport(homes),
         deployment=deployment,
         folder=folder,
-        resume=False,
     )
     (line,) = [json.loads(row) for row in (folder.path / "rounds.jsonl").read_text().splitlines()]
     assert line["parties"]["summed"] == 4

@@ -108,7 +108,6 @@ def test_records_read_by_the_schema_that_made_them_and_real_parties_make_the_sam
         transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
         deployment=deployment,
         folder=folder,
-        resume=False,
     )
     assert (folder.path / table.path).read_bytes() == (done.folder / table.path).read_bytes()
     one, other = (load_file(each / "model.safetensors") for each in (folder.path, done.folder))

@@ -120,7 +120,6 @@ def test_real_parties_give_the_same_release_to_the_bit(made, data, tmp_path):
         transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
         deployment=deployment,
         folder=folder,
-        resume=False,
     )
     tensors = [load_file(place / "model.safetensors") for place in (made.folder, folder.path)]
     np.testing.assert_array_equal(tensors[0]["theta"], tensors[1]["theta"])
@@ -139,7 +138,6 @@ def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, tmp_p
             transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
             deployment=deployment,
             folder=RunFolder.create(job, tmp_path / "run"),
-            resume=False,
         )
 
 

@@ -117,7 +117,6 @@ def test_the_guides_policy_accepts_the_guides_job(tmp_path):
         transport=InProcessTransport(homes),
         deployment=made,
         folder=folder,
-        resume=False,
     )
     assert (summary.status, summary.rounds_done) == ("complete", job.rounds)
     assert not [home for home in homes if "refused" in (home / "party.log").read_text()]

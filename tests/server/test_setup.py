@@ -70,9 +70,7 @@ class Setting:
 
     def run(self):
         folder = RunFolder.create(self.job, self.root / "run")
-        return coordinate(
-            self.job, transport=self, deployment=self.deployment, folder=folder, resume=False
-        )
+        return coordinate(self.job, transport=self, deployment=self.deployment, folder=folder)
 
     def setups(self):
         name = f"setups-{roster_of(self.deployment).hex()[:32]}"

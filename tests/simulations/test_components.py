@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick_runs import StopAfter
 from safetensors import safe_open
 
 from parley.privacy.ledger.ledger import Ledger
@@ -126,17 +127,8 @@ def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(
 
 
 def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
-    class Stop(Exception):
-        pass
-
-    class Watch:
-        def started(self, *_: object) -> None: ...
-
-        def round_done(self, line) -> None:
-            raise Stop
-
-    with pytest.raises(Stop):
-        simulate(load_job(overrides=BASE), out=tmp_path / "r", observer=Watch())
+    with pytest.raises(KeyboardInterrupt):
+        simulate(load_job(overrides=BASE), out=tmp_path / "r", observer=StopAfter(1))
     resumed = simulate(None, resume=tmp_path / "r")
     assert resumed.summary.components.parties.summed == 10
     assert resumed.summary.components.bytes_up > 0

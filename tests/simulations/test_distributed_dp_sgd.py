@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import plans
 import pytest
 from plans import with_primary
 
@@ -16,7 +17,6 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, plan_release
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.fast import simulate
@@ -41,11 +41,7 @@ def run(folder, *overrides, **more):
 
 
 def planned(*overrides):
-    job = load_job(overrides=[*BASE, *overrides])
-    experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    return experiment, algorithm, plan
+    return plans.planned(load_job(overrides=[*BASE, *overrides]))
 
 
 def test_a_run_is_the_same_masked_or_not_and_resumed_or_not(tmp_path, monkeypatch) -> None:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from quick_runs import StopAfter
 
 from parley.client.algorithms.held_out_counts import accuracy_interval
 from parley.client.contract.protocol import Declined, Reason
@@ -58,20 +59,9 @@ def test_it_is_a_release_of_its_own_in_the_ledger_and_in_what_was_spent(tmp_path
 
 
 def test_a_run_that_was_stopped_before_it_goes_on_with_it(tmp_path):
-    class Stopped(Exception):
-        pass
-
-    class Stops:
-        def started(self, *told):
-            pass
-
-        def round_done(self, line):
-            if line.round == 2:
-                raise Stopped
-
     job, whole = measured(tmp_path / "whole", "run.seed=1")
-    with pytest.raises(Stopped):
-        simulate(job, out=tmp_path / "stopped", observer=Stops())
+    with pytest.raises(KeyboardInterrupt):
+        simulate(job, out=tmp_path / "stopped", observer=StopAfter(2))
     folder = tmp_path / "stopped"
     for _ in range(2):  # once to make it, and once where nothing is left to be made
         again = simulate(None, resume=folder)

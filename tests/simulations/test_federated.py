@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from plans import planned
+from quick_runs import StopAfter
 
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
@@ -64,77 +66,25 @@ def test_the_same_seed_gives_the_same_model_in_fast_and_masked_modes(tmp_path, k
     assert not np.array_equal(ideal.theta, other.theta)
 
 
-def test_private_components_are_charged_from_the_same_budget(tmp_path) -> None:
-    result = run(tmp_path / "r", "model.kind=pca-mlp", "model.components=6")
-    assert result.summary.primary.epsilon <= 1.0
-    with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
-        entries = ledger.entries()
-        assert [recorded.entry.index for recorded in entries] == [0, 1, 2]
-        assert entries[0].entry.event.event.kind == "gaussian"
-        (totals,) = ledger.totals()
-        assert totals.spent.releases == 3
-        assert totals.budget.admits(totals.spent)
-    tensors = load_file(tmp_path / "r" / "model.safetensors")
-    assert tensors["components"].shape == (30, 6)
-    public = run(tmp_path / "p", "model.kind=pca-mlp", "model.components=6", "model.pca=public")
-    assert public.summary.dp_sgd.noise_multiplier < (result.summary.dp_sgd.noise_multiplier)
+ADAM = ["algorithm.rounds=3", "dp-sgd.server-optimiser=adam", "dp-sgd.server-learning-rate=0.02"]
+COUNTING = ["dp-sgd.clipped-fraction-share=0.01", "algorithm.rounds=3", "privacy.epsilon=8"]
 
 
-class Stop(Exception):
-    pass
-
-
-class StopAfter:
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-
-    def started(self, *_: object) -> None:
-        pass
-
-    def round_done(self, line) -> None:
-        if line.round == self.rounds:
-            raise Stop
-
-
-@pytest.mark.parametrize("kind", ["mlp", "pca-mlp"])
-def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, kind) -> None:
-    more = ["algorithm.rounds=3", f"model.kind={kind}", "dp-sgd.server-optimiser=adam"]
-    more += ["dp-sgd.server-learning-rate=0.02"]
-    more += ["model.components=6"] if kind == "pca-mlp" else []
+@pytest.mark.parametrize(
+    "more", [ADAM, [*ADAM, "model.kind=pca-mlp", "model.components=6"], COUNTING]
+)
+def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, more) -> None:
     whole = run(tmp_path / "whole", *more)
-    with pytest.raises(Stop):
+    with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", *more, observer=StopAfter(1))
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(whole.theta, resumed.theta)
     assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
-
-
-def test_a_given_noise_that_costs_more_than_the_budget_is_refused_before_the_run(tmp_path) -> None:
-    with pytest.raises(JobError, match="more than its data's budget"):
-        run(tmp_path / "r", "dp-sgd.noise-multiplier=4", "algorithm.rounds=20")
-
-
-def test_the_ledger_refuses_the_run_whose_rounds_would_overspend(tmp_path) -> None:
-    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=1.2"]
-    shared += ["algorithm.rounds=6"]
-    assert run(tmp_path / "a", *shared).summary.status == "complete"
-    with pytest.raises(BudgetExceeded, match="2 of the 6 would fit"):
-        run(tmp_path / "b", *shared, "run.seed=2")
-    with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
-        (totals,) = ledger.totals()
-        assert totals.budget.admits(totals.spent)
-        assert totals.spent.releases == 6
+    assert resumed.summary.clipped_fraction == whole.summary.clipped_fraction
 
 
 def test_a_party_refuses_beyond_its_own_budget() -> None:
-    from parley.client.party.block_session import PartyPolicy, PartySession
-    from parley.server.planning.release import algorithm_for, plan_release
-    from parley.simulations.data.experiment import load_experiment
-
-    job = load_job(overrides=[*BASE, "dp-sgd.noise-multiplier=6"])
-    experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    experiment, algorithm, plan = planned(load_job(overrides=[*BASE, "dp-sgd.noise-multiplier=6"]))
     session = PartySession(
         block=experiment.block,
         algorithm=algorithm,
@@ -147,7 +97,6 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
         answered += 1
         assert answered < 50
     assert answered >= 1
-    from parley.privacy.accounting.composition import Composition
 
     def spent(count: int) -> float:
         return Composition.empty().add(plan.event(plan.primary.unit), count=count).epsilon(1e-5)[1]
@@ -222,52 +171,35 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["dp-sgd.sampling-rate=0"], "sampling-rate"),
-        (["dp-sgd.sampling-rate=1.01"], "sampling-rate"),
-        (["dp-sgd.clip-norm=0"], "clip-norm"),
-        (["dp-sgd.clip-norm=-1"], "clip-norm"),
-        (["privacy.delta=0"], "privacy.delta > 0"),
-        (["algorithm.clip-norm=1.0"], "algorithm.clip-norm"),
-        (["model.lambda=0.5"], "model.lambda"),
-        (["model.components=3"], "pca-mlp"),
-        (["dp-sgd.party-clip-norm=2.0"], "party-clip-norm"),
-        (["privacy.unit=party", "dp-sgd.clip-norm=2.0"], "dp-sgd.clip-norm"),
-        (["dp-sgd.clipped-fraction-share=1.0"], "clipped-fraction-share"),
-        (["dp-sgd.clipped-fraction-share=-0.1"], "clipped-fraction-share"),
-        (["dp-sgd.clipped-fraction-share=nan"], "clipped-fraction-share"),
-        (
-            ["privacy.unit=party", "dp-sgd.clipped-fraction-share=0.01"],
-            r"clipped-fraction-share = 0.0 \(it needs privacy.unit = 'record'\), got 0.01",
-        ),
-        (
-            ["privacy.unit=both", "dp-sgd.clipped-fraction-share=0.01"],
-            r"needs privacy.unit = 'record'\), got 0.01",
-        ),
-        (
-            ["privacy.unit=party", "privacy.neighbouring=add-or-remove-one"],
-            "parties.min-records, a public number",
-        ),
-        (
-            [*ADD_OR_REMOVE, "parties.min-records=100", "parties.weights=size"],
-            "weights",
-        ),
-        (ADD_OR_REMOVE, "parties.min-records, a public number"),
-        (["model.kind=logistic"], "model.kind"),
-        (
-            ["algorithm.kind=gradient-perturbation", "model.kind=logistic"],
-            "needs model.kind = 'mlp' or 'pca-mlp'",
-        ),
-    ],
-)
-def test_keys_that_contradict_or_do_nothing_are_refused(overrides, message) -> None:
+CONTRADICTIONS = """
+dp-sgd.sampling-rate=0 | sampling-rate
+dp-sgd.sampling-rate=1.01 | sampling-rate
+dp-sgd.clip-norm=0 | clip-norm
+dp-sgd.clip-norm=-1 | clip-norm
+privacy.delta=0 | privacy.delta > 0
+algorithm.clip-norm=1.0 | algorithm.clip-norm
+model.lambda=0.5 | model.lambda
+model.components=3 | pca-mlp
+dp-sgd.party-clip-norm=2.0 | party-clip-norm
+privacy.unit=party dp-sgd.clip-norm=2.0 | dp-sgd.clip-norm
+dp-sgd.clipped-fraction-share=1.0 | clipped-fraction-share
+dp-sgd.clipped-fraction-share=-0.1 | clipped-fraction-share
+dp-sgd.clipped-fraction-share=nan | clipped-fraction-share
+privacy.unit=party dp-sgd.clipped-fraction-share=0.01 | needs privacy.unit = 'record'\\), got 0.01
+privacy.unit=both dp-sgd.clipped-fraction-share=0.01 | needs privacy.unit = 'record'\\), got 0.01
+privacy.unit=party privacy.neighbouring=add-or-remove-one | parties.min-records, a public number
+privacy.neighbouring=add-or-remove-one parties.weights=size parties.min-records=100 | weights
+privacy.neighbouring=add-or-remove-one | parties.min-records, a public number
+model.kind=logistic | model.kind
+algorithm.kind=gradient-perturbation model.kind=logistic | needs model.kind = 'mlp' or 'pca-mlp'
+"""
+
+
+@pytest.mark.parametrize("line", CONTRADICTIONS.split("\n")[1:-1])
+def test_keys_that_contradict_or_do_nothing_are_refused(line) -> None:
+    overrides, message = line.split(" | ")
     with pytest.raises(JobError, match=message):
-        load_job(overrides=[*BASE, *overrides])
-
-
-COUNTING = ["dp-sgd.clipped-fraction-share=0.01", "algorithm.rounds=3", "privacy.epsilon=8"]
+        load_job(overrides=[*BASE, *overrides.split()])
 
 
 def fractions(folder: Path) -> list[float]:
@@ -322,15 +254,6 @@ def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_
     # It is among what was released: a coordinate more, under its own share.
     assert facts["clipped_share"] == 0.01
     assert facts["dimension"] == ideal.theta.size + 1
-
-
-def test_a_fraction_goes_on_where_a_killed_run_was(tmp_path) -> None:
-    whole = run(tmp_path / "whole", *COUNTING)
-    with pytest.raises(Stop):
-        run(tmp_path / "cut", *COUNTING, observer=StopAfter(1))
-    resumed = simulate(None, resume=tmp_path / "cut")
-    assert np.array_equal(whole.theta, resumed.theta)
-    assert fractions(tmp_path / "cut") == fractions(tmp_path / "whole")
 
 
 def test_a_fraction_of_small_parties_is_not_bent_by_the_range_it_travels_in(tmp_path) -> None:

@@ -6,21 +6,21 @@ import math
 from pathlib import Path
 
 import numpy as np
+import plans
 import pytest
+from quick_runs import StopAfter
 from safetensors import safe_open
 from scipy import stats
 
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, plan_release
-from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 
 BASE = [
@@ -46,11 +46,7 @@ def run(folder: Path, *overrides: str, **more):
 
 
 def planned(*overrides: str):
-    job = load_job(overrides=[*BASE, *overrides])
-    experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    return job, experiment, algorithm, plan
+    return plans.planned(load_job(overrides=[*BASE, *overrides]))
 
 
 def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> None:
@@ -85,26 +81,11 @@ def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> Non
     assert metadata["parley.party-neighbouring"] == "replace-one"
 
 
-def test_the_round_says_both_accounts(tmp_path) -> None:
-    lines = []
-
-    class Watch:
-        def started(self, *_: object) -> None: ...
-
-        def round_done(self, line) -> None:
-            lines.append(line)
-
-    summary = run(tmp_path / "r", observer=Watch()).summary
-    # T Gaussians of μ are one of √T·μ: known by the accountant of the linear models.
-    assert lines[-1].guarantees[1].epsilon_charged == summary.guarantees[1].epsilon
-    assert lines[0].guarantees[1].epsilon_charged < lines[1].guarantees[1].epsilon_charged
-
-
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
 def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) -> None:
     more = [f"privacy.neighbouring={relation}", "parties.min-records=151"]
     cheap = [*more, "privacy.party-epsilon=1", "privacy.party-delta=1e-5"]
-    _, _, _, plan = planned(*cheap)
+    _, _, plan = planned(*cheap)
     assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
     assert plan.event(Unit.RECORD) == plan.event(Unit.PARTY)
     # Not both the lower bound and a wider release: the entry says which bound, whose noise.
@@ -119,12 +100,12 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     assert bounds.inner.epsilon == pytest.approx(2.0, rel=1e-2)
     # The parties' own accounts stay those of their steps: they hold against the server too.
     assert summary.dp_sgd.largest["pld"] == bounds.inner.epsilon
-    _, _, _, wide = planned(*more)
+    _, _, wide = planned(*more)
     assert wide.charged_by(Unit.RECORD) is wide.primary
 
 
 def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
-    _, _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
+    _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
     noise = plan.of(Unit.PARTY).mechanism
     scale = 2.0**plan.encoding.scale_bits
     assert plan.of(Unit.PARTY).sensitivity == 1.0
@@ -137,7 +118,7 @@ def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
 
 
 def test_no_update_is_longer_than_the_clip_and_none_is_left_unclipped() -> None:
-    _, experiment, algorithm, plan = planned("dp-sgd.party-clip-norm=0.01")
+    experiment, algorithm, plan = planned("dp-sgd.party-clip-norm=0.01")
     values = algorithm.local(
         algorithm.init(), experiment.block, plan, Randomness.from_seed(1)
     ).values
@@ -154,7 +135,7 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
     more += ["privacy.noise-point=server"]
     sums, kept = [], []
     for seed in range(8):
-        _, experiment, algorithm, plan = planned(*more)
+        experiment, algorithm, plan = planned(*more)
         drawn = Randomness.from_seed(seed)
         values = algorithm.local(algorithm.init(), experiment.block, plan, drawn).values
         assert (np.linalg.norm(values, axis=1) < 0.099).all()  # the clip to S does nothing here
@@ -189,22 +170,6 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
     assert p_value(server, outer / plan.parties) < 1e-8  # to the average
 
 
-class Stop(Exception):
-    pass
-
-
-class StopAfter:
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-
-    def started(self, *_: object) -> None:
-        pass
-
-    def round_done(self, line) -> None:
-        if line.round == self.rounds:
-            raise Stop
-
-
 def spent(folder: Path) -> list[Composition]:
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
@@ -215,7 +180,7 @@ def spent(folder: Path) -> list[Composition]:
 def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path, epsilon) -> None:
     more = ["algorithm.rounds=3", f"privacy.party-epsilon={epsilon}"]
     whole = run(tmp_path / "whole", *more)
-    with pytest.raises(Stop):
+    with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", *more, observer=StopAfter(1))
     # Killed with round 2 reserved: in both budgets.
     assert [total.releases for total in spent(tmp_path / "cut")] == [2, 2]
@@ -276,29 +241,8 @@ def test_a_release_that_one_of_the_budgets_cannot_bear_is_charged_to_neither(tmp
         assert ledger.verify() == []
 
 
-def test_data_with_both_budgets_take_no_run_that_charges_one(tmp_path) -> None:
-    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=9"]
-    run(tmp_path / "a", *shared)
-    for unit in ("record", "party"):
-        alone = [text for text in BASE if not text.startswith("privacy.")]
-        job = load_job(overrides=[*alone, *shared, f"privacy.unit={unit}"])
-        with pytest.raises(LedgerConflict):
-            simulate(job, out=tmp_path / unit)
-        assert not (tmp_path / unit).exists()
-    with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
-        assert [totals.spent.releases for totals in ledger.totals()] == [2, 2]
-
-
-def test_a_partys_budget_is_not_opened_on_data_that_released_without_one(tmp_path) -> None:
-    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=9"]
-    alone = [text for text in BASE if not text.startswith("privacy.")]
-    simulate(load_job(overrides=[*alone, *shared]), out=tmp_path / "a")
-    with pytest.raises(LedgerConflict, match="no party-level bound covers"):
-        run(tmp_path / "b", *shared)
-
-
 def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
-    _, experiment, algorithm, plan = planned("dp-sgd.noise-multiplier=6")
+    experiment, algorithm, plan = planned("dp-sgd.noise-multiplier=6")
 
     def answered(others) -> int:
         session = PartySession(
@@ -318,35 +262,32 @@ def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
     assert plan.of(Unit.PARTY).neighbouring is Neighbouring.REPLACE_ONE
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["privacy.party-epsilon=0"], "party-epsilon"),
-        (["privacy.party-epsilon=-1"], "party-epsilon"),
-        (["privacy.party-delta=0"], "party-delta"),
-        (["privacy.party-delta=1"], "party-delta"),
-        (["privacy.unit=record"], "privacy.unit = 'both'"),
-        (["privacy.unit=party"], "privacy.unit = 'both'"),
-        (["parties.weights=size"], "weights = 'uniform'"),
-        (["parties.count=1"], "at least 2 parties"),
-        (["model.kind=pca-mlp", "model.pca=private"], "model.pca = 'public'"),
-        (["privacy.neighbouring=add-or-remove-one"], "parties.min-records, a public number"),
-        (["dp-sgd.party-clip-norm=0"], "party-clip-norm"),
-        (
-            # The default hidden layers: a logistic model has none, which would be said first.
-            ["algorithm.kind=gradient-perturbation", "model.kind=logistic", "model.hidden=[1000]"],
-            "fedavg",
-        ),
-    ],
-)
-def test_keys_that_contradict_two_units_are_refused(overrides, message) -> None:
+CONTRADICTIONS = """
+privacy.party-epsilon=0 | party-epsilon
+privacy.party-epsilon=-1 | party-epsilon
+privacy.party-delta=0 | party-delta
+privacy.party-delta=1 | party-delta
+privacy.unit=record | privacy.unit = 'both'
+privacy.unit=party | privacy.unit = 'both'
+parties.weights=size | weights = 'uniform'
+parties.count=1 | at least 2 parties
+model.kind=pca-mlp model.pca=private | model.pca = 'public'
+privacy.neighbouring=add-or-remove-one | parties.min-records, a public number
+dp-sgd.party-clip-norm=0 | party-clip-norm
+algorithm.kind=gradient-perturbation model.kind=logistic model.hidden=[1000] | fedavg
+"""
+
+
+@pytest.mark.parametrize("line", CONTRADICTIONS.split("\n")[1:-1])
+def test_keys_that_contradict_two_units_are_refused(line) -> None:
+    overrides, message = line.split(" | ")
     with pytest.raises(JobError, match=message):
-        load_job(overrides=[*BASE, *overrides])
+        load_job(overrides=[*BASE, *overrides.split()])
 
 
 def test_an_inner_noise_that_costs_more_is_allowed_where_the_outer_bound_is_charged() -> None:
     weak = ["dp-sgd.noise-multiplier=0.5", "privacy.party-epsilon=1.5"]
-    _, _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
+    _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
     assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
 
 

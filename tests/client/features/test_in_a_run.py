@@ -88,7 +88,6 @@ def parties(tmp_path):
             transport=InProcessTransport(folders),
             deployment=deployment,
             folder=made,
-            resume=False,
         )
         return made.path
 

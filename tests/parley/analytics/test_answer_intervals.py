@@ -5,6 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from query_parties import SCHEMA, rows_of
 from typer.testing import CliRunner
 
 import parley
@@ -12,18 +13,8 @@ from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 
-TEXT = """
-[columns]
-age = { kind = "numeric", range = [0, 100] }
-sex = { kind = "categorical", categories = ["Female", "Male"] }
-sick = { kind = "label", positive = "yes", negative = "no" }
-"""
-ROWS = {
-    "age": np.random.default_rng(1).integers(0, 101, 400),
-    "sex": ["Female", "Male"] * 200,
-    "sick": ["yes"] * 400,
-}
-HOW = {"schema": Schema.from_toml(TEXT), "epsilon": 1.0, "seed": 1, "parties": 4}
+ROWS = rows_of(200)  # 400 of them
+HOW = {"schema": Schema.from_toml(SCHEMA), "epsilon": 1.0, "seed": 1, "parties": 4}
 BOTH = {"simultaneous": True, "sampling": True}
 
 
@@ -82,7 +73,7 @@ def test_a_session_has_them_in_every_answer_that_can_and_on_its_page(tmp_path):
 
 
 def test_the_command_line_has_them_in_its_json(tmp_path):
-    (tmp_path / "schema.toml").write_text(TEXT)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
     pl.DataFrame(ROWS).write_csv(tmp_path / "all.csv")
     asked = tmp_path / "queries.toml"
     asked.write_text(

@@ -8,12 +8,12 @@ import pytest
 import parley
 from parley import col
 from parley.client.data.schema import Schema
+from parley.client.queries.mean import Mean
 from parley.privacy.ledger.errors import BudgetExceeded
 
-WIDE = "\n".join(
-    f'w{k} = {{ kind = "categorical", categories = [{", ".join(f"{c!r}" for c in "abcdefghij")}] }}'
-    for k in range(8)
-)
+NAMES = [f"w{k}" for k in range(8)]
+CELLS = list("abcdefghij")
+WIDE = "\n".join(f"{name} = {{ kind = 'categorical', categories = {CELLS} }}" for name in NAMES)
 SCHEMA = Schema.from_toml(
     f"""
 [columns]
@@ -21,6 +21,7 @@ age = {{ kind = "numeric", range = [0, 100] }}
 share = {{ kind = "numeric", range = [0, 1] }}
 part = {{ kind = "numeric", range = [0, 1] }}
 sex = {{ kind = "categorical", categories = ["Female", "Male"], missing = "Male" }}
+alone = {{ kind = "categorical", categories = ["here"], missing = "here" }}
 note = {{ kind = "ignore" }}
 sick = {{ kind = "label", positive = "yes", negative = "no" }}
 {WIDE}
@@ -31,89 +32,114 @@ ROWS = {
     "share": np.full(50, 0.5),
     "part": np.full(50, 0.25),
     "sex": ["Male"] * 50,
+    "alone": ["here"] * 50,
     "sick": ["yes"] * 50,
-    **{f"w{k}": ["a"] * 50 for k in range(8)},
+    **{name: ["a"] * 50 for name in NAMES},
 }
-NAMES = [f"w{k}" for k in range(8)]
 E = {"epsilon": 0.1}
-REPLACE = {
-    "an unknown column": lambda s: s.mean("agee", **E),
-    "a column that is no name": lambda s: s.mean(3, **E),
-    "a partition of a condition that is none": lambda s: s.partition("sex", epsilon=0.1, where=3),
-    "an unknown column in where": lambda s: s.where("weight > 3").count(**E),
-    "an unknown category": lambda s: s.where("sex == 'Femle'").count(**E),
-    "a column of kind ignore": lambda s: s.histogram("note", **E),
-    "a text compared with a number": lambda s: s.where("sex > 3").count(**E),
-    "a number compared with a text": lambda s: s.where("age > 'x'").count(**E),
-    "a column with a column": lambda s: s.where("age > share").count(**E),
-    "columns with each other": lambda s: s.where(col.age > col.share).count(**E),
-    "a call": lambda s: s.where("abs(age) > 3").count(**E),
-    "a lambda": lambda s: s.where("(lambda: age)() > 3").count(**E),
-    "a subscript": lambda s: s.where("age[0] > 3").count(**E),
-    "a condition that is none": lambda s: s.where(True).count(**E),
-    "the sum of categories": lambda s: s.sum("sex", **E),
-    "the mean of a label": lambda s: s.mean("sick", **E),
-    "groups of numbers": lambda s: s.group_by("age").count(**E),
-    "q above 1": lambda s: s.quantiles("age", [0.5, 1.5], **E),
-    "q below 0": lambda s: s.quantiles("age", [-0.1], **E),
-    "q that is no number": lambda s: s.quantiles("age", [math.nan], **E),
-    "no q": lambda s: s.quantiles("age", [], **E),
-    "no bins": lambda s: s.histogram("age", bins=0, **E),
-    "negative bins": lambda s: s.histogram("age", bins=-1, **E),
-    "bins that are true": lambda s: s.histogram("age", bins=True, **E),
-    "edges that fall": lambda s: s.histogram("age", edges=[0, 50, 20], **E),
-    "edges outside the range": lambda s: s.histogram("age", edges=[0, 50, 200], **E),
-    "one edge": lambda s: s.histogram("age", edges=[5], **E),
-    "edges that are no numbers": lambda s: s.histogram("age", edges=[0, math.nan, 3], **E),
-    "no epsilon": lambda s: s.mean("age"),
-    "epsilon 0": lambda s: s.mean("age", epsilon=0.0),
-    "a negative epsilon": lambda s: s.mean("age", epsilon=-1.0),
-    "epsilon NaN": lambda s: s.mean("age", epsilon=math.nan),
-    "epsilon infinite": lambda s: s.mean("age", epsilon=math.inf),
-    "epsilon true": lambda s: s.mean("age", epsilon=True),
-    "epsilon a text": lambda s: s.mean("age", epsilon="0.1"),
-    "epsilon above what is left": lambda s: s.mean("age", epsilon=1.5),
-    "Gaussian noise without delta": lambda s: s.mean("age", law="gaussian", **E),
-    "an unknown law": lambda s: s.mean("age", law="cauchy", **E),
-    "an empty batch": lambda s: s.batch(epsilon=0.1).__enter__().__exit__(None, None, None),
-    "a batch of a negative share": lambda s: s.batch(epsilon=0.1).mean("age", share=-1.0),
-    "a batch within a query's price": lambda s: s.batch(epsilon=0.1).mean("age", epsilon=0.1),
-    "a count of all": lambda s: s.count(**E),
-    "one group key twice": lambda s: s.group_by("sex", "sex").count(**E),
-    "more cells than any vector has": lambda s: s.group_by(*NAMES).count(**E),
-    "N times the largest beyond every ring": lambda s: _uneven(s.batch(epsilon=0.1)),
-    "one candidate": lambda s: s.choose_best(["share"], **E),
-    "scores outside [0, 1]": lambda s: s.choose_best(["share", "age"], **E),
-    "candidates of numbers": lambda s: s.choose("age", **E),
-    "more clusters than cells": lambda s: s.kmeans(["age"], 5, grid=4, **E),
-    "no clusters": lambda s: s.kmeans(["age"], 0, **E),
-    "no rounds": lambda s: s.lloyd(["age"], clusters=2, rounds=0, **E),
-    "clusters of categories": lambda s: s.kmeans(["sex"], 2, **E),
-    "more ways than columns": lambda s: s.marginals(["sex"], ways=2, **E),
-    "no ways": lambda s: s.marginals(["sex", "sick"], ways=0, **E),
-    "the least value": lambda s: s.min("age", **E),
-    "the greatest value": lambda s: s.max("age", **E),
-    "a cell that is none": lambda s: s.partition("sex", cells={"Femle": 0.1}),
-    "a partition without a price": lambda s: s.partition("sex"),
-    "a partition above what is left": lambda s: s.partition("sex", epsilon=3.0),
-    "a step wider than the range": lambda s: s.median("age", step=500.0, **E),
-    "a step that makes millions": lambda s: s.median("age", step=1e-9, **E),
-    "hidden scores of several winners": lambda s: s.quantiles(
-        "age", [0.1, 0.9], law="exponential", **E
-    ),
-}
+LAW = {"law": "exponential", **E}
+BAD = [
+    ("nearest is 'age'", lambda s: s.mean("agee", **E)),
+    ("Expected a column of", lambda s: s.mean(3, **E)),
+    ("a condition", lambda s: s.partition("sex", epsilon=0.1, where=3)),
+    ("weight", lambda s: s.where("weight > 3").count(**E)),
+    ("Femle", lambda s: s.where("sex == 'Femle'").count(**E)),
+    ("kind ignore", lambda s: s.histogram("note", **E)),
+    ("Expected", lambda s: s.where("sex > 3").count(**E)),
+    ("Expected", lambda s: s.where("age > 'x'").count(**E)),
+    ("Expected", lambda s: s.where("age > share").count(**E)),
+    ("Expected", lambda s: s.where(col.age > col.share).count(**E)),
+    ("Expected", lambda s: s.where("abs(age) > 3").count(**E)),
+    ("Expected", lambda s: s.where("(lambda: age)() > 3").count(**E)),
+    ("Expected", lambda s: s.where("age[0] > 3").count(**E)),
+    ("Expected a condition", lambda s: s.where(True).count(**E)),
+    ("a column of numbers", lambda s: s.sum("sex", **E)),
+    ("a column of numbers", lambda s: s.mean("sick", **E)),
+    ("a column of numbers", lambda s: s.variance("sex", **E)),
+    ("numbers", lambda s: s.median("sex", **E)),
+    ("a column of categories", lambda s: s.group_by("age").count(**E)),
+    ("not grouped by", lambda s: s.group_by("sex").histogram("sex", **E)),
+    ("once each", lambda s: s.group_by("sex", "sex").count(**E)),
+    ("quantiles in", lambda s: s.quantiles("age", [0.5, 1.5], **E)),
+    ("quantiles in", lambda s: s.quantiles("age", [-0.1], **E)),
+    ("quantiles in", lambda s: s.quantiles("age", [math.nan], **E)),
+    ("Expected", lambda s: s.quantiles("age", [], **E)),
+    ("Expected bins", lambda s: s.histogram("age", **E)),
+    ("bins", lambda s: s.histogram("age", bins=-1, **E)),
+    ("bins", lambda s: s.histogram("age", bins=True, **E)),
+    ("bins", lambda s: s.histogram("age", bins=10**8, **E)),
+    ("no bins", lambda s: s.histogram("sex", bins=3, **E)),
+    ("increasing", lambda s: s.histogram("age", edges=[0, 50, 20], **E)),
+    ("increasing", lambda s: s.histogram("age", edges=[0, math.nan, 3], **E)),
+    ("within", lambda s: s.histogram("age", edges=[0, 50, 200], **E)),
+    ("Expected", lambda s: s.histogram("age", edges=[5], **E)),
+    ("Expected epsilon", lambda s: s.mean("age")),
+    *[
+        ("Expected epsilon", lambda s, bad=bad: s.mean("age", epsilon=bad))
+        for bad in (0.0, -1.0, math.nan, math.inf, True, "0.1")
+    ],
+    ("0 is spent|ε = 1", lambda s: s.mean("age", epsilon=1.5)),
+    ("delta > 0", lambda s: s.mean("age", law="gaussian", **E)),
+    ("Expected law", lambda s: s.mean("age", law="cauchy", **E)),
+    ("a share of a batch", lambda s: s.mean("age", share=2, **E)),
+    ("delta", lambda s: s.mean("age", delta=1, **E)),
+    ("at least one query", lambda s: s.batch(epsilon=0.1).__exit__(None, None, None)),
+    ("a share > 0", lambda s: s.batch(epsilon=0.1).mean("age", share=-1.0)),
+    ("Expected a share", lambda s: s.batch(epsilon=0.1).mean("age", epsilon=0.1)),
+    ("is public", lambda s: s.count(**E)),
+    ("cells", lambda s: s.group_by(*NAMES).count(**E)),
+    ("Expected", lambda s: _uneven(s.batch(epsilon=0.1))),
+    ("2 to 1024 distinct", lambda s: s.choose_best(["share"], **E)),
+    (r"in \[0, 1\]", lambda s: s.choose_best(["share", "age"], **E)),
+    ("Expected", lambda s: s.choose("age", **E)),
+    ("Expected", lambda s: s.choose("alone", **E)),
+    ("Expected", lambda s: s.kmeans(["age"], 5, grid=4, **E)),
+    ("Expected", lambda s: s.kmeans(["age"], 0, **E)),
+    ("a list of columns", lambda s: s.kmeans("age", 2, **E)),
+    ("numbers", lambda s: s.kmeans(["sex"], 2, **E)),
+    ("Expected", lambda s: s.marginals(["sex"], ways=2, **E)),
+    ("Expected", lambda s: s.marginals(["sex", "sick"], ways=0, **E)),
+    ("Expected", lambda s: s.marginals(["sex", "sex"], **E)),
+    ("not offered", lambda s: s.min("age", **E)),
+    ("not offered", lambda s: s.max("age")),
+    ("Expected cells", lambda s: s.partition("sex", cells={"Femle": 0.1})),
+    ("got neither", lambda s: s.partition("sex")),
+    ("got both", lambda s: s.partition("sex", epsilon=0.1, cells={"Male": 0.1})),
+    ("at least one cell", lambda s: s.partition("sex", cells={})),
+    ("epsilon, a number", lambda s: s.partition("sex", cells={"Male": math.nan})),
+    ("epsilon, a number", lambda s: s.partition("sex", epsilon=-1)),
+    ("got ε = 3", lambda s: s.partition("sex", epsilon=3.0)),
+    ("Expected", lambda s: s.partition("age", epsilon=0.1)),
+    ("Expected", lambda s: s.median("age", step=500.0, **E)),
+    ("Expected", lambda s: s.median("age", step=1e-9, **E)),
+    ("at least one cluster", lambda s: s.lloyd(["age"], clusters=0, **E)),
+    ("coordinates", lambda s: s.lloyd(["age"], clusters=65, **E)),
+    ("at least one round", lambda s: s.lloyd(["age"], clusters=2, rounds=0, **E)),
+    ("at least one round", lambda s: s.lloyd(["age"], clusters=2, rounds=True, **E)),
+    ("Expected noise", lambda s: s.lloyd(["age"], clusters=2, noise="none", **E)),
+    ("epsilon, a number", lambda s: s.lloyd(["age"], clusters=2, epsilon=0.0)),
+    ("at most 1", lambda s: s.lloyd(["age"], clusters=2, epsilon=1.5)),
+    ("at most 1", lambda s: s.lloyd(["age"], clusters=2, noise="as-printed", epsilon=0.6)),
+    ("finite coordinates", lambda s: s.lloyd(["age"], centres=[[0.1, 0.2]], **E)),
+    ("finite coordinates", lambda s: s.lloyd(["age"], centres=[[math.nan]], **E)),
+    ("numbers", lambda s: s.lloyd(["sex"], clusters=2, **E)),
+    ("one quantile", lambda s: s.quantiles("age", [0.1, 0.9], **LAW)),
+    ("one query of candidates", lambda s: s.where("age > 3").count(**LAW)),
+    ("without groups", lambda s: s.group_by("sick").median("age", **LAW)),
+    ("Expected", lambda s: s.choose_best(["share", "sick"], **LAW)),
+    ("of all records", lambda s: s.where("age > 3").response("sick", **E)),
+    ("without groups", lambda s: s.group_by("sex").response("sick", **E)),
+    ("Expected", lambda s: s.response("age", **E)),
+    ("Expected", lambda s: s.response("sick", law="laplace", **E)),
+    ("Expected", lambda s: s.where("age > 3").count(law="randomised-response", **E)),
+]
 
 
 def _uneven(batch):
+    """N times the largest is beyond every ring."""
     with batch as b:
         b.sum("age", share=1e-13)
         b.mean("share", share=1.0)
-
-
-def _interrupted(batch):
-    with batch as b:
-        b.mean("age")
-        raise InterruptedError
 
 
 @pytest.fixture(scope="module")
@@ -123,17 +149,29 @@ def session(tmp_path_factory):
         yield s
 
 
-@pytest.mark.parametrize("name", REPLACE)
-def test_it_is_refused_in_words_and_nothing_is_charged(session, name):
-    with pytest.raises((ValueError, BudgetExceeded), match=r"(?i)expected|not offered|budget|left"):
-        REPLACE[name](session)
+@pytest.mark.parametrize(("said", "ask"), BAD)
+def test_it_is_refused_in_words_and_nothing_is_charged(session, said, ask):
+    with pytest.raises((ValueError, BudgetExceeded), match=f"(?i){said}"):
+        ask(session)
     assert session.remaining == 1.0
     assert session.answers == ()
 
 
-def test_a_mean_that_divides_by_a_private_number_is_refused(tmp_path):
-    from parley.client.queries.mean import Mean
+def test_scores_that_a_server_would_have_to_see_do_not_go_with_hidden_sums(tmp_path):
+    given = {"schema": SCHEMA, "epsilon": 1.0, "noise_point": "share", "out": tmp_path / "s"}
+    with parley.Session([ROWS, ROWS], **given) as s:
+        for ask in (
+            lambda law: s.choose_best(["share", "part"], law=law, epsilon=0.5),
+            lambda law: s.median("age", law=law, epsilon=0.5),
+        ):
+            for law in ("exponential", "permute-and-flip"):
+                with pytest.raises(ValueError, match="would see the exact scores"):
+                    ask(law)
+        assert s.remaining == 1.0
+        assert s.choose_best(["share", "part"], epsilon=0.5).table["winner"] == ["share"]
 
+
+def test_a_mean_that_divides_by_a_private_number_is_refused(tmp_path):
     given = {"schema": SCHEMA, "epsilon": 1.0, "neighbouring": "add-or-remove-one"}
     with parley.Session([ROWS], out=tmp_path / "s", **given) as s:
         with pytest.raises(ValueError, match="epsilon"):
@@ -145,14 +183,16 @@ def test_a_mean_that_divides_by_a_private_number_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"epsilon": 0.0}, "greater than 0"),
+        ({"epsilon": 0.0}, "epsilon: Expected greater than 0"),
         ({"epsilon": True}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
         ({"delta": 1.0}, "less than 1"),
         ({"neighbouring": "swap"}, "replace-one"),
         ({"parties": 0}, "parties"),
+        ({"parties": 3}, "Expected 3 files or frames, got 2"),
         ({"colour": 1}, "Expected settings"),
-        ({"min_survivors": 3}, "min_survivors"),
+        ({"min_survivors": 3}, "min_survivors from 1 to 2"),
+        ({"corrupt": 2}, "corrupt from 0 to 1"),
         ({"deployment": "d"}, "either data or a deployment"),
     ],
 )
@@ -163,13 +203,21 @@ def test_settings_that_are_none_leave_no_folder(tmp_path, settings, said):
     assert not (tmp_path / "s").exists()
 
 
-def test_a_batch_that_was_left_by_an_error_and_a_session_that_is_closed_ask_nothing(tmp_path):
+def test_a_batch_that_was_left_and_a_session_that_is_closed_ask_nothing(tmp_path):
     with parley.Session([ROWS], schema=SCHEMA, epsilon=1.0, out=tmp_path / "s") as s:
-        b = s.batch(epsilon=0.1)
-        with pytest.raises(InterruptedError):
-            _interrupted(b)
-        with pytest.raises(ValueError, match="this one is over"):
+        batch = s.batch(epsilon=0.1)
+        with pytest.raises(KeyError), batch as b:  # noqa: PT012
             b.mean("age")
+            _ = {}["nothing"]
+        with pytest.raises(ValueError, match="this one is over"):
+            batch.mean("age")
         assert s.remaining == 1.0
-    with pytest.raises(ValueError, match="this one was closed"):
-        s.mean("age", epsilon=0.1)
+    for ask in (
+        lambda: s.mean("age", epsilon=0.1),
+        lambda: s.batch(epsilon=0.1),
+        lambda: s.where("age > 1").count(epsilon=0.1),
+        lambda: s.partition("sex", epsilon=0.1),
+        lambda: s.remaining,
+    ):
+        with pytest.raises(ValueError, match="this one was closed"):
+            ask()

@@ -7,7 +7,6 @@ import pytest
 
 import parley
 from parley.client.data.schema import Schema
-from parley.client.queries.base import QueryError
 from parley.privacy.accounting.events import Pure
 
 SCHEMA = Schema.from_toml(
@@ -66,31 +65,6 @@ def test_the_same_question_with_noise_needs_no_trust(session):
     assert best.table["value"][0] == pytest.approx(1000, abs=40)
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda s, law: s.where("age > 3").count(epsilon=1.0, law=law), "one query of candidates"),
-        (lambda s, law: s.quantiles("age", [0.1, 0.5], epsilon=1.0, law=law), "one quantile"),
-        (lambda s, law: s.choose_best(["ridge"], epsilon=1.0, law=law), "2 to 1024 distinct"),
-        (lambda s, law: s.choose_best(["ridge", "far"], epsilon=1.0, law=law), r"in \[0, 1\]"),
-        (lambda s, law: s.choose_best(["ridge", "sick"], epsilon=1.0, law=law), "numbers"),
-        (lambda s, law: s.group_by("sick").median("age", epsilon=1.0, law=law), "without groups"),
-    ],
-)
-def test_what_has_no_one_winner_is_refused_and_nothing_is_charged(session, ask, said):
-    with pytest.raises(QueryError, match=said):
-        ask(session, "exponential")
-    assert session.remaining == 20.0
-
-
-def test_nobody_is_trusted_where_noise_comes_in_shares(tmp_path):
-    out = tmp_path / "s"
-    with parley.Session(DATA, schema=SCHEMA, epsilon=1.0, noise_point="share", out=out) as s:
-        with pytest.raises(QueryError, match="would see the exact scores"):
-            s.median("age", epsilon=0.5, law="exponential")
-        assert s.remaining == 1.0
-
-
 def test_records_answer_for_themselves_by_randomised_response(session):
     answer = session.response("sick", epsilon=2.0)
     truth = [sum((each["sick"] == text).sum() for each in DATA) for text in ("yes", "no")]
@@ -111,19 +85,6 @@ def test_records_answer_for_themselves_by_randomised_response(session):
     assert list(again.table["value"]) != list(table["value"])
     assert session.remaining == 16.0
     assert [str(each) for each in session.answers] == [str(answer), str(again)]
-
-
-def test_randomised_response_is_of_all_records_and_alone(session):
-    for ask in (
-        lambda: session.where("age > 3").response("sick", epsilon=1.0),
-        lambda: session.group_by("sick").response("sick", epsilon=1.0),
-        lambda: session.response("age", epsilon=1.0),
-        lambda: session.response("sick", epsilon=1.0, law="laplace"),
-        lambda: session.where("age > 3").count(epsilon=1.0, law="randomised-response"),
-    ):
-        with pytest.raises(QueryError, match="Expected"):
-            ask()
-    assert session.remaining == 20.0
 
 
 def test_masked_reports_are_the_ideal_ones(tmp_path):

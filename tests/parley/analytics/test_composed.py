@@ -12,7 +12,6 @@ from blocks import block_of_columns
 
 import parley
 from parley import col
-from parley.analytics.partition import price
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.kmeans_step import KMeansStep
@@ -59,13 +58,6 @@ def session(tmp_path):
     yield make
     for each in opened:
         each.close()
-
-
-def test_the_price_of_a_partition():
-    cells = {"a": 0.3, "b": 0.2, "c": 0.1}
-    assert price(cells, REMOVE) == 0.3
-    assert price(cells, REPLACE) == 0.5
-    assert price({"a": 0.3}, REPLACE) == 0.3
 
 
 def test_a_partition_is_paid_whole_and_each_cell_from_its_own(session):
@@ -128,48 +120,6 @@ def test_a_session_that_goes_on_with_another_partition_pays_for_it(session):
         cells = again.partition("sex", epsilon=0.5)
         assert again.remaining == pytest.approx(0.1)
         assert [cell.remaining for cell in cells] == [0.25, 0.25]
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda s: s.partition("ward"),
-        lambda s: s.partition("ward", epsilon=0.1, cells={"a": 0.1}),
-        lambda s: s.partition("ward", cells={"x": 0.1}),
-        lambda s: s.partition("ward", cells={}),
-        lambda s: s.partition("ward", cells={"a": math.nan}),
-        lambda s: s.partition("ward", epsilon=True),
-        lambda s: s.partition("ward", epsilon=-1),
-        lambda s: s.partition("age", epsilon=0.1),
-        lambda s: s.partition("wrad", epsilon=0.1),
-        lambda s: s.partition("ward", epsilon=0.1, where="sex == 'X'"),
-        lambda s: s.lloyd(["x"], clusters=0, epsilon=0.1),
-        lambda s: s.lloyd(["x"], clusters=65, epsilon=0.1),
-        lambda s: s.lloyd(["x"], clusters=2, rounds=0, epsilon=0.1),
-        lambda s: s.lloyd(["x"], clusters=2, rounds=True, epsilon=0.1),
-        lambda s: s.lloyd(["x"], clusters=2, noise="none", epsilon=0.1),
-        lambda s: s.lloyd(["x"], clusters=2, epsilon=0.0),
-        lambda s: s.lloyd(["x"], clusters=2, epsilon=1.5),
-        lambda s: s.lloyd(["x"], clusters=2, noise="as-printed", epsilon=0.6),
-        lambda s: s.lloyd(["x"], centres=[[0.1, 0.2]], epsilon=0.1),
-        lambda s: s.lloyd(["x"], centres=[[math.nan]], epsilon=0.1),
-        lambda s: s.lloyd(["sex"], clusters=2, epsilon=0.1),
-        lambda s: s.kmeans("x", clusters=2, epsilon=0.1),
-        lambda s: s.kmeans(["x"], clusters=100, epsilon=0.1),
-        lambda s: s.marginals(["sex", "sex"], epsilon=0.1),
-        lambda s: s.marginals("sex", epsilon=0.1),
-        lambda s: s.quantiles("age", [1.5], epsilon=0.1),
-        lambda s: s.quantiles("age", [], epsilon=0.1),
-        lambda s: s.median("sex", epsilon=0.1),
-        lambda s: s.choose("alone", epsilon=0.1),
-        lambda s: s.variance("ward", epsilon=0.1),
-    ],
-)
-def test_what_cannot_be_asked_is_refused_and_nothing_is_charged(session, ask):
-    s = session()
-    with pytest.raises(ValueError, match=r"Expected .*, got "):
-        ask(s)
-    assert s.remaining == 1.0
 
 
 def test_a_cell_has_laplace_noise_alone(session):

@@ -96,7 +96,7 @@ def test_the_example_is_a_file_that_can_be_read_and_names_every_query():
         (('name = "ages"', 'name = "mean 3"'), "every name once"),
         (("share = 2.0", "share = 2.0\nepsilon = 0.1"), "the first of its batch"),
         (("epsilon = 0.25", ""), "Expected epsilon"),
-        (("epsilon = 0.25", "epsilon = true"), "Expected epsilon as a float"),
+        (("epsilon = 0.25", "epsilon = true"), "epsilon to be a valid number"),
         (('where = "age > 60"', "where = 3"), "Expected where as a text"),
         (('where = "age > 60"', 'where = "age > f(3)"'), "Expected"),
         (("seed = 3", 'out = "x"'), "Expected out and resume on the command line"),

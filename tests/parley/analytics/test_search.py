@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import parley
-from parley.analytics.search import find_quantile
+from parley.analytics.search import QuantileSearch
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.balance import Balance
@@ -40,12 +40,14 @@ COLUMNS = {
 }
 
 
-class Parties:
+class Parties(QuantileSearch):
     """A session without its ledger: counts, with their noise."""
 
-    schema, remaining = SCHEMA, 1.0
+    remaining, terms, plan, release = 1.0, None, None, None
 
     def __init__(self, values, relation, stream):
+        facts = Facts(schema=SCHEMA, neighbouring=relation, records=None)
+        self.terms = SimpleNamespace(facts=facts)
         self.relation, self.stream, self.spent = relation, stream, []
         self.block = TableBlock(
             schema=SCHEMA,
@@ -69,10 +71,7 @@ class Parties:
 
 def found(values, seed, *, relation=REPLACE, epsilon=0.2, share=0.5, where=None):
     parties = Parties(values, relation, NoiseStream.from_seed(seed, "search"))
-    one = find_quantile(
-        parties, "x", share, step=0.25, counts=8, epsilon=epsilon, neighbouring=relation,
-        where=where,
-    )  # fmt: skip
+    one = parties.find_quantile("x", share, step=0.25, counts=8, epsilon=epsilon, where=where)
     return one, parties
 
 
@@ -98,10 +97,7 @@ def test_a_median_in_a_thousandth_of_the_range_is_found_too(relation):
     values = np.clip(np.random.default_rng(8).lognormal(0, 1.5, COUNT), 0, 1000)
     for seed in range(4):
         parties = Parties(values, relation, NoiseStream.from_seed(seed, "skew"))
-        one = find_quantile(
-            parties, "x", 0.5, step=0.0625, counts=None, epsilon=0.5, neighbouring=relation,
-            where=None,
-        )  # fmt: skip
+        one = parties.find_quantile("x", 0.5, step=0.0625, epsilon=0.5)
         below, upto = (np.sum(values < one.value + off) for off in (-0.03125, 0.03125))
         # By counts that halve alone, or aim at once, it is thousands of records away.
         assert max(0, below - COUNT / 2, COUNT / 2 - upto) < 150

@@ -1,17 +1,14 @@
 """Sessions of simulated parties: prices, answers, batches, refusals, and what a kill leaves."""
 
 import json
-import math
-import re
 
 import numpy as np
 import pytest
 
 import parley
 from parley import col
-from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
-from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
 
@@ -117,17 +114,6 @@ def test_a_batch_is_one_release_for_one_price(session):
     assert scales[0] / scales[1] == pytest.approx(2 * 3, rel=1e-3)
 
 
-def test_every_statistic_has_a_method(session):
-    s = session(epsilon=100.0)
-    median = s.median("age", epsilon=5.0)
-    assert median.frame["value"][0] == pytest.approx(np.median(ALL["age"]), abs=3)
-    assert s.quantiles("age", [0.25, 0.75], epsilon=5.0).frame.height == 2
-    assert s.marginals(["sex", "sick"], epsilon=5.0).frame.height == 9
-    most = max(["Female", "Male"], key=lambda sex: (ALL["sex"] == sex).sum())
-    assert s.choose("sex", epsilon=5.0).frame["sex"][0] == most
-    assert "hours" in s.kmeans(["age", "hours"], 2, epsilon=5.0).frame.columns
-
-
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("point", ["server", "share"])
 def test_the_masked_protocol_gives_the_ideal_answers_to_the_bit(session, law, point):
@@ -200,116 +186,6 @@ def test_two_sessions_with_one_ledger_share_the_budget_of_the_same_records(sessi
     assert second.remaining == 0.25
     with pytest.raises(BudgetExceeded):
         second.where("age > 60").count(epsilon=0.75)
-
-
-BAD = {
-    "unknown column": (lambda s: s.mean("hour", epsilon=0.1), SchemaError, "nearest is 'hours'"),
-    "ignored": (lambda s: s.histogram("note", epsilon=0.1), SchemaError, "kind ignore"),
-    "mean of text": (lambda s: s.mean("sex", epsilon=0.1), QueryError, "a column of numbers"),
-    "group by numbers": (
-        lambda s: s.group_by("age").count(epsilon=0.1),
-        QueryError,
-        "a column of categories",
-    ),
-    "no bins": (lambda s: s.histogram("age", epsilon=0.1), QueryError, "Expected bins"),
-    "bins < 1": (lambda s: s.histogram("age", bins=-1, epsilon=0.1), QueryError, "bins"),
-    "bins": (lambda s: s.histogram("age", bins=10**8, epsilon=0.1), QueryError, "bins"),
-    "bins of text": (lambda s: s.histogram("sex", bins=3, epsilon=0.1), QueryError, "no bins"),
-    "falling edges": (
-        lambda s: s.histogram("age", edges=[5, 1], epsilon=0.1),
-        QueryError,
-        "increasing",
-    ),
-    "edges outside": (
-        lambda s: s.histogram("age", edges=[0, 101], epsilon=0.1),
-        QueryError,
-        "within",
-    ),
-    "NaN edges": (
-        lambda s: s.histogram("age", edges=[0, math.nan], epsilon=0.1),
-        QueryError,
-        "increasing",
-    ),
-    "count of all": (lambda s: s.count(epsilon=0.1), QueryError, "is public"),
-    "no epsilon": (lambda s: s.mean("age"), QueryError, "Expected epsilon"),
-    "zero": (lambda s: s.mean("age", epsilon=0), QueryError, "Expected epsilon"),
-    "negative": (lambda s: s.mean("age", epsilon=-1.0), QueryError, "Expected epsilon"),
-    "NaN": (lambda s: s.mean("age", epsilon=math.nan), QueryError, "Expected epsilon"),
-    "bool": (lambda s: s.mean("age", epsilon=True), QueryError, "Expected epsilon"),
-    "text": (lambda s: s.mean("age", epsilon="1"), QueryError, "Expected epsilon"),
-    "above": (lambda s: s.mean("age", epsilon=1.5), BudgetExceeded, "0 is spent|ε = 1"),
-    "gaussian without delta": (
-        lambda s: s.mean("age", epsilon=0.1, law="gaussian"),
-        CalibrationError,
-        "delta > 0",
-    ),
-    "law": (lambda s: s.mean("age", epsilon=0.1, law="cauchy"), QueryError, "Expected law"),
-    "min": (lambda s: s.min("age", epsilon=0.1), QueryError, "not offered"),
-    "max": (lambda s: s.max("age"), QueryError, "not offered"),
-    "grouped twice": (
-        lambda s: s.group_by("sex", "sex").count(epsilon=0.1),
-        QueryError,
-        "once each",
-    ),
-    "grouped by its column": (
-        lambda s: s.group_by("sex").histogram("sex", epsilon=0.1),
-        QueryError,
-        "not grouped by",
-    ),
-    "condition": (lambda s: s.where(True), QueryError, "Expected a condition"),
-    "share": (lambda s: s.mean("age", epsilon=0.1, share=2), QueryError, "share"),
-    "other": (lambda s: s.mean("age", epsilon=0.1, delta=1), QueryError, "delta"),
-    "empty batch": (lambda s: s.batch(epsilon=0.1).__exit__(None, None, None), QueryError, "one"),
-    "price in a batch": (
-        lambda s: s.batch(epsilon=0.1).mean("age", epsilon=0.1),
-        QueryError,
-        "Expected a share",
-    ),
-}
-
-
-def test_what_cannot_be_asked_is_refused_with_reasons_and_charges_nothing(session):
-    s = session()
-    for name, (ask, kind, said) in BAD.items():
-        with pytest.raises(kind) as refused:
-            ask(s)
-        assert re.search(said, str(refused.value)), (name, str(refused.value))
-    assert s.remaining == 1.0
-    assert not s.folder.joinpath("answers.jsonl").exists()
-
-
-def test_a_batch_that_an_error_left_and_a_closed_session_ask_nothing(session):
-    s = session()
-    with pytest.raises(KeyError), s.batch(epsilon=0.5) as b:  # noqa: PT012
-        b.mean("age")
-        _ = {}["nothing"]
-    assert s.remaining == 1.0
-    s.close()
-    for ask in (
-        lambda: s.mean("age", epsilon=0.1),
-        lambda: s.batch(epsilon=0.1),
-        lambda: s.where("age > 1").count(epsilon=0.1),
-        lambda: s.remaining,
-    ):
-        with pytest.raises(QueryError, match="was closed"):
-            ask()
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"epsilon": -1.0}, "epsilon: Expected greater than 0"),
-        ({"epsilon": True}, "epsilon"),
-        ({"delta": 1.0}, "delta"),
-        ({"epsilom": 1.0}, "Expected settings of"),
-        ({"min_survivors": 7}, "min_survivors from 1 to 6"),
-        ({"corrupt": 6}, "corrupt from 0 to 5"),
-        ({"parties": 3}, "Expected 3 files or frames, got 6"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(session, settings, said):
-    with pytest.raises(QueryError, match=said):
-        session(**settings)
 
 
 def test_one_table_is_split_among_parties_in_its_order(session):

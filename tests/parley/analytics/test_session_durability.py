@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import disk
-import numpy as np
 import pytest
+import query_parties
 
 import parley
 from parley.client.data.schema import Schema
@@ -18,14 +18,8 @@ from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.rounds.cohort import PartyFailed
 
-SCHEMA = Schema.from_toml(
-    """
-[columns]
-age = { kind = "numeric", range = [0, 100] }
-sick = { kind = "label", positive = "yes", negative = "no" }
-"""
-)
-PARTIES = [{"age": np.arange(40.0) + place, "sick": ["yes", "no"] * 20} for place in range(4)]
+SCHEMA = Schema.from_toml(query_parties.SCHEMA)
+PARTIES = [query_parties.rows_of(place) for place in range(4)]
 
 
 @pytest.fixture

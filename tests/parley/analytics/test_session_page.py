@@ -89,10 +89,3 @@ def test_a_session_goes_on_with_its_own_records_alone(tmp_path):
         s.where("age > 60").count(epsilon=0.5)
     with pytest.raises(QueryError, match="records that the session began with"):
         parley.Session(party(1), resume=tmp_path / "s")
-
-
-def test_cells_of_a_session_with_a_long_name_have_budgets_of_their_own(tmp_path):
-    out = tmp_path / ("s" * 200)
-    with parley.Session(party(0), schema=SCHEMA, epsilon=2.0, out=out) as s:
-        cells = s.partition(WARD, cells={"A & E": 0.25, EVIL: 0.5})
-        assert [cell.remaining for cell in cells] == [0.25, 0.5]

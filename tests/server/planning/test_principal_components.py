@@ -54,13 +54,12 @@ class Scene:
         self.fingerprint = (root / "parties" / FINGERPRINT).read_text().strip()
         self.path = root / "parties" / COMPONENTS
 
-    def run(self, *, resume=False, transport=None, components=None):
+    def run(self, *, transport=None, components=None):
         return coordinate(
             self.job,
             transport=transport or self.transport,
             deployment=self.deployment,
             folder=self.folder,
-            resume=resume,
             fingerprint=self.fingerprint,
             components=components,
         )
@@ -147,7 +146,7 @@ def test_too_few_parties_for_it_cost_the_server_nothing_and_the_run_goes_on_late
         scene.run()
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
         assert ledger.totals()[0].spent.releases == 0
-    summary = scene.run(resume=True, transport=InProcessTransport(scene.homes))
+    summary = scene.run(transport=InProcessTransport(scene.homes))
     assert summary.status == "complete"
     # Computed for twice, charged once: it was the same contribution.
     assert [index for index, _, _ in scene.charged(scene.homes[4])] == [0, 1, 2]
@@ -191,7 +190,7 @@ def test_a_server_killed_around_it_comes_back_to_the_same_model(
     scene = Scene(tmp_path)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
-    scene.run(resume=True)
+    scene.run()
     for name, tensor in unbroken_model.items():
         assert np.array_equal(scene.model()[name], tensor), name
     for home in scene.homes:
@@ -296,9 +295,9 @@ def test_a_run_goes_on_with_the_components_it_began_with_alone(tmp_path) -> None
         scene.run(transport=KilledServer(scene.homes, "round", 2))
     save_file({"components": np.ascontiguousarray(-components)}, path)
     with pytest.raises(JobError, match="components that the run"):
-        scene.run(resume=True)
+        scene.run()
     save_file({"components": components}, path)
-    assert scene.run(resume=True).status == "complete"
+    assert scene.run().status == "complete"
 
 
 def test_the_leading_directions_do_not_depend_on_the_scale_of_the_sum() -> None:

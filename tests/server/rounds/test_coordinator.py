@@ -47,25 +47,29 @@ def test_an_optimistic_round_is_one_stage_and_an_unconfirmed_one_two(tmp_path, o
     assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
 
 
+ALL = (5, 0, 0, 5)
+
+
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("overrides", "lost", "expected"),
     [
-        ("round", (4, 0, 1, 4)),
-        ("survivors", (4, 0, 1, 5)),
-        ("confirmations", (4, 0, 1, 5)),
+        # Its shares of round 2 were lost with its vector of round 1.
+        ((), ("round", 2, 1), [(4, 0, 1, 4), (4, 0, 1, 4), ALL]),
+        ((), ("survivors", 2, 1), [(4, 0, 1, 5), ALL, ALL]),
+        ((), ("confirmations", 2, 1), [(4, 0, 1, 5), ALL, ALL]),
+        # Who cannot spare one tries the round again with all; an optimistic round, without it.
+        (("parties.count=3",), ("round", 1, 1), [(3, 0, 0, 3)] * 3),
+        (OPTIMISTIC, ("round", 3, 1), [(4, 0, 1, 4), ALL, ALL]),
     ],
 )
-def test_a_party_that_falls_silent_in_one_round_is_back_in_the_one_after_the_next(
-    tmp_path, kind, expected
+def test_a_party_that_falls_silent_once_is_back_later_and_pays_once(
+    tmp_path, overrides, lost, expected
 ):
-    scene = Scene(tmp_path, lost={(kind, 2, 1)})
-    summary = scene.run()
-    assert summary.status == "complete"
-    lines = [counts(line) for line in scene.lines()]
-    assert lines[0] == expected
-    # Its shares of round 2 were lost with its vector of round 1.
-    assert lines[1] == ((4, 0, 1, 4) if kind == "round" else (5, 0, 0, 5))
-    assert lines[2] == (5, 0, 0, 5)
+    scene = Scene(tmp_path, overrides, lost={lost})
+    assert scene.run().status == "complete"
+    assert [counts(line) for line in scene.lines()] == expected
+    charged = [entry.entry.index for entry in scene.party_entries(lost[1])]
+    assert charged == sorted(set(charged))
 
 
 def test_dropouts_give_what_the_fast_engine_gives_without_those_parties(tmp_path):
@@ -93,21 +97,6 @@ def test_a_round_lost_to_too_few_is_tried_again_with_new_keys(tmp_path):
     assert ("prepare",) in scene.transport.exchanges
     # Charged once, though it was computed for twice: the contribution was the same.
     assert [entry.entry.index for entry in scene.party_entries(4)] == [1, 2, 3]
-
-
-def test_three_parties_that_cannot_spare_one_try_the_round_again_with_all(tmp_path):
-    scene = Scene(tmp_path, ("parties.count=3",), lost={("round", 1, 1)})
-    summary = scene.run()
-    assert summary.status == "complete"
-    assert [counts(line) for line in scene.lines()] == [(3, 0, 0, 3)] * 3
-    assert [entry.entry.index for entry in scene.party_entries(1)] == [1, 2, 3]
-
-
-def test_an_optimistic_round_is_repeated_without_the_party_that_voided_it(tmp_path):
-    scene = Scene(tmp_path, ("secure-aggregation.dropouts=optimistic",), lost={("round", 3, 1)})
-    scene.run()
-    assert counts(scene.lines()[0]) == (4, 0, 1, 4)
-    assert counts(scene.lines()[1]) == (5, 0, 0, 5)
 
 
 def test_a_party_that_is_offline_from_the_start_is_a_dropout(tmp_path):

@@ -56,7 +56,7 @@ def test_a_release_that_was_opened_and_lost_is_not_opened_without_a_party_and_sa
 
     assert scene.run(transport=NothingArrives(scene.homes)).status == "too-few-survivors"
     scene.lost = {("round", 4)}
-    summary = scene.run(resume=True)
+    summary = scene.run()
     # It is the same release: the difference of both sums would be party 4's vector.
     assert summary.status == "too-few-survivors"
     assert "start the job as a new run" in json.dumps(summary.to_json())
@@ -109,7 +109,6 @@ def test_what_real_parties_cannot_do_is_said_before_they_are_asked(tmp_path, ove
             transport=scene.transport,
             deployment=scene.deployment,
             folder=scene.folder,
-            resume=False,
         )
     assert scene.transport.exchanges == []
 

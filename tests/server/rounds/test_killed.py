@@ -69,7 +69,7 @@ def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, alone, kind
     scene = Scene(tmp_path, overrides)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
-    summary = scene.run(resume=True)
+    summary = scene.run()
     assert (summary.status, summary.rounds_done) == ("complete", 3)
     assert np.array_equal(scene.theta(), alone(scene.overrides))
     for party in range(5):
@@ -85,7 +85,7 @@ def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):
     other = replace(scene.deployment.parties[0], identity=b"\x07" * 32)
     scene.deployment = replace(scene.deployment, parties=(other, *scene.deployment.parties[1:]))
     with pytest.raises(RunFolderError, match=r"changed since. Submit the job anew"):
-        scene.run(resume=True)
+        scene.run()
 
 
 # Blocks of steps.
@@ -107,7 +107,7 @@ def test_a_server_killed_within_a_block_goes_on_after_its_last_sum(tmp_path, alo
     scene = Scene(tmp_path, DISTRIBUTED)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
-    summary = scene.run(resume=True)
+    summary = scene.run()
     assert (summary.status, summary.rounds_done) == ("complete", 2)
     assert np.array_equal(scene.theta(), alone(DISTRIBUTED))
     for party in range(3):

@@ -4,15 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from plans import planned
 from scenes import FEDAVG, Scene, counts
 
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent_file import load_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.server.planning.release import algorithm_for, plan_release
 from parley.server.rounds.inspection import served_name
-from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 
 
@@ -57,9 +56,7 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
     assert told.last == scene.lines()[1]["clipped_fraction"]
     assert told.deviation == whole.clipped_fraction.deviation
     # Every party by itself, as the fast engine computes a block of one.
-    experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    experiment, algorithm, plan = planned(job)
     start = algorithm.init()
     encoded = [
         PartySession(

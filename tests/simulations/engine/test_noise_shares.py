@@ -31,6 +31,12 @@ BASE = (
     "run.noise-shares=full",
 )
 
+TEN = (
+    "algorithm.rounds=1",
+    "secure-aggregation.corrupt=2",
+    "secure-aggregation.min-survivors=8",
+)
+
 JOBS = {
     "gradients": (),
     "a ring of 16 bits": ("secure-aggregation.ring-bits=16", "privacy.epsilon=4"),
@@ -88,14 +94,8 @@ def test_party_level_noise_is_in_shares_too(unit, tmp_path) -> None:
 
 
 def test_a_dealt_sum_has_the_law_of_the_survivors_shares_and_no_other() -> None:
-    given = ("parties.count=10", "algorithm.rounds=1", "secure-aggregation.corrupt=2",
-             "secure-aggregation.min-survivors=8", "model.kind=softmax", "data.source=digits",
-             "data.records=400")  # fmt: skip
-    job = load_job(overrides=[*BASE, *given, "run.seed=none"])
-    experiment = Federation(parties=10, min_records=30, total_records=300, max_records=30)
-    model = model_for(job, features=64, classes=10)
-    algorithm = algorithm_for(job, model, experiment)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment)
+    softmax = ("model.kind=softmax", "data.source=digits", "data.records=400", "run.seed=none")
+    plan = made_of(10, *TEN, *softmax, features=64, classes=10)
     shares, sigma = plan.primary.shares, plan.primary.mechanism.sigma
     assert (shares.honest, shares.colluders, shares.parties) == (6, 2, 10)
     dealt = plan.encoding.decode(plan.deal(9, NoiseStream.from_seed(4)))
@@ -108,12 +108,7 @@ def test_a_dealt_sum_has_the_law_of_the_survivors_shares_and_no_other() -> None:
 
 def test_a_thousand_patterns_of_dropouts_leave_every_survivors_share_in_the_sum() -> None:
     """Zero contributions through plan and ring: what is decoded is the r shares, r by pattern."""
-    given = ("parties.count=10", "algorithm.rounds=1", "secure-aggregation.corrupt=2",
-             "secure-aggregation.min-survivors=8")  # fmt: skip
-    job = load_job(overrides=[*BASE, *given])
-    federation = Federation(parties=10, min_records=30, total_records=300, max_records=30)
-    algorithm = algorithm_for(job, model_for(job, features=4, classes=2), federation)
-    plan = plan_release(job, algorithm=algorithm, federation=federation)
+    plan = made_of(10, *TEN, features=4, classes=2)
     sigma, rng = plan.primary.mechanism.sigma, np.random.default_rng(3)
     of_one = sigma**2 / plan.primary.shares.honest
     streams = [NoiseStream.from_seed(6, party) for party in range(10)]
@@ -251,10 +246,10 @@ def test_a_server_with_c_colluders_stays_within_the_charge_and_with_one_more_doe
     assert told_apart(noise_left(plan, known=4), shift, epsilon) > 0.03
 
 
-def made_of(parties, *overrides):
+def made_of(parties, *overrides, features=30, classes=0):
     job = load_job(overrides=[*BASE, f"parties.count={parties}", *overrides])
     federation = Federation(
         parties=parties, min_records=30, total_records=30 * parties, max_records=30
     )
-    algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
+    algorithm = algorithm_for(job, model_for(job, features=features, classes=classes), federation)
     return plan_release(job, algorithm=algorithm, federation=federation)

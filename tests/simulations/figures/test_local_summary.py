@@ -47,7 +47,6 @@ def test_it_says_what_the_fast_engine_says(tmp_path, name) -> None:
         transport=InProcessTransport(homes),
         deployment=deployment,
         folder=folder,
-        resume=False,
     )
     model = load_file(folder.path / "model.safetensors")
     ours = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)

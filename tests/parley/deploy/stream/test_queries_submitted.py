@@ -13,8 +13,7 @@ import pytest
 from attending import NAMES, World
 from typer.testing import CliRunner
 
-from parley.analytics.asked import submission_from
-from parley.analytics.served import ServedQueries
+from parley.analytics.asked import ServedQueries, submission_from
 from parley.cli import app
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
@@ -194,7 +193,7 @@ def text_of(**change):
         (text_of(session=SESSION | {"ledger": "/l"}), "no file, folder or address in ledger"),
         (text_of(session=SESSION | {"out": "/o"}), "Expected settings"),
         (text_of(batches=[]), "Expected 1 to"),
-        (GOOD.replace("0.1", "true"), "Expected epsilon"),
+        (GOOD.replace("0.1", "true"), "epsilon to be a valid number"),
         (GOOD.replace("0.1", "null"), "Expected epsilon"),
         (GOOD.replace('"sex"', '"sexx"'), "sexx"),
         (GOOD.replace('"by": ["sex"]', '"by": []'), "Expected where or group_by"),
