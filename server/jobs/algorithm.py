@@ -24,9 +24,9 @@ from parley.client.algorithms.own import OwnAlgorithmError, build_own
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal as TiltedSteps
 from parley.client.models.linear import LinearModel
+from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.calibration.calibration import stated_delta
-from parley.privacy.calibration.gaussian import gaussian_mu
 from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs.algorithm_section import (
     AVERAGE,

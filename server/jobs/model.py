@@ -64,7 +64,8 @@ class ModelSection(Section):
     @property
     def regularisation(self) -> float:
         """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
-        return unless_auto(getattr(self, "lambda_", 0.0), 0.01)
+        own: float | Auto = getattr(self, "lambda_", 0.0)
+        return unless_auto(own, 0.01)
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         federation = Federation.of_sizes(data.sizes, known, data.party_names)
     job = job.settled(federation, data.classes)
     shared = {
-        "job": job,
+        "classes": data.classes,
         "test_features": data.test_rows,
         "lambda_": job.model.regularisation,
         "federation": replace(federation, schema=data.schema),

@@ -21,7 +21,6 @@ from parley.client.data.chunks import block_ranges
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima, optimum
 from parley.server.jobs.federation import Federation
-from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 
 _CHEAP = 500_000
@@ -59,7 +58,7 @@ class Experiment:
     Attributes:
         block: the parties' records, rows prepared.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
-        job: with the numbers of the rule that it asks for.
+        classes: K of its schema; 0 where it lists none.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
         contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
@@ -75,7 +74,7 @@ class Experiment:
     block: PartyBlock
     test_features: NDArray[np.floating]
     test_labels: NDArray[np.generic]
-    job: Job
+    classes: int
     model: LinearModel
     lambda_: float
     federation: Federation
