@@ -77,8 +77,8 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         )
     if not job.model.regularisation:
         raise JobError(
-            "Expected a linear model with lambda > 0 (logistic, softmax, ridge, huber-svm, or a "
-            f"loss of your own), got {job.model.kind!r}: a network's twin stands beside its run."
+            f"Expected a linear model with lambda > 0, got {job.model.kind!r}: a network's twin "
+            "stands beside its run."
         )
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
