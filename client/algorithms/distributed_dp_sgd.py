@@ -58,7 +58,7 @@ class DistributedDPSGD(Iterates):
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
         pad: a party by itself works on as many rows whatever it drew
-            (`parley.client.dp_sgd.steps.padded_width`).
+            (`parley.client.dp_sgd.layout.padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 

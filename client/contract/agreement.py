@@ -3,12 +3,12 @@
 A party computes from an `Agreement` and its own records, and from nothing else that came over the
 network; the masks of the round are keyed by `binding()`, a digest of every field. Where
 a server sends parties different agreements, in whatever field, their masks do not cancel: it gets
-noise, not the sum of those that it sent the true one. The digest is computed over the fields by
-`parley.client.contract.canonical`, so that a field which is added here is bound by being added.
+noise, not the sum. A field that is added here is bound by being added
+(`parley.client.contract.canonical`).
 
-`content()` leaves out what only names a round: run, session, number, attempt. A party answers a
-round again for the same content alone. `release()` is the name of what it answers with, which is
-charged and drawn once, and opened in one sum only (`parley.client.party.openings`).
+`content()` leaves out what only names a round: a party answers it again for the same content alone.
+`release()` is the name of what it answers with, which is charged and drawn once, and opened in one
+sum only (`parley.client.party.openings`).
 """
 
 from __future__ import annotations

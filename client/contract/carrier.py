@@ -1,11 +1,8 @@
 """A frame as a carrier takes it: its length, and parts of at most 4 MiB, nothing else.
 
-    head part | part 1 | part 2 | …      every part but the last is full
-
 A carrier that keeps named records (Flower) puts the length and the first part into `call`, the
 others into `part-1`, `part-2`, …; the parts are plain bytes, so that no parser of arrays, pickles
-or tensors ever sees what a peer sent. What is not exactly this is refused before anything is
-joined: the length is checked against the parts, never believed.
+or tensors ever sees what a peer sent. The length is checked against the parts, never believed.
 
     >>> split(b"abc"), join(3, [b"abc"])
     ([b'abc'], b'abc')

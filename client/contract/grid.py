@@ -1,14 +1,10 @@
 """The grid that contributions are rounded to: the rule a plan is made by, and held against.
 
-On a grid that is too coarse for it a contribution rounds to nothing, and a sum shows the ones that
-do not: with weights by size and 5 bits of scale it was the largest party's vector alone. The rule
-is the finest grid that the ring holds, with m largest contributions and the noise's tail, in a ring
-where rounding adds little to the sensitivity: there a single record's share is ten grid units or
-more in the norm that rounding is counted in. A party needs no more than the plan to check it.
-
-Noise in shares is in every contribution before it is rounded to the ring, so that none rounds to
-nothing there and any ring grid of the shares' floor will do: what has to be fine is the grid that
-noise is added on (`parley.privacy.mechanisms.shares`).
+On a grid that is too coarse a contribution rounds to nothing, and a sum shows the ones that do not.
+The rule is the finest grid that the ring holds, with m largest contributions and the noise's tail,
+in a ring where rounding adds little to the sensitivity. A party needs no more than the plan to
+check it. Noise in shares is in every contribution before it is rounded to the ring: there the grid
+that noise is added on has to be fine (`parley.privacy.mechanisms.shares`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import MECHANISMS
 
-_LAWS: dict[str, type[Mechanism]] = {
+LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,
     **{
         law.law: law
@@ -266,6 +266,6 @@ def mechanism_from_json(value: Any) -> Mechanism:
     if not isinstance(value, Mapping):
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")
-    if not isinstance(law, str) or law not in _LAWS:
-        raise DecodingError(f"Expected a noise law of {', '.join(_LAWS)}, got {as_came(law)}.")
-    return facts_from(_LAWS[law], {key: part for key, part in value.items() if key != "law"})
+    if not isinstance(law, str) or law not in LAWS:
+        raise DecodingError(f"Expected a noise law of {', '.join(LAWS)}, got {as_came(law)}.")
+    return facts_from(LAWS[law], {key: part for key, part in value.items() if key != "law"})

@@ -222,17 +222,11 @@ class ReleasePlan:
 
     def at_round(self, round_number: int) -> ReleasePlan:
         """The first sum of the same release, at a round."""
-        return self._at(round_number=round_number, step=1)
+        return replace(self, round_number=round_number, step=1)
 
     def at_step(self, step: int) -> ReleasePlan:
         """Another sum of the same release."""
-        return self if step == self.step else self._at(step=step)
-
-    def _at(self, **place: int) -> ReleasePlan:
-        """With another round or step, which no check depends on."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), **place)
-        return other
+        return replace(self, step=step)
 
     def for_run(self, run_id: str) -> ReleasePlan:
         """The same release under a run's name."""

@@ -1,11 +1,9 @@
 """What a terminal, a log or a file may have of a text that came from elsewhere.
 
-A name, a reason or a cell of a table's head can hold what moves the cursor, sets colours, links,
-turns letters around or shows nothing: escape sequences in seven or eight bits, marks of direction,
-characters without width, ends of lines. Nothing of Unicode's category C (control, format,
-surrogate, private, unassigned), and no separator of lines or paragraphs, reaches a stream of a
-process of ours (`guard_streams`); in files of TOML and JSON such a character is written as its
-number (`escaped`), so that it is read again as it was.
+Nothing of Unicode's category C (control, format, surrogate, private, unassigned), and no separator
+of lines or paragraphs, reaches a stream of a process of ours (`guard_streams`): it could move the
+cursor, set colours, link, turn letters around or show nothing. In files of TOML and JSON such a
+character is written as its number (`escaped`), so that it is read again as it was.
 
 >>> printable("a\\x1b[2Jb\\u202ec\\n"), one_line("✓ done\\n✓ signed")
 ('a?[2Jb?c\\n', '✓ done?✓ signed')

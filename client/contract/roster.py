@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,8 +51,6 @@ class _PartyEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Annotated[str, Field(max_length=63)]
     identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    node: Annotated[str, Field(max_length=2000)] = ""
-    """Of rosters made before; what Flower carried had a key here."""
 
 
 class _DeploymentFile(BaseModel):
@@ -144,14 +142,6 @@ class Deployment:
         return tuple(party.identity for party in self.parties)
 
 
-def new_deployment(*, server_address: str, parties: Iterable[RosterParty]) -> Deployment:
-    """A deployment of these parties."""
-    return Deployment(
-        server_address=server_address,
-        parties=tuple(parties),
-    )
-
-
 def load_deployment(path: Path) -> Deployment:
     """The deployment in a file."""
     try:
@@ -168,12 +158,6 @@ def load_deployment(path: Path) -> Deployment:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise RosterError(f"{path}: {where}: {first['msg']}.") from error
-    if any(party.node for party in read.party):
-        raise RosterError(
-            f"{path}: Expected a deployment for gRPC, got one with keys of Flower's SuperNodes. "
-            "Make it anew with `parley deploy init`: Flower's own commands can carry the messages "
-            "of any deployment (docs/flower.md)."
-        )
     try:
         deployment = Deployment(
             server_address=read.server,

@@ -14,6 +14,10 @@ a sum by 5 C in float64. So
    all, a record may have any place; else places that agree repeat with a `period`, and a record
    gets one of the class that its own digest values names: a function of the record alone.
    A network for which none of this holds has passes of one row.
+3. **A party stands in its own product.** Where a simulation's parties share a pass, in one thread,
+   a layer is a product of each party's own rows and weights; all else goes value by value, on
+   arrays without a rest that kernels would round in another way. So no party's records, nor their
+   number, move another's bits; point 2 is tried with two parties.
 
 Then g_i is a function of the record and θ, which is all that the proof of
 `parley.client.dp_sgd.clipping` takes. Point 2 is an experiment, on random rows at a random θ, where

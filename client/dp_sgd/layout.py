@@ -70,13 +70,22 @@ def _reach(records: float, rate: float, deviations: float) -> int:
     return max(1, math.ceil(mean if rate >= 1 else mean + deviations * math.sqrt(mean)))
 
 
+def padded_width(records: int, rate: float) -> int:
+    """⌈qn + 6√(qn)⌉ rows, at most n: a Poisson batch is larger once in 10⁸ steps or less often.
+
+    >>> padded_width(600, 0.05), padded_width(600, 1.0)
+    (63, 600)
+    """
+    return min(records, _reach(records, rate, 6))
+
+
 def check_records(records: int, rate: float) -> None:
     """Refuses data whose Poisson batches are too large to be added within the margin.
 
     Raises:
         ValueError: the largest batch, and the limit.
     """
-    largest = min(records, _reach(records, rate, 6))
+    largest = padded_width(records, rate)
     if largest > MOST_RECORDS:
         raise ValueError(
             f"Expected batches of at most {MOST_RECORDS:,} records, got up to {largest:,} of "

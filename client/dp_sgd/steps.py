@@ -2,9 +2,8 @@
 
     g_j = Σ_{i ∈ batch j} clip(∇_θ ℓ(f_θ(x_i), y_i), C)
 
-A real party works on as many rows in every step, whatever it drew (`padded_width`): what a batch's
-size would say through the time that it takes (`pad`). A batch that is larger than that is worked on
-whole, never cut.
+A real party works on as many rows in every step, whatever it drew (`layout.padded_width`): what a
+batch's size would say through the time that it takes (`pad`). A larger batch is worked on whole.
 
 Many small parties stand in one pass, each with its own rows and its own θ (`stacks`): a layer is
 one call for all of them and one product for each. In one thread a party's sum has the same bits
@@ -14,7 +13,6 @@ follow from a public number of records.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,16 +169,6 @@ def batch_sums(
         else:
             total += plain_sum(network.module, x, y, mask, losses=network.losses)
     return total, signs
-
-
-def padded_width(records: int, rate: float) -> int:
-    """⌈qn + 6√(qn)⌉ rows, at most n: a Poisson batch is larger once in 10⁸ steps or less often.
-
-    >>> padded_width(600, 0.05), padded_width(600, 1.0)
-    (63, 600)
-    """
-    mean = rate * records
-    return min(records, math.ceil(mean + 6 * math.sqrt(mean)))
 
 
 def party_sum(

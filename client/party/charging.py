@@ -1,9 +1,8 @@
 """What a party charges itself: every release in its own ledger, before it computes anything.
 
 A round is charged once, whatever the server does. The commit says which release the answer was for
-(a digest of plan and model): the same round is answered again only for the same release. Once it is
-on the disk there is a `Receipt`, and nothing that was computed leaves without one
-(`parley.client.party.outlet`).
+(a digest of plan and model): the same round is answered again only for the same one. Once it is on
+the disk there is a `Receipt`, and nothing that was computed leaves without one.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from parley.client.algorithms.network_task import NETWORKS
 from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.contract.guarantee import LAWS
 from parley.client.contract.model_names import public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.features.table import FEATURES
@@ -31,28 +32,13 @@ from parley.client.models.losses import LOSSES
 from parley.client.party.data_set import DataSet, Name, Part
 from parley.client.queries import QUERIES
 from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.privacy.mechanisms.laplace import Laplace
-from parley.privacy.mechanisms.objective import ObjectivePerturbation
-from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.mechanisms.sampled import SampledGaussian
-from parley.privacy.mechanisms.table import MECHANISMS
 
 if TYPE_CHECKING:
     LawName = str
     PointName = str
 else:
     PointName = Literal[tuple(NOISE_POINTS)]
-    LawName = Literal[
-        (
-            *MECHANISMS,
-            Laplace.law,
-            PartySteps.law,
-            SampledGaussian.law,
-            ObjectivePerturbation.law,
-            Reports.law,
-        )
-    ]
+    LawName = Literal[tuple(LAWS)]
 
 
 class Consent(Part):

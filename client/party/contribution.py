@@ -1,16 +1,14 @@
 """A party's contribution to a round: charged before it is computed, the same ever after.
 
 The party's own ledger reserves the charge; the integers are computed, kept under the release's
-name (`Agreement.release`) and committed to, and a repeated round gets the very same ones. They are
-opened in one sum only (`parley.client.party.openings`). A release of another name is charged,
-computed and given its share of the noise anew, whatever it has in common with one before.
+name (`Agreement.release`) and committed to, and a repeated round gets the very same ones. A release
+of another name is charged, computed and given its share of the noise anew.
 
-**Once it is charged, there is a contribution.** Whether a computation fails may depend on records
-(an optimum without a certificate, too little memory, a bug), and a failure that is seen is a bit
-that no noise covers. So what is not certified is sent as it came out, within the plan's bound, and
-where nothing came out zeros are, with this party's share of the noise. The server and the log are
-told nothing. What went wrong is kept beside the contribution, in as many bytes as nothing is, for
-the owner alone: `parley party check` shows it.
+**Once it is charged, there is a contribution.** Whether a computation fails may depend on records,
+and a failure that is seen is a bit that no noise covers. So what is not certified is sent as it
+came out, and where nothing came out zeros are, with this party's share of the noise. What went
+wrong is kept beside the contribution, in as many bytes as nothing is, for the owner alone:
+`parley party check` shows it.
 """
 
 from __future__ import annotations

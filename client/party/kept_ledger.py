@@ -1,9 +1,8 @@
 """A party's ledger, kept open from request to request.
 
-To open a ledger is to check its file and to compile every statement anew: more work than a round's
-two transactions. A service keeps the ledger of its folder open instead. It opens it again where the
-file is another one than it was (a backup that was put back, a ledger that was moved away), and in a
-process that was forked, which must not use its parent's connection.
+To open one is more work than a round's two transactions. It is opened again where the file is
+another one than it was (a backup that was put back, a ledger that was moved away), and in a process
+that was forked, which must not use its parent's connection.
 """
 
 from __future__ import annotations

@@ -1,26 +1,16 @@
 """The memory of openings: which sum each release was opened in, over all attempts and sessions.
 
-A release is charged and drawn once: an attempt after the first, or a server that resumed, gets the
-very same contribution (`parley.client.party.contribution`). Two sums of it over two lists of
-survivors would differ by the vectors of a few parties, or of one, with the noise of that one's
-share alone, or with none. So a party keeps, in a file for that alone, 32 bytes that name the
+A release is charged and drawn once: a later attempt, or a server that resumed, gets the very same
+contribution. Two sums of it over two lists of survivors would differ by the vectors of a few
+parties, with their shares of the noise alone, or none. So a party keeps 32 bytes that name the
 release (`Agreement.release`) and 32 that name the parties it was summed with, before it lets the
 sum be opened; another list for the same release is refused.
 
-**A release is known by its name, never by what is in it.** A refusal that compared values would
-tell whether two un-noised vectors are equal. Nor is it needed: another release, of whatever values,
-is charged by itself in every party's ledger and has its own noise, so that a sum of it over
-another list is covered by its own guarantee, and both by their composition. By noise point:
-
-- share: every release that is charged draws fresh shares from the party's entropy, and a vector is
-  kept under the release's name alone. No two names have a share in common.
-- party, inside its training or its records' reports: each contribution is private by itself, in
-  any number of sums; nothing is remembered where that is all of the noise.
-- sampled sums: coins and shares are drawn anew for every step of every release, each a name.
-- server: whoever opens a sum has it without noise, of this release and of any other. The guarantee
-  is for those who read what is released; against the server there is none, with one list or two.
-
-A seed (`allow-seeded-noise`, simulations alone) gives two runs one noise, and protects nobody.
+**A release is known by its name, never by what is in it**: a refusal that compared values would
+tell whether two vectors are equal. Another release, of whatever values, is charged by itself and
+has fresh shares, so that its sum over another list is covered by its own guarantee. Where all noise
+is in a party's contribution, which is private in any number of sums, nothing is remembered; where
+the server adds it, there is no guarantee against whoever opens a sum, with one list or two.
 
 Records are appended whole and fsynced. One that a crash cut short was not answered for yet, and is
 cut off.
@@ -39,6 +29,15 @@ from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, digest
 
 _RECORD = 2 * KEY_BYTES
+
+
+def sync_folder(folder: Path) -> None:
+    """Fsyncs which files are in a folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class OpenedOtherwise(Exception):
@@ -79,11 +78,7 @@ class Openings:
             file.write(release + listed)
             file.flush()
             os.fsync(file.fileno())
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)
 
     def _list(self, release: bytes) -> bytes | None:
         """The list that is remembered."""

@@ -3,15 +3,13 @@
 Whatever a party says, to a server or in its log, is one of two things:
 
 - `Public`: a function of the request, the policy, the ledger and public facts
-  (`parley.client.party.dataset.Facts`). The code that makes one is never given a record, and an
-  error of code that was given some does not get here: data that cannot be read are one reason and
-  one line, whatever is wrong with them, and a computation never fails
-  (`parley.client.party.contribution`).
+  (`parley.client.party.dataset.Facts`). The code that makes one is never given a record; data that
+  cannot be read are one reason and one line, whatever is wrong, and a computation never fails.
 - `Released`: masked bytes that a contribution is in, and the `Receipt` that its charge is on the
   disk, which nothing but the ledger's commit mints.
 
-Two parties whose records differ say the same, to the byte, but for released vectors. That holds of
-the log, too: its owner may send it on. It does not hold of time and memory (docs/threat-model.md).
+Two parties whose records differ say the same, to the byte, but for released vectors; in the log,
+too. It does not hold of time and memory (docs/threat-model.md).
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, signing_public
+from parley.secure_agg.state import MaskingState
 
 
 class PartyService:
@@ -217,7 +218,7 @@ class PartyService:
             index=self.index,
             identity=self._identity,
             entropy=self._entropy,
-            state=joined.protocol_state(),
+            state=MaskingState.from_bytes(joined.state),
         )
 
     def _keep(self, joined: Joined, party: Party) -> None:

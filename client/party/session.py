@@ -22,7 +22,6 @@ from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.contract.state import State
 from parley.secure_agg.codec import decode
 from parley.secure_agg.messages import Roster, RoundStart
-from parley.secure_agg.state import MaskingState
 
 _HEADER = 1 << 16
 
@@ -74,10 +73,6 @@ class Joined:
             "release": self.release.hex(),
         }
         return Frame(kind="join", head=head, blobs=(self.agreement.components, self.state))
-
-    def protocol_state(self) -> MaskingState:
-        """A fresh copy of the protocol's state."""
-        return MaskingState.from_bytes(self.state)
 
     def with_roster(self, message: bytes) -> Joined:
         """The same with the parties of a Roster message present."""

@@ -5,17 +5,12 @@
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
     openings                     which sum each release was opened in
-    (`parley.client.party.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies
-on is on disk, whole and fsynced, before the answer is returned (`parley.secure_agg.state` says
-why). Files
-are replaced atomically, readable by their owner alone, and erased when they end: a session when its
-run says so, when the run is joined anew, or after a week without a message.
-
-A contribution stays until the next round's replaces it. A round that is asked for again, by another
-attempt or by a server that was resumed, is answered with the same integers: nothing is drawn or
-charged twice. It says no more about the records than the data file beside it.
+on is on disk, whole and fsynced, before the answer is returned. Files are replaced atomically,
+readable by their owner alone, and erased when they end: a session when its run says so, when the
+run is joined anew, or after a week without a message; a contribution when the next round's replaces
+it. It says no more about the records than the data file beside it.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.client.party.openings import Openings
+from parley.client.party.openings import Openings, sync_folder
 
 _POLL_S = 0.02
 _IDLE_S = 7 * 24 * 3600.0
@@ -225,7 +220,7 @@ class Keeper:
         with suppress(FileNotFoundError):
             before = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         os.replace(draft, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         if before is not None:  # the file that has no name any more
             _overwrite(before)
 
@@ -237,14 +232,6 @@ def end_sessions(folder: Path, *, idle_s: float = 0.0) -> None:
         with suppress(FileNotFoundError):
             if now - path.stat().st_mtime >= idle_s:
                 _erase(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _overwrite(handle: int) -> None:
@@ -267,7 +254,7 @@ def _erase(path: Path) -> None:
         return
     _overwrite(handle)
     path.unlink()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _private(path: Path) -> None:

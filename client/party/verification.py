@@ -8,14 +8,11 @@ dimension of a contribution, s the grid's scale bits:
 | the plan's | covers the claim where |
 |---|---|
 | unit, relation, weights, λ, κG, clip | they are the claim's |
-| noise point | inside the training where the claim's is, else on the sum: whoever adds it |
-| G | ≥ the claim's |
-| Δ | ≥ the claim's, rounding in double precision included |
+| noise point | inside the training where the claim's is, else on the sum |
+| G, Δ | ≥ the claim's |
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
 | the same, of whole numbers | ≥ 2^s·Δ; Δ₁ likewise, where the noise is scaled to it |
-| shares of the noise | enough for the law, above their floor (`Shares.check`), and they fit |
-| noise inside the party | it is that of the task's own training, a party's coin included |
-| noise on sampled sums | rate, steps and a party's coin are the task's (`Guarantee`: by unit) |
+| noise inside the party, on sampled sums | it is the task's: rate, steps, a party's coin |
 | encoding | holds the party's largest contribution, and m of them do not wrap around |
 | grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid`) |
 

@@ -20,7 +20,6 @@ from parley.client.contract.roster import (
     Deployment,
     RosterParty,
     load_deployment,
-    new_deployment,
     render_deployment,
 )
 from parley.client.contract.toml_reading import parse_toml
@@ -93,7 +92,7 @@ def make_deployment(
     )
     _certify_server(folder, hosts)
     roster = [_make_party(folder, name) for name in parties]
-    deployment = new_deployment(server_address=address_of(hosts[0], port), parties=roster)
+    deployment = Deployment(server_address=address_of(hosts[0], port), parties=tuple(roster))
     return _publish(folder, deployment)
 
 

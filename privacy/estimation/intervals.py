@@ -48,9 +48,6 @@ def laplace_half_width(scale: float, alpha: float) -> int:
     """The least k with P[|X| > k] ≤ α for discrete Laplace noise of scale b.
 
     P[|X| > k] = 2q^(k+1)/(1+q), q = e^(−1/b).
-
-    >>> [laplace_half_width(float(b), 0.05) for b in (1, 2, 4, 10, 20)]
-    [3, 6, 12, 30, 60]
     """
     check_positive("scale", scale)
     check_probability(alpha)

@@ -111,11 +111,7 @@ def _sums(level: NDArray[Number], width: int, branching: int) -> NDArray[Number]
 
 
 def monotone(cumulative: ArrayLike) -> NDArray[np.float64]:
-    """`[K]` the nearest in L2 that never falls (pool adjacent violators; Ayer et al. 1955).
-
-    >>> monotone([1.0, 3.0, 2.0, 5.0]).tolist()
-    [1.0, 2.5, 2.5, 5.0]
-    """
+    """`[K]` the nearest in L2 that never falls (pool adjacent violators; Ayer et al. 1955)."""
     sums: list[float] = []
     sizes: list[int] = []
     for value in np.asarray(cumulative, dtype=np.float64).tolist():

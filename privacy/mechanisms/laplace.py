@@ -158,10 +158,6 @@ class Laplace(_CoordinatewiseLaplace):
     On integers that a neighbour moves by v: ε = ‖v‖₁/b ≤ Δ₁/b (Dwork & Roth 2014, Theorem 3.6) and
     ρ = Σ (v_i/b)²/2 ≤ Δ₂²/(2b²). Under the relation that Δ₁ and Δ₂ are of. Sampled exactly.
 
-    >>> cells = Laplace(sensitivity=math.sqrt(2), sensitivity_l1=2.0, epsilon=0.5, dimension=16)
-    >>> cells.scale, round(cells.event().rho, 6)
-    (4.0, 0.0625)
-
     Attributes:
         sensitivity_l1: Δ₁, from Δ₂ to √d·Δ₂, which any vector's norms are.
     """

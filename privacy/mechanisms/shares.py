@@ -186,9 +186,6 @@ def tau(variance: float, shares: int) -> float:
 
     τ = Σ_{1≤j<k} −ln(1 − η_j), η_j = 2·Σ_{l≥1} exp(−2π²l²·v·j/(j+1)): the sum's masses are within
     e^{±τ} of those of the rounding of N(0, kv) and k − 1 uniforms. ∞ where an η_j is 1 or more.
-
-    >>> f"{tau(1.0, 2):.6e} {tau(16.0, 1000):.6e}"
-    '1.034517e-04 5.248006e-69'
     """
     check_positive("variance", variance)
     if shares < 1:

@@ -32,7 +32,9 @@ import numpy.typing as npt
 
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
+    FloatArray,
     Uniform,
+    WordArray,
     context,
     uniform_floats,
     widen,
@@ -44,8 +46,6 @@ _GUARD_BITS = 160
 _UNDERFLOW = 2.0**-1000
 """More than what is lost where a float is so small that it is 0."""
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-WordArray: TypeAlias = npt.NDArray[np.uint64]
 
 _Factor: TypeAlias = Callable[..., tuple[Any, Any]]
 """(mpmath context, uniforms, of some of which B is a function) → its bounds."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,10 @@ from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     LARGEST_SCALE,
     Enclosure,
+    FloatArray,
+    IntArray,
     Survival,
+    WordArray,
     check_scale,
     check_size,
     chunks,
@@ -41,8 +44,6 @@ from parley.privacy.special import ndtri
 DISTANCE_PER_COORDINATE: Final = 2.0**-87
 """Bound on the statistical distance of one coordinate of a rounded law from the ideal one."""
 
-IntArray: TypeAlias = npt.NDArray[np.int64]
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 _LEAST: Final = 2.0**-400
 """Of a V that stands for one that underflows, with an error as large."""
@@ -54,9 +55,6 @@ def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     |X| = #{j ≥ 0 : U ≤ erfc((j + ½)/(σ√2))} with an independent sign. One word a value; the
     float `sigma` is the exact rational it is. Raises ValueError for a `sigma` that is not within
     [2⁻²⁰, 2⁴⁰] and for a negative size.
-
-    >>> rounded_gaussian(1000.0, 4, NoiseStream.from_seed(1)).tolist()
-    [-453, 655, -600, 994]
     """
     check_size("size", size)
     noise = np.zeros(size, dtype=np.int64)
@@ -179,7 +177,7 @@ def _mixed(mixing: _MixingScales, count: int, dimension: int, stream: NoiseStrea
 
 
 def _rounded(
-    words: npt.NDArray[np.uint64],
+    words: WordArray,
     sigma: Any,
     sigma_error: Any,
     survival: Callable[[int], Survival],
@@ -205,7 +203,7 @@ def _rounded(
 
 
 def _careful(
-    words: npt.NDArray[np.uint64],
+    words: WordArray,
     sigma: float | FloatArray,
     sigma_error: float | FloatArray,
     survival: Callable[[int], Survival],

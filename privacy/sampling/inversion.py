@@ -78,7 +78,7 @@ def chunks(size: int, width: int = 1) -> Iterator[slice]:
         yield slice(start, min(start + step, size))
 
 
-def with_signs(counts: IntArray, words: npt.NDArray[np.uint64]) -> IntArray:
+def with_signs(counts: IntArray, words: WordArray) -> IntArray:
     """Negate, in place, the counts [n] whose word [n] has its top bit set: the bit not in U."""
     sign = words.view(np.int64) >> np.int64(MAGNITUDE_BITS)  # 0 or −1, and −x = (x xor −1) + 1
     counts ^= sign

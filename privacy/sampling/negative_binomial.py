@@ -9,13 +9,13 @@ A negative binomial is a Poisson(κ/k) number of logarithmic variables, κ = −
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
+    IntArray,
     Survival,
     Uniform,
     check_scale,
@@ -26,8 +26,6 @@ from parley.privacy.sampling.inversion import (
 )
 from parley.privacy.sampling.stream import NoiseStream
 from parley.privacy.special import gammainc
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def negative_binomial(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:

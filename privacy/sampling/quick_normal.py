@@ -14,14 +14,12 @@ bounds the error of every one. What the guess leaves open is decided by
 from __future__ import annotations
 
 import functools
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from parley.privacy.sampling.inversion import FloatArray, WordArray
 from parley.privacy.special import ndtri
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 QUICK_ERROR: Final = 2.0**-36
 """Bound on |f(U) − quick|, for every U in the cell of a word's 63 bits.
@@ -60,7 +58,7 @@ def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     return c0, c1, c2
 
 
-def quick_half_normal(words: npt.NDArray[np.uint64]) -> FloatArray:
+def quick_half_normal(words: WordArray) -> FloatArray:
     """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word of U < 2⁻²⁰."""
     c0, c1, c2 = _parabolas()
     cell = words.view(np.int64) & _MAGNITUDE

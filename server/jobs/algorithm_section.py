@@ -8,7 +8,7 @@ for is made of them. What both sides know of it is a row of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,7 @@ AVERAGE = "Report the mean of the later half of the iterates (post-processing, f
 BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 """Keys of `[privacy]` that unit both alone has."""
 
+Outlook = Literal["noise", "training", "steps", "tables", "features"]
 Idle = Mapping[str, tuple[str, ...]]
 
 
@@ -54,6 +55,8 @@ class AlgorithmSection(Section):
         models: keys of `parley.server.jobs.model.MODELS` that it takes.
         noise: the law that `privacy.noise = 'default'` means.
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
+        outlook: what a plan says beside its guarantees: what other noise would be, how parties
+            train, how sums are stepped along, what is counted.
         idle: keys of other sections that would do nothing; none stands for all of a section's.
     """
 
@@ -64,6 +67,7 @@ class AlgorithmSection(Section):
     idle: ClassVar[Idle] = {}
     idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
+    outlook: ClassVar[Outlook] = "noise"
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND)
 

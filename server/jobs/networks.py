@@ -16,6 +16,7 @@ from pydantic import Field
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.dp_sgd.layout import padded_width
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -30,6 +31,7 @@ from parley.server.jobs.algorithm_section import (
     ROUNDS,
     AlgorithmSection,
     Idle,
+    Outlook,
     check_private_sizes,
     known,
 )
@@ -47,6 +49,7 @@ class _OfNetwork(AlgorithmSection):
     models: ClassVar[tuple[str, ...]] = models_that_learn("network")
     laws: ClassVar[tuple[str, ...]] = ("gaussian",)
     samples: ClassVar[bool] = True
+    outlook: ClassVar[Outlook] = "training"
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
     average: bool = Field(True, description=AVERAGE)
@@ -156,6 +159,7 @@ class FederatedAveraging(_OfNetwork):
 class DistributedDPSGD(_OfNetwork):
     """DP-SGD across all parties: a round is a block of steps, each a secure sum with its noise."""
 
+    outlook: ClassVar[Outlook] = "steps"
     idle: ClassVar[Idle] = {
         "dp_sgd": (
             "server_optimiser",
@@ -170,7 +174,6 @@ class DistributedDPSGD(_OfNetwork):
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The noise on its sums is the plan's."""
         from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD as Distributed  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
-        from parley.client.dp_sgd.steps import padded_width  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
         parties = known(parties, self.kind)
         units, private = job.privacy.units, job.privacy.private_sizes

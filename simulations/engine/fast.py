@@ -88,6 +88,7 @@ def simulate(
         budgets=parties.budgets,
         folder=folder,
         observer=observer,
+        evaluate=parties.evaluate,
     )
     return _kept(finished, parties, hidden, folder=folder, began=began, version=version)
 

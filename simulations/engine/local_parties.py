@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from parley.client.contract.roster import Deployment, RosterParty, new_deployment, render_deployment
+from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import render_consent
 from parley.client.party.data_set import DataSet
@@ -62,7 +62,7 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
         with os.fdopen(secret, "w", encoding="ascii") as file:
             file.write(key.hex() + "\n")
         parties.append(RosterParty(name=home.name, identity=signing_public(key)))
-    deployment = new_deployment(server_address="", parties=parties)
+    deployment = Deployment(server_address="", parties=tuple(parties))
     write_roster(deployment, folder)
     (folder / FINGERPRINT).write_text(experiment.fingerprint + "\n", encoding="utf-8")
     if experiment.components is not None:

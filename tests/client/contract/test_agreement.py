@@ -149,10 +149,8 @@ def test_values_that_are_alike_have_encodings_that_are_not():
         canonical({"a": float("nan")})
 
 
-# What decides a value; names of rounds, runs and sessions do not.
-NAMES_OF_PLAN = tuple(("plan", name) for name in ("run_id", "round_number", "step"))
-
-
+# What decides no value.
+NAMES_OF_PLAN = {("plan", name) for name in ("run_id", "round_number", "step")}
 NAMES = {"run_id", "identities", "parameters", "present", "rounds", "serial"}
 
 
@@ -160,11 +158,7 @@ def test_the_content_of_two_rounds_is_the_same_whatever_they_are_called(wired, t
     _, agreed = joined(wired, tmp_path, "gradients")
     for path, value in leaves(agreed):
         one = changed(agreed, path, other(value))
-        named = path[0] in NAMES or path in (
-            ("plan", "run_id"),
-            ("plan", "round_number"),
-            ("plan", "step"),
-        )
+        named = path[0] in NAMES or path in NAMES_OF_PLAN
         if path[:2] == ("plan", "guarantees") and path[3] in ("unit", "charges"):
             with pytest.raises(ValueError, match="each charged once"):
                 one.content()  # A plan that contradicts itself has none.

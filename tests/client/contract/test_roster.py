@@ -1,10 +1,10 @@
 import pytest
 
 from parley.client.contract.roster import (
+    Deployment,
     RosterError,
     RosterParty,
     load_deployment,
-    new_deployment,
     render_deployment,
 )
 
@@ -13,11 +13,11 @@ def parties(*changes):
     made = [{"name": f"site-{i}", "identity": bytes([i]) * 32} for i in range(3)]
     for index, change in changes:
         made[index] |= change
-    return [RosterParty(**party) for party in made]
+    return tuple(RosterParty(**party) for party in made)
 
 
 def test_a_roster_comes_back_from_its_file(tmp_path):
-    deployment = new_deployment(server_address="hub.example:9092", parties=parties())
+    deployment = Deployment(server_address="hub.example:9092", parties=parties())
     path = tmp_path / "deployment.toml"
     path.write_text(render_deployment(deployment))
     assert load_deployment(path) == deployment
@@ -25,11 +25,11 @@ def test_a_roster_comes_back_from_its_file(tmp_path):
 
 
 def test_the_id_is_a_digest_of_all_names_and_identities_in_any_order():
-    first = new_deployment(server_address="hub.example:9092", parties=parties())
-    again = new_deployment(server_address="", parties=reversed(parties()))
+    first = Deployment(server_address="hub.example:9092", parties=parties())
+    again = Deployment(server_address="", parties=parties()[::-1])
     assert again.id == first.id
     changed = [
-        new_deployment(server_address="", parties=made)
+        Deployment(server_address="", parties=made)
         for made in (
             parties()[:2],
             parties((1, {"name": "site-9"})),
@@ -42,7 +42,7 @@ def test_the_id_is_a_digest_of_all_names_and_identities_in_any_order():
 
 
 def test_the_spoken_id_is_the_whole_id():
-    deployment = new_deployment(server_address="", parties=parties())
+    deployment = Deployment(server_address="", parties=parties())
     groups = deployment.spoken.split()
     assert len(groups) == 16
     assert bytes.fromhex(deployment.id) == b"".join(int(g).to_bytes(2, "big") for g in groups)
@@ -50,7 +50,7 @@ def test_the_spoken_id_is_the_whole_id():
 
 def test_a_swapped_identity_cannot_keep_the_id(tmp_path):
     path = tmp_path / "deployment.toml"
-    deployment = new_deployment(server_address="", parties=parties())
+    deployment = Deployment(server_address="", parties=parties())
     text = render_deployment(deployment)
     path.write_text(text.replace("01" * 32, "0f" * 32))
     with pytest.raises(RosterError, match="changed by hand"):
@@ -58,8 +58,8 @@ def test_a_swapped_identity_cannot_keep_the_id(tmp_path):
 
 
 def test_new_keys_are_no_new_consortium():
-    first = new_deployment(server_address="", parties=parties())
-    rotated = new_deployment(server_address="", parties=parties((1, {"identity": b"r" * 32})))
+    first = Deployment(server_address="", parties=parties())
+    rotated = Deployment(server_address="", parties=parties((1, {"identity": b"r" * 32})))
     assert first.consortium == rotated.consortium != first.id
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_name_or_key_is_refused_wherever_it_comes_from(change):
 @pytest.mark.parametrize("address", ['a:1"\nversion = 1', "a:1\n", "host", "a b:1", "http://a:1"])
 def test_an_address_is_host_and_port(address):
     with pytest.raises(RosterError, match="host:port"):
-        new_deployment(server_address=address, parties=parties())
+        Deployment(server_address=address, parties=parties())
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_address_is_host_and_port(address):
 )
 def test_two_parties_with_one_key_or_name_are_refused(change, what):
     with pytest.raises(RosterError, match=f"different {what} .* site-0"):
-        new_deployment(server_address="", parties=parties((1, change)))
+        Deployment(server_address="", parties=parties((1, change)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_two_parties_with_one_key_or_name_are_refused(change, what):
 )
 def test_a_file_that_is_no_roster_is_refused_by_the_key(tmp_path, old, new, said):
     path = tmp_path / "deployment.toml"
-    text = render_deployment(new_deployment(server_address="", parties=parties()))
+    text = render_deployment(Deployment(server_address="", parties=parties()))
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(RosterError, match=said):
         load_deployment(path)

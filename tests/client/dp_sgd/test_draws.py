@@ -23,7 +23,7 @@ class Linear(nn.Module):
 
     draws = K * 9
 
-    def __init__(self):
+    def __init__(self, *_):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(9, 6), nn.Tanh(), nn.Linear(6, 9))
 
@@ -36,7 +36,7 @@ class Linear(nn.Module):
 
 
 class Conv(Linear):
-    def __init__(self):
+    def __init__(self, *_):
         super().__init__()
         self.layers = nn.Conv2d(1, 1, 3, padding=1)
 
@@ -48,7 +48,7 @@ class Conv(Linear):
 class Deep(Conv):
     """Two convolutions with strides and padding, and a Linear layer on rows that are folded too."""
 
-    def __init__(self):
+    def __init__(self, *_):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, 2, 2, stride=1, padding=1),
@@ -62,7 +62,7 @@ class Deep(Conv):
 class Tokens(Conv):
     """Three rows of three numbers in each of the K folded versions."""
 
-    def __init__(self):
+    def __init__(self, *_):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
 
@@ -97,7 +97,7 @@ class Undrawn(Broken):
 
     draws = 0
 
-    def __init__(self):
+    def __init__(self, *_):
         super().__init__()
         self.layers = nn.Linear(9, 2)
 
@@ -112,43 +112,7 @@ def network(name):
     return Network.build(f"{__name__}:{name}", features=9, classes=2)
 
 
-def linear(*_):
-    return Linear()
-
-
-def conv(*_):
-    return Conv()
-
-
-def deep(*_):
-    return Deep()
-
-
-def tokens(*_):
-    return Tokens()
-
-
-def versions_first(*_):
-    return VersionsFirst()
-
-
-def mixing(*_):
-    return Mixing()
-
-
-def many(*_):
-    return Many()
-
-
-def broken(*_):
-    return Broken()
-
-
-def undrawn(*_):
-    return Undrawn()
-
-
-@pytest.mark.parametrize("name", ["linear", "conv", "deep", "tokens", "versions_first", "mixing"])
+@pytest.mark.parametrize("name", ["Linear", "Conv", "Deep", "Tokens", "VersionsFirst", "Mixing"])
 def test_every_record_is_clipped_as_if_it_were_alone_with_its_draws(name):
     """Also where versions stand before their records, or a loss looks at other records."""
     own = network(name)
@@ -165,17 +129,17 @@ def test_every_record_is_clipped_as_if_it_were_alone_with_its_draws(name):
 
 def test_a_number_of_draws_that_is_none_is_refused():
     with pytest.raises((NetworkError, ValueError), match="Expected draws"):
-        network("many")
+        network("Many")
 
 
-@pytest.mark.parametrize("name", ["broken", "undrawn"])
+@pytest.mark.parametrize("name", ["Broken", "Undrawn"])
 def test_a_loss_that_is_not_finite_is_refused_with_what_it_gave(name):
     with pytest.raises(NetworkError, match=r"finite at the start, got \[-?inf, -?inf\]"):
         network(name)
 
 
 def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():
-    own = network("linear")
+    own = network("Linear")
     rng = np.random.default_rng(0)
     rows, labels = rng.standard_normal((12, 9)), rng.integers(0, 2, 12)
     batch = np.array([1, 4, 5, 11])

@@ -50,6 +50,54 @@ def in_shares(plan, **split):
     )
 
 
+def own(**changes):
+    """Of the plan's first guarantee."""
+    return lambda plan: with_primary(plan, **changes)
+
+
+def plan_of(**changes):
+    return lambda plan: replace(plan, **changes)
+
+
+def shared(**split):
+    return lambda plan: in_shares(plan, **split)
+
+
+def longer(plan):
+    """A sum that wraps around."""
+    bits = 30 - int(np.ceil(np.log2(plan.encoding.bound)))
+    encoding = replace(plan.encoding, scale_bits=bits, ring_bits=32)
+    return replace(mechanism(plan, sensitivity=1e12), encoding=encoding)
+
+
+def as_printed(plan):
+    """A law that is not accepted."""
+    given = plan.primary.mechanism.sensitivity
+    law = LaplaceAsPrinted(sensitivity=given, dimension=plan.dimension, epsilon=0.1)
+    return with_primary(plan, mechanism=law)
+
+
+def inside(plan):
+    """Noise inside the party."""
+    steps = PartySteps(
+        sensitivity=2.0,
+        dimension=plan.dimension,
+        clip_norm=1.0,
+        noise_multiplier=5.0,
+        sampling_rate=1.0,
+        steps=1,
+        neighbouring="replace-one",
+    )
+    point = NOISE_POINTS["party"]
+    return with_primary(plan, noise_point=point, against=Adversary.OTHERS, mechanism=steps)
+
+
+def grid(**changes):
+    return lambda p: replace(
+        p, encoding=replace(p.encoding, **{name: of(p.encoding) for name, of in changes.items()})
+    )
+
+
 CLAIMS = {
     "half the sensitivity": (
         lambda p: with_primary(p, sensitivity=p.primary.sensitivity / 2),
@@ -64,86 +112,33 @@ CLAIMS = {
         "sensitivity",
     ),
     "a shorter gradient": (lambda p: replace(p, lipschitz=p.lipschitz / 2), "sensitivity"),
-    "more records than there are": (lambda p: replace(p, min_records=41), "too-few-records"),
-    "a fraction of a record": (lambda p: replace(p, mean_records=0.2), "sensitivity"),
-    "a grid that is too short": (
-        lambda p: replace(p, encoding=replace(p.encoding, bound=p.encoding.bound / 2)),
-        "sensitivity",
-    ),
-    "a sum that wraps around": (
-        lambda p: replace(
-            mechanism(p, sensitivity=1e12),
-            encoding=replace(
-                p.encoding, scale_bits=30 - int(np.ceil(np.log2(p.encoding.bound))), ring_bits=32
-            ),
-        ),
-        "sensitivity",
-    ),
-    "another dimension": (
-        lambda p: replace(mechanism(p, dimension=6), dimension=6),
-        "model",
-    ),
-    "another unit": (lambda p: with_primary(p, unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
-    "another relation": (
-        lambda p: with_primary(p, neighbouring=Neighbouring.ADD_OR_REMOVE_ONE),
-        "neighbouring",
-    ),
-    "a sum of one": (lambda p: replace(p, min_survivors=1), "cohort-too-small"),
-    "more survivors than the protocol": (
-        lambda p: replace(p, min_survivors=3),
-        "cohort-too-small",
-    ),
-    "a law that is not accepted": (
-        lambda p: with_primary(
-            p,
-            mechanism=LaplaceAsPrinted(
-                sensitivity=p.primary.mechanism.sensitivity, dimension=p.dimension, epsilon=0.1
-            ),
-        ),
+    "more records than there are": (plan_of(min_records=41), "too-few-records"),
+    "a fraction of a record": (plan_of(mean_records=0.2), "sensitivity"),
+    "a grid that is too short": (grid(bound=lambda old: old.bound / 2), "sensitivity"),
+    "a sum that wraps around": (longer, "sensitivity"),
+    "another dimension": (lambda p: replace(mechanism(p, dimension=6), dimension=6), "model"),
+    "another unit": (own(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
+    "another relation": (own(neighbouring=Neighbouring.ADD_OR_REMOVE_ONE), "neighbouring"),
+    "a sum of one": (plan_of(min_survivors=1), "cohort-too-small"),
+    "more survivors than the protocol": (plan_of(min_survivors=3), "cohort-too-small"),
+    "a law that is not accepted": (as_printed, "mechanism"),
+    "noise inside the party": (inside, "mechanism"),
+    "shares for more survivors than may be left": (
+        shared(parties=3, least=3, colluders=0),
         "mechanism",
     ),
-    "noise inside the party": (
-        lambda p: with_primary(
-            p,
-            noise_point=NOISE_POINTS["party"],
-            against=Adversary.OTHERS,
-            mechanism=PartySteps(
-                sensitivity=2.0,
-                dimension=p.dimension,
-                clip_norm=1.0,
-                noise_multiplier=5.0,
-                sampling_rate=1.0,
-                steps=1,
-                neighbouring="replace-one",
-            ),
-        ),
+    "shares with other colluders than the run's": (
+        shared(parties=3, least=2, colluders=1),
         "mechanism",
     ),
-    "noise in shares for more survivors than may be left": (
-        lambda p: in_shares(p, parties=3, least=3, colluders=0),
-        "mechanism",
-    ),
-    "noise in shares with other colluders than the run's": (
-        lambda p: in_shares(p, parties=3, least=2, colluders=1),
-        "mechanism",
-    ),
-    "noise in shares of another cohort": (
-        lambda p: in_shares(p, parties=4, least=2, colluders=0),
-        "mechanism",
-    ),
-    "a calibration that is not accepted": (
-        lambda p: with_primary(p, calibration="as-printed"),
-        "calibration",
-    ),
-    "noise from a seed": (lambda p: replace(p, seeded=True), "seeded-noise"),
-    "another algorithm": (lambda p: replace(p, algorithm="fedavg"), "algorithm"),
+    "shares of another cohort": (shared(parties=4, least=2, colluders=0), "mechanism"),
+    "a calibration that is not accepted": (own(calibration="as-printed"), "calibration"),
+    "noise from a seed": (plan_of(seeded=True), "seeded-noise"),
+    "another algorithm": (plan_of(algorithm="fedavg"), "algorithm"),
     "another λ": (lambda p: replace(p, lambda_=p.lambda_ * 2), "algorithm"),
-    "another ring": (
-        lambda p: replace(p, encoding=replace(p.encoding, ring_bits=64)),
-        "protocol",
-    ),
-    "another run": (lambda p: replace(p, run_id="r-2"), "wrong-run"),
-    "another cohort": (lambda p: replace(p, parties=4), "wrong-run"),
+    "another ring": (grid(ring_bits=lambda _: 64), "protocol"),
+    "another run": (plan_of(run_id="r-2"), "wrong-run"),
+    "another cohort": (plan_of(parties=4), "wrong-run"),
 }
 
 
