@@ -93,6 +93,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         )
     shape = public_shape(job)
     federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)
+    job = job.settled(federation, shape.classes)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
     model = model_for(on_cpu, features=shape.features, classes=shape.classes)

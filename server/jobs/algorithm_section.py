@@ -34,9 +34,10 @@ KIND = (
 """Of `algorithm.kind`."""
 
 ROUNDS = (
-    "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
-    "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
-    "alone (docs/methods.md); the job that a run keeps has the numbers."
+    "Rounds T (output-perturbation has one). auto, with a linear model: T, and all of "
+    "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius that is "
+    "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md); "
+    "the job that a run keeps has the numbers."
 )
 AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
 
@@ -74,6 +75,11 @@ class AlgorithmSection(Section):
         """What is learned of records of so many columns, K given; raises JobError."""
         del job
         return AnyRows(features=features, classes=classes or 2)
+
+    def settled(self, job: WholeJob, parties: Federation, classes: int) -> dict[str, Section]:
+        """Sections of the job in which the rule's numbers are, where it asks for a rule."""
+        del job, parties, classes
+        return {}
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The algorithm that the job asks for; raises JobError, CalibrationError."""

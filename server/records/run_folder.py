@@ -142,6 +142,10 @@ class RunFolder(Folder):
             raise RunFolderError(f"Cannot write to {folder.path}: {error.strerror}.") from error
         return folder
 
+    def keep_job(self, job: Job) -> None:
+        """Notes the job with the numbers of the rule that it asked for, for a resumed run."""
+        self._write("job.toml", render_job(job))
+
     def commission(self) -> None:
         """Makes the folder one that can be resumed; call it once its ledger exists.
 

@@ -224,6 +224,7 @@ def audited(
         max_records=shape.records,
         schema=learner.schema(shape.features),
     )
+    plain = plain.settled(federation, 2)
     width = shape.features * learner.width
     model = model_for(plain, features=width, classes=2)
     # Rows of an audit are as they are after projection.

@@ -22,7 +22,7 @@ def test_a_changed_job_does_not_resume(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, observer=StopAfter(2))
     job = tmp_path / "run" / "job.toml"
-    job.write_text(job.read_text().replace("lambda = 0.01", "lambda = 0.02"))
+    job.write_text(job.read_text().replace('lambda = "auto"', "lambda = 0.02"))
     with pytest.raises(JobError, match="were changed"):
         simulate(None, resume=tmp_path / "run")
 
