@@ -157,7 +157,6 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
             )
         ),
         faults=parse_faults(""),
-        evaluate_model=lambda theta, number: {},
         dealing=dealing,
     )
     state, done = algorithm.init(), 1

@@ -24,13 +24,14 @@ from parley.client.contract.printable import guard_streams
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
-from parley.prediction.commands import add_prediction_commands
-from parley.sampling import add_sampling_command
+from parley.options import AsJson, JobFile, Sets
+from parley.prediction.commands import predict, show
+from parley.sampling import sample
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.suggestions import suggest
 from parley.sweep.commands import add_sweep_commands
-from parley.twin import add_twin_command
+from parley.twin import twin_command
 from parley.version import __version__
 
 app = typer.Typer(
@@ -51,18 +52,6 @@ app.add_typer(schema_app, name="schema")
 app.add_typer(audit_app, name="audit")
 app.add_typer(certificate_app, name="certificate")
 
-JobFile = Annotated[
-    Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override one key, e.g. privacy.epsilon=2. Repeatable."
-    ),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
-]
 Engine = Annotated[
     str | None,
     typer.Option(
@@ -131,26 +120,39 @@ def run(
     from parley.server.jobs.file import load_job, render_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
 
-    overrides = list(sets or [])
-    if seed is not None:
-        overrides.append(f"run.seed={seed}")
-    if engine is not None:
-        overrides.append(f"run.engine={engine}")
-    if parties is not None:
-        overrides.append(f"parties.count={parties}")
-    if partial:
-        overrides.append("run.partial=true")
-    if resume is not None:
-        if job is not None or overrides or out is not None or print_job or audit is not None:
-            raise JobError("Expected --resume RUN alone: the run continues with its own job.")
-        _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet, track=track)
-        return
-    loaded = load_job(job, overrides=overrides)
-    if print_job:
-        typer.echo(render_job(loaded), nl=False)
-        return
+    chosen = {
+        "run.seed": seed,
+        "run.engine": engine,
+        "parties.count": parties,
+        "run.partial": "true" if partial else None,
+    }
+    overrides = [
+        *(sets or []),
+        *(f"{key}={value}" for key, value in chosen.items() if value is not None),
+    ]
+    loaded = None
+    if resume is None:
+        loaded = load_job(job, overrides=overrides)
+        if print_job:
+            typer.echo(render_job(loaded), nl=False)
+            return
+    elif job is not None or overrides or out is not None or print_job or audit is not None:
+        raise JobError("Expected --resume RUN alone: the run continues with its own job.")
     canaries = 0 if audit is None else _canaries(audit)
-    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet, canaries=canaries, track=track)
+    from parley.running import run as run_job  # noqa: PLC0415 - start-up: not for --print-job
+    from parley.terminal.progress import RunDisplay  # noqa: PLC0415 - start-up: not for --print-job
+    from parley.terminal.result import print_result  # noqa: PLC0415 - start-up: not for --print-job
+
+    with RunDisplay(quiet=quiet) as display:
+        result = run_job(
+            loaded, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
+        )
+    if as_json:
+        typer.echo(json_text(result.summary.to_json()))
+    else:
+        print_result(result)
+    if result.summary.status != "complete":
+        raise typer.Exit(3 if result.summary.status == "budget-exhausted" else 1)
 
 
 def _canaries(text: str) -> int:
@@ -158,34 +160,6 @@ def _canaries(text: str) -> int:
     if name != "canaries" or not (count.isascii() and count.isdigit() and len(count) < 10):
         raise click.UsageError(f"Expected --audit canaries=K, such as canaries=500, got {text!r}.")
     return int(count)
-
-
-def _run(
-    job: Any,
-    *,
-    out: Path | None,
-    resume: Path | None,
-    as_json: bool,
-    quiet: bool,
-    canaries: int = 0,
-    track: list[str] | None = None,
-) -> None:
-    from parley.running import run as run_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.progress import RunDisplay  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.result import print_result  # noqa: PLC0415 - start-up: for this command alone
-
-    with RunDisplay(quiet=quiet) as display:
-        result = run_job(
-            job, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
-        )
-    if as_json:
-        typer.echo(json_text(result.summary.to_json()))
-    else:
-        print_result(result)
-    if result.summary.status == "budget-exhausted":
-        raise typer.Exit(3)
-    if result.summary.status != "complete":
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -239,11 +213,11 @@ def report(
     typer.echo(str(write_report(run_folder)))
 
 
-add_prediction_commands(app)
-add_sampling_command(app)
+for command in (predict, show, sample):
+    app.command()(command)
 add_query_commands(app)
 add_sweep_commands(app)
-add_twin_command(app)
+app.command("twin")(twin_command)
 
 
 def _served_queries() -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from parley.client.contract.printable import one_line
+from parley.options import AsJson
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.records.plain_json import json_text
 
@@ -32,12 +33,7 @@ Named = Annotated[
 
 
 @ledger_app.command("show")
-def ledger_show(
-    ledger: LedgerPath,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
-    ] = False,
-) -> None:
+def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
     """Show what runs released on which data, what that cost, and what is left."""
     from parley.terminal.ledger import print_ledger, read_ledger  # noqa: PLC0415 - start-up: for this command alone
 

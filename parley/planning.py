@@ -93,6 +93,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         )
     shape = public_shape(job)
     federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)
+    job = job.settled(federation, shape.classes)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
     model = model_for(on_cpu, features=shape.features, classes=shape.classes)
@@ -131,7 +132,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
             "noise_tail": release.primary.drawn_tail(2.0**-50),
         },
     }
-    more = _MORE.get(job.algorithm.kind, _of_noise_on_the_sum)
+    more = _MORE[job.algorithm.outlook]
     accounts, note = accounts_in_ledger(job, stages)
     rest = {
         "simulation": simulation_ahead(job, algorithm, release, federation),
@@ -335,12 +336,13 @@ def _synthetic(planned: _Planned, **more: Any) -> dict[str, Any]:
 
 
 _MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
-    "fedavg": _of_training,
-    "distributed-dp-sgd": _of_distributed,
-    "marginals": _of_tables,
-    "random-features": _of_sums,
+    "noise": _of_noise_on_the_sum,
+    "training": _of_training,
+    "steps": _of_distributed,
+    "tables": _of_tables,
+    "features": _of_sums,
 }
-"""What an outlook says beside the noise; of an algorithm without a row: what else could be."""
+"""What an outlook says beside the guarantees, by what an algorithm's form says of itself."""
 
 
 def _mu(event: Event) -> float:

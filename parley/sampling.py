@@ -10,6 +10,7 @@ import typer
 
 from parley.client.contract.model_names import public_name
 from parley.client.contract.printable import one_line
+from parley.options import ModelPath, OwnModels
 
 _MOST = 10**9
 
@@ -62,22 +63,13 @@ def sample_table(
 
 
 def sample(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
-    ],
+    model: ModelPath,
     rows: Annotated[int, typer.Option(help="How many rows.")],
     out: Annotated[Path, typer.Option(help="CSV to write; .npz of arrays.")],
     seed: Annotated[
         int, typer.Option(min=0, help="Public: the same seed gives the same rows.")
     ] = 0,
-    own_models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--own-model",
-            metavar="FILE:FUNCTION",
-            help="A network of your own code that may be built, and draws (repeatable).",
-        ),
-    ] = None,
+    own_models: OwnModels = None,
 ) -> None:
     """Draw rows from a run's generator. Sampling costs nothing more.
 
@@ -88,8 +80,3 @@ def sample(
     typer.echo(f"{rows:,} synthetic rows in {out}")
     typer.echo(one_line(said.get("parley.statement", "")))
     typer.echo("Sampling costs nothing more.")
-
-
-def add_sampling_command(app: typer.Typer) -> None:
-    """Adds it to the command line."""
-    app.command()(sample)

@@ -10,7 +10,6 @@ plan or a party's policy that could ask real parties for it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from parley.options import JobFile, Sets
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
@@ -62,6 +63,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError, model_bytes  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.records.run_folder import write_whole  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.statement import model_description  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.data.experiment import load_experiment  # noqa: PLC0415 - start-up: for this command alone
     from parley.version import __version__  # noqa: PLC0415 - start-up: for this command alone
@@ -75,8 +77,8 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         )
     if not job.model.regularisation:
         raise JobError(
-            "Expected a linear model with lambda > 0 (logistic, softmax, ridge, huber-svm, or a "
-            f"loss of your own), got {job.model.kind!r}: a network's twin stands beside its run."
+            f"Expected a linear model with lambda > 0, got {job.model.kind!r}: a network's twin "
+            "stands beside its run."
         )
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
@@ -90,9 +92,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         features=experiment.features,
     )
     said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
-    draft = out.with_name(f".{out.name}.part")
-    draft.write_bytes(model_bytes({"theta": theta}, {**description, **said}))
-    os.replace(draft, out)
+    write_whole(out, model_bytes({"theta": theta}, {**description, **said}))
     measured = {
         "training loss": experiment.loss(theta),
         "excess loss": experiment.loss(theta) - experiment.loss(experiment.optimum()),
@@ -102,7 +102,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     return Twin(method=method, path=out, figures=measured)
 
 
-def _command(
+def twin_command(
     method: Annotated[
         str,
         typer.Option(
@@ -111,13 +111,8 @@ def _command(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Model file to make.")],
-    job: Annotated[
-        Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
-    ] = None,
+    job: JobFile = None,
+    sets: Sets = None,
 ) -> None:
     """Learn a job's model without privacy, in a simulation: what private ones stand beside.
 
@@ -130,8 +125,3 @@ def _command(
     typer.echo(f"{made.path}: {made.method}. {_WARNING}")
     for name, value in made.figures.items():
         typer.echo(f"  {name}: {'–' if value is None else f'{value:.4g}'} (simulation only)")
-
-
-def add_twin_command(app: typer.Typer) -> None:
-    """Adds it to the command line."""
-    app.command("twin")(_command)

@@ -78,8 +78,9 @@ class OutputPerturbation(AsReleased):
             )
         if not self.model.smoothness * SMALLEST_WIDTH <= 0.5:
             raise ValueError(
-                f"Expected a huber width >= {SMALLEST_WIDTH:g} with output-perturbation, got a "
-                "smaller one: its optima could not be certified for all records."
+                f"Expected a slope that changes over a width >= {SMALLEST_WIDTH:g} with "
+                "output-perturbation, got a smaller one: its optima could not be certified for all "
+                "records."
             )
 
     @property

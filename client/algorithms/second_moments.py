@@ -4,10 +4,9 @@ One release ahead of the first round (Dwork, Talwar, Thakurta & Zhang 2014, "Ana
 noisy sum over all records, whose leading eigenvectors are post-processing. With ‖x‖ ≤ 1,
 ‖xxᵀ − x′x′ᵀ‖_F ≤ √2 when a record is replaced and ‖xxᵀ‖_F ≤ 1 when one is added or removed.
 
-v_j is the upper triangle, off-diagonal entries times √2, so that its L2 norm is the Frobenius norm
-of the symmetric matrix. Rows are cut to a grid of 2⁻¹⁶ towards zero, which makes no norm longer,
-and their products are summed as integers: the sum has no rounding error, however many records a
-party holds.
+v_j is the upper triangle, off-diagonal entries times √2: its L2 norm is the matrix's Frobenius
+norm. Rows are cut to a grid of 2⁻¹⁶ towards zero, which makes no norm longer, and their products
+are summed as integers, without rounding.
 """
 
 from __future__ import annotations

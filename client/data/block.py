@@ -65,7 +65,7 @@ class PartyBlock(Parties):
 
     Attributes:
         features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
-        labels: `[N]`; −1/+1 (logistic, huber-svm), targets (ridge) or classes 0..K−1 (softmax).
+        labels: `[N]`; −1/+1 (logistic), targets (ridge) or classes 0..K−1 (softmax).
     """
 
     features: NDArray[np.floating]

@@ -1,8 +1,5 @@
 """Records: what a party learns from, made of its file and the public schema alone.
 
-    read_records(paths, schema, model_kind)   one table, of one file or several
-    find_party_files(glob)                    one file a party
-
 Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic), classes 0..K−1
 (softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
 

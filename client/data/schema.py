@@ -2,16 +2,8 @@
 
 A schema file (TOML) says for each column what it is and which range or categories it has, for the
 label what its values mean, and how rows are scaled to ‖x‖₂ ≤ 1. None of it may be read off the
-private data: ranges come from domain knowledge, standards or a public data set.
-
-    scaling = "record"                      # or "schema", "unit"
-    [file]
-    separator = ","
-    [columns]
-    age = { kind = "numeric", range = [0, 100], centre = 40 }
-    sex = { kind = "categorical", categories = ["Female", "Male"] }
-    id = { kind = "ignore" }
-    income = { kind = "label", positive = [">50K"], negative = ["<=50K"] }
+private data: ranges come from domain knowledge, standards or a public data set
+(docs/schema.md has every key).
 
 Scaling, each a public map of one record alone (S = the sum of the columns' largest ‖·‖²):
 

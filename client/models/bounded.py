@@ -1,19 +1,14 @@
 """Contributions within their bound, whatever they are: maps of all floats, NaN and ∞ among them.
 
-The maps are defined for every input and fixed beforehand, so that what a record or a party adds is
-bounded also where a number overflowed, and nothing else says that it did: see
-`parley.client.dp_sgd.clip_factors` for why a bounded function of one record keeps the sensitivity,
-finite or not.
+They are fixed beforehand and defined for every input, so that what a record or a party adds is
+bounded also where a number overflowed, and nothing says that it did
+(`parley.client.dp_sgd.clip_factors`).
 
     >>> import numpy as np
     >>> values = np.array([[3.0, np.nan], [-np.inf, 0.5]])
     >>> clamp(values, 1.0)
     >>> values.tolist()
     [[1.0, 0.0], [-1.0, 0.5]]
-    >>> values = np.array([[3.0, 4.0], [np.inf, 0.0]])
-    >>> clip_rows(values, 1.0)
-    >>> values.round(6).tolist()
-    [[0.6, 0.8], [0.0, 0.0]]
 """
 
 from __future__ import annotations

@@ -26,12 +26,10 @@ class Loss(ABC):
         metric_name: what `score` is for: "accuracy" or "r2".
         twice_smooth: one margin, of whose label's sign alone it is a function, convex, with
             |ℓ′| ≤ G and a continuous ℓ″ ≤ L_s: what objective perturbation is proved for.
-        slope_at_zero: |ℓ′(0)|, where it is less than G and known without data.
     """
 
     metric_name: ClassVar[str] = "accuracy"
     twice_smooth: ClassVar[bool] = False
-    slope_at_zero: ClassVar[float | None] = None
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> Loss:

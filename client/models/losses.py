@@ -44,7 +44,6 @@ class Logistic(LossOfSigns):
     """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
 
     twice_smooth: ClassVar[bool] = True
-    slope_at_zero: ClassVar[float | None] = 0.5
 
     lipschitz = 1.0
     smoothness = 0.25

@@ -1,10 +1,9 @@
 """Margins of many records by one product, each record's the same bits whoever stands beside it.
 
-A record's gradient may depend on that record and θ alone, or the sensitivity of a sum is not that
-of one term (`parley.client.dp_sgd.apart` says why). BLAS promises no such thing. So a product has
-one shape, `TILE` rows filled up with zeros, and on this machine, for this width, rows are tried in
-other places, beside other rows and at other addresses: if all keep their bits, records are
-multiplied so; otherwise by one dot product each, which takes twice as long.
+A record's gradient may depend on that record and θ alone (`parley.client.dp_sgd.apart` says why),
+and BLAS promises no such thing. So a product has one shape, `TILE` rows filled up with zeros, and
+on this machine, for this width, rows are tried in other places, beside other rows and at other
+addresses: if all keep their bits, records are multiplied so; otherwise by one dot product each.
 
     >>> rows, classes = np.eye(3), np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     >>> own_margins(rows, classes).tolist()

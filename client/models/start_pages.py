@@ -1,11 +1,7 @@
 """Memory that a library needed only to start: pages of its code that were read once.
 
 While torch starts it runs through 80 MiB of its code, and all of it stays counted as this process's
-memory, although training needs a quarter of it. Linux takes such pages back when it is asked to;
-one that is needed again is read from the file's pages in the system's cache, in microseconds.
-
-    >>> let_go_of_start_pages() >= 0
-    True
+memory, although training needs a quarter of it. Linux takes such pages back when it is asked to.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,6 @@ than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, al
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """At least one query, and at most `MOST_QUERIES`, each with its weight a_q."""
-
-    rounds: ClassVar[int] = 1
-    """How many secure sums it takes."""
 
     queries: tuple[Query, ...]
     weights: tuple[int, ...]

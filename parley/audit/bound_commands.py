@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import click
 import typer
 
+from parley.options import AsJson
 from parley.server.records.plain_json import json_text
 
 bound_app = typer.Typer(
@@ -22,7 +23,6 @@ HitsIn = Annotated[str, typer.Option(help="HITS/TRIALS of an event with the cana
 HitsOut = Annotated[str, typer.Option(help="HITS/TRIALS of it without.")]
 FalsePositives = Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")]
 FalseNegatives = Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 @bound_app.command()

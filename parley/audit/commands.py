@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from parley.audit.bound_commands import bound_app
+from parley.options import AsJson, Sets
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
@@ -52,10 +53,6 @@ JobOrRun = Annotated[
         metavar="[JOB]",
         help="Job file or file of queries (TOML), or a run's folder; none: the defaults.",
     ),
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
 ]
 Attack = Annotated[
     str,
@@ -99,7 +96,7 @@ def audit_job(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed the worlds: the audit then repeats.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    as_json: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for audit.json and audit.html (made).")
     ] = None,

@@ -1,14 +1,11 @@
-"""`audit.json` and `audit.html`: written aside and moved into place; the page needs nothing else.
+"""`audit.json` and `audit.html`: a page that needs nothing but itself, with one drawn figure.
 
-The page is a Jinja2 template with autoescape and strict names; it has no script, and its own
-content-security policy asks for nothing over a network. Its figure, bounds against the claim and
-error rates against the claimed curve, is drawn by altair and vl-convert to one `<svg>`.
+It shows bounds against the claim, and error rates against the claimed curve.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from markupsafe import Markup
 from parley.audit.words import bound_text, claim_text, verdict_text
 from parley.report.parts import write_page
 from parley.server.records.plain_json import json_text
+from parley.server.records.run_folder import write_whole
 from parley.simulations.audit.results import AuditReport, combined
 
 alt: Any = altair
@@ -34,9 +32,7 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
-    draft = folder / ".audit.json.part"
-    draft.write_text(json_text(whole, indent=2) + "\n", encoding="utf-8")
-    os.replace(draft, folder / "audit.json")
+    write_whole(folder / "audit.json", f"{json_text(whole, indent=2)}\n".encode())
     return write_page(
         folder / "audit.html",
         "audit.html.j2",

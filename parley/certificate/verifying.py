@@ -1,8 +1,6 @@
 """What a certificate proves to whoever holds it, and what it leaves open.
 
-Offline: the signature, and ε from the certified entries by the accountants that are installed here.
-With the run's folder: that it is this model, this job, and a ledger that contains the head and
-exactly these entries.
+Offline: signature, and ε from the entries. With the run's folder: model, job, and ledger, too.
 """
 
 from __future__ import annotations

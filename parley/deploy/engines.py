@@ -122,6 +122,7 @@ def _run(
     model = _model(run)
     count = len(load_deployment(parties / "deployment.toml").parties)
     homes = party_folders(parties, count)
+    job = job.settled(experiment.federation, experiment.classes)
     summary = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)
     folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=model["theta"])

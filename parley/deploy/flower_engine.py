@@ -38,7 +38,6 @@ def run_simulation(
             try:
                 return follow(
                     run,
-                    job,
                     ended=lambda: None if process.running else "finished",
                     observer=observer,
                 )

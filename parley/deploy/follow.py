@@ -21,7 +21,7 @@ from parley.client.contract.protocol import strict_json
 from parley.deploy.processes import ProcessError
 from parley.deploy.refusals import board_of
 from parley.errors import KNOWN_ERRORS
-from parley.server.jobs.job import Job
+from parley.server.jobs.file import load_job
 from parley.server.records.reading import read_summary
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
@@ -54,8 +54,8 @@ def farewell(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
 class Follower:
     """Tells an observer what has come into a run folder since it last looked."""
 
-    def __init__(self, folder: Path, job: Job, observer: Observer | None) -> None:
-        self._folder, self._job, self._observer = folder, job, observer
+    def __init__(self, folder: Path, observer: Observer | None) -> None:
+        self._folder, self._observer = folder, observer
         self._started = False
         self._read = self._skipped = self._done = 0
         self._parties: dict[str, Any] = {}
@@ -80,7 +80,9 @@ class Follower:
             self._started = True
             plan = ReleasePlan.from_json(content["plan"])
             self._done = int(content["done"])
-            observer.started(self._job, plan, self._folder, self._done)
+            # By now its rounds are settled.
+            job = load_job(self._folder / "job.toml")
+            observer.started(job, plan, self._folder, self._done)
 
     def _rounds(self, observer: Observer) -> None:
         path = self._folder / "rounds.jsonl"
@@ -138,7 +140,6 @@ def until_ended(
 
 def follow(
     folder: Path,
-    job: Job,
     *,
     ended: Callable[[], str | None],
     observer: Observer | None,
@@ -149,7 +150,7 @@ def follow(
     Raises:
         what ended the run there, as the class it was; ProcessError where it was lost.
     """
-    look = Follower(folder, job, observer).look
+    look = Follower(folder, observer).look
     how = until_ended(folder, ended, look=look, every=every)
     summary = read_summary(folder)
     if summary is not None:

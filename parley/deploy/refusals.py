@@ -66,7 +66,7 @@ def asked(job: Job) -> str:
     both = "".join(f" and {each}" for each in others)
     return (
         f"{first} ({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
-        f"{job.rounds} rounds, {job.parties.count} parties"
+        f"{getattr(job.algorithm, 'rounds', 1)} rounds, {job.parties.count} parties"
     )
 
 

@@ -8,22 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from parley.client.contract.printable import one_line
+from parley.options import AsJson, ModelPath, OwnModels
 from parley.server.records.plain_json import json_text
 
-ModelPath = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
-]
 SchemaFile = Annotated[
     Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
-]
-OwnModels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--own-model",
-        metavar="FILE:FUNCTION",
-        help="A network or feature map of your own code that may be built (repeatable). No file "
-        "can name code.",
-    ),
 ]
 
 
@@ -61,9 +50,7 @@ def show(
     model: ModelPath,
     schema: SchemaFile = None,
     own_models: OwnModels = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
     from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
@@ -94,9 +81,3 @@ def show(
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         typer.echo(one_line(f"{name:<{wide}}  {text}"))
-
-
-def add_prediction_commands(app: typer.Typer) -> None:
-    """Adds both to the command line."""
-    app.command()(predict)
-    app.command()(show)

@@ -1,9 +1,7 @@
 """A model as scikit-learn knows estimators: fitted, and not to be fitted again.
 
-What takes a fitted estimator takes a model of Parley: scorers, `permutation_importance`, curves of
-calibration and partial dependence, a pipeline's last step. It was learned by many parties under a
-budget, so that `fit` learns nothing and a clone is the model itself, as of scikit-learn's
-`FrozenEstimator`. Nothing of scikit-learn is imported before it asks.
+What takes a fitted estimator takes a model of Parley. `fit` learns nothing and a clone is the model
+itself, as of scikit-learn's `FrozenEstimator`. Nothing of scikit-learn is imported before it asks.
 """
 
 from __future__ import annotations

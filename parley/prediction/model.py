@@ -43,7 +43,7 @@ class Model:
     Attributes:
         theta: `[d]` its parameters.
         components: `[p, k]` what rows are projected on; None where they are not.
-        label: how labels are read: logistic, softmax, ridge, huber-svm or network.
+        label: how labels are read: logistic, softmax, ridge or network.
         intercept: whether rows end with a constant.
         features: the public map that records are learned from through; None: none.
         statement: what was promised: the metadata whose names begin with "parley.".
@@ -133,7 +133,7 @@ class Model:
         """`[N, K]` probabilities in the order of `classes_`.
 
         Raises:
-            ModelFileError: a model that gives none (ridge, huber-svm).
+            ModelFileError: a model that gives none.
         """
         chances = self.chances(self.decision_function(frame))
         if chances is None:

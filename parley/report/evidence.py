@@ -95,13 +95,19 @@ def parties_named(folder: Path) -> Table | None:
         rows = [[str(each["name"]), _stood(each)] for each in board["parties"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    left = len(rows) - _MOST
-    more = [[f"and {number(left)} more", ""]] if left > 0 else []
     return Table(
         caption="Parties, by the names under which they enrolled, and how each ended",
         head=["party", "in the last round"],
-        rows=[*rows[:_MOST], *more],
+        rows=_shortened(rows),
     )
+
+
+def _shortened(rows: list[list[str]]) -> list[list[str]]:
+    """At most `_MOST` of them, and how many more there are."""
+    left = len(rows) - _MOST
+    if left <= 0:
+        return rows
+    return [*rows[:_MOST], [f"and {number(left)} more", *[""] * (len(rows[0]) - 1)]]
 
 
 def _stood(party: dict[str, Any]) -> str:
@@ -117,13 +123,11 @@ def public_ranges(folder: Path) -> Table | None:
     except (OSError, SchemaError):
         return None
     rows = [[name, column.kind, _values(column)] for name, column in schema.features.items()]
-    left = len(rows) - _MOST
-    more = [[f"and {number(left)} more", "", ""]] if left > 0 else []
     label = [schema.label_column, "label", ", ".join(_label_names(schema))]
     return Table(
         caption="Public: ranges and categories that rows were read by (values outside are clamped)",
         head=["column", "kind", "range or categories"],
-        rows=[*rows[:_MOST], *more, label],
+        rows=[*_shortened(rows), label],
     )
 
 

@@ -7,9 +7,10 @@ neighbouring relation. A run of one round has no curves: its figures are ranking
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from parley.report.parts import NOTHING, Figure, Table, keys_of
+from parley.report.parts import Figure, Table, keys_of
 from parley.report.plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report.spread import label_figure
 from parley.server.records import result_words, words
@@ -94,41 +95,28 @@ def _metric(
     if final is None:
         return None
     if len(lines[-1].points) > 1:
-        title = f"{title} by round"
-        columns = [dict(line.points) for line in reversed(lines)]
+        named = list(reversed(lines))
+        columns = [dict(line.points) for line in named]
         rows = [
             [str(line.round), *(number(column.get(line.round), 4) for column in columns)]
             for line in _sampled([x for x in rounds if x.round in columns[0]])
         ]
-        return Figure(
-            title=title,
-            finding=finding,
-            plot=curves(
-                lines, levels, title=title, description=f"{finding} Simulation only.", most=most
-            ),
-            data=Table(
-                caption="Simulation only",
-                head=["round", *(x.name for x in reversed(lines))],
-                rows=rows,
-            ),
-            keys=keys_of([*reversed(lines), *levels]),
+        head = ["round", *(each.name for each in named)]
+        return Figure.drawn(
+            f"{title} by round",
+            finding,
+            partial(curves, lines, levels, most=most),
+            Table(caption="Simulation only", head=head, rows=rows),
+            keys=keys_of([*named, *levels]),
             simulated=True,
         )
     ranked = [("private", final, number(final, 4), Palette.ACCENT)]
     for level in levels:
         shown = level.name.removesuffix(" baseline")
         ranked.append((shown, level.value, number(level.value, 4), Palette.QUIET))
-    return Figure(
-        title=title,
-        finding=finding,
-        plot=ranking(ranked, title=title, description=finding),
-        data=Table(
-            caption="Simulation only",
-            head=["model", title],
-            rows=[[label, text] for label, _, text, _ in ranked],
-        ),
-        simulated=True,
-    )
+    rows = [[label, text] for label, _, text, _ in ranked]
+    data = Table(caption="Simulation only", head=["model", title], rows=rows)
+    return Figure.drawn(title, finding, partial(ranking, ranked), data, simulated=True)
 
 
 def _epsilon(
@@ -148,20 +136,16 @@ def _epsilon(
     which = f", {words.unit(of)}" if several else ""
     if len(rounds) > 1:
         lines, levels = _epsilon_lines(of, rounds, names)
-        title = f"ε by round{which}"
-        return Figure(
-            title=title,
-            finding=finding,
-            plot=curves(lines, levels, title=title, description=finding),
-            data=Table(
-                caption=f"ε {scope}",
-                head=["round", "charged", *head],
-                rows=[
-                    [str(at), epsilon_text(account.epsilon_charged)]
-                    + [epsilon_text(account.epsilon.get(name)) for name in names]
-                    for at, account in _sampled(rounds)
-                ],
-            ),
+        rows = [
+            [str(at), epsilon_text(account.epsilon_charged)]
+            + [epsilon_text(account.epsilon.get(name)) for name in names]
+            for at, account in _sampled(rounds)
+        ]
+        return Figure.drawn(
+            f"ε by round{which}",
+            finding,
+            partial(curves, lines, levels),
+            Table(caption=f"ε {scope}", head=["round", "charged", *head], rows=rows),
             keys=keys_of([*reversed(lines), *levels], charged=lines[-1].name),
         )
     ranked = [
@@ -172,15 +156,10 @@ def _epsilon(
     ] or [("charged", of.epsilon, Palette.ACCENT)]
     ranked.append(("budget", of.epsilon_budget, Palette.LIMIT))
     shown = [(label, value, epsilon_text(value), colour) for label, value, colour in ranked]
-    title = f"ε by conversion{which}"
-    return Figure(
-        title=title,
-        finding=finding,
-        plot=ranking(shown, title=title, description=finding),
-        data=Table(
-            caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
-        ),
+    data = Table(
+        caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
     )
+    return Figure.drawn(f"ε by conversion{which}", finding, partial(ranking, shown), data)
 
 
 def _epsilon_lines(
@@ -211,22 +190,17 @@ def _clipped(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
     finding += "because sums are all that leaves them. "
     shown = words.clipped(run)
     finding += f"{shown or f'{number(points[-1][1])} in the last round'}."
-    title = "Fraction of clipped gradients"
-    plot = NOTHING
-    if len(points) > 1:
-        title += " by round"
-        plot = curves([Curve(name="clipped", points=points)], title=title, description=finding)
     rows = [
         [str(line.round), number(line.clipped_fraction)]
         for line in _sampled([line for line in rounds if line.clipped_fraction is not None])
     ]
     caption = "Noise can carry it below 0 or above 1"
-    return Figure(
-        title=title,
-        finding=finding,
-        plot=plot,
-        data=Table(caption=caption, head=["round", "clipped"], rows=rows),
-    )
+    data = Table(caption=caption, head=["round", "clipped"], rows=rows)
+    title = "Fraction of clipped gradients"
+    if len(points) == 1:
+        return Figure(title=title, finding=finding, data=data)
+    drawn = partial(curves, [Curve(name="clipped", points=points)])
+    return Figure.drawn(f"{title} by round", finding, drawn, data)
 
 
 def _sizes(run: RunSummary) -> Figure | None:
@@ -255,12 +229,12 @@ def _sizes(run: RunSummary) -> Figure | None:
         rows = [[_interval(start, end), number(count)] for start, end, count in upright]
         data = Table(caption=title, head=["records", "parties"], rows=rows)
         x_title, y_title = "records a party", "parties"
-    layer = Bars(name=y_title, bars=upright, colour=Palette.QUIET)
-    plot = NOTHING
-    if least < most or len(sizes) <= _MOST_BARS:  # equal sizes of many parties: words are enough
-        plot = bars([layer], title=title, description=finding, x_title=x_title, y_title=y_title)
     simulated = "records_by_party" in run.simulation_only
-    return Figure(title=title, finding=finding, plot=plot, data=data, simulated=simulated)
+    if least == most and len(sizes) > _MOST_BARS:  # equal sizes of many parties: words are enough
+        return Figure(title=title, finding=finding, data=data, simulated=simulated)
+    layer = Bars(name=y_title, bars=upright, colour=Palette.QUIET)
+    drawn = partial(bars, [layer], x_title=x_title, y_title=y_title)
+    return Figure.drawn(title, finding, drawn, data, simulated=simulated)
 
 
 def _histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
@@ -297,26 +271,18 @@ def _absences(rounds: Sequence[RoundLine]) -> Figure | None:
     asked = number(sum(line.parties.asked for line in rounds))
     finding = f"Of {asked} requests to parties, {outcomes}, in {number(len(lost))} of "
     finding += f"{number(len(rounds))} rounds."
-    title = "Parties lost by round"
     y_title = "parties" if span == 1 else f"parties in {span} rounds"
-    return Figure(
-        title=title,
-        finding=finding,
-        plot=bars(layers, title=title, description=finding, x_title="round", y_title=y_title),
-        data=Table(
-            caption="Rounds with losses",
-            head=["round", "asked", "answered", "dropped out", "declined"],
-            rows=[
-                [
-                    str(line.round),
-                    *(
-                        str(getattr(line.parties, name))
-                        for name in ("asked", "answered", "dropped", "declined")
-                    ),
-                ]
-                for line in _sampled(lost)
-            ],
-        ),
+    names = ("asked", "answered", "dropped", "declined")
+    rows = [
+        [str(line.round), *(str(getattr(line.parties, name)) for name in names)]
+        for line in _sampled(lost)
+    ]
+    head = ["round", "asked", "answered", "dropped out", "declined"]
+    return Figure.drawn(
+        "Parties lost by round",
+        finding,
+        partial(bars, layers, x_title="round", y_title=y_title),
+        Table(caption="Rounds with losses", head=head, rows=rows),
         keys=keys_of(layers),
     )
 

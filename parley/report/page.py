@@ -1,9 +1,6 @@
 """The report of a run: one HTML page that needs nothing but itself.
 
-`write_report` turns a run folder into `report.html`: what was learned and by whom, what it cost in
-ε and δ with unit and neighbouring relation, how loss and accuracy compare with the non-private
-baseline (simulation only), the noise, the secure sum, the guarantee and what it rests on. The page
-has no script and asks for nothing over a network; its own content-security policy forbids both.
+It has no script and asks for nothing over a network: its own content-security policy forbids both.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ an empty place.
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from markupsafe import Markup, escape
 
 from parley.report.plots import Bars, Curve, Level, Palette
 from parley.server.records.numerals import power
+from parley.server.records.run_folder import write_whole
 
 NOTHING = Markup("")
 """No plot: words and a table are enough."""
@@ -69,6 +69,14 @@ class Figure:
     plot: Markup = NOTHING
     keys: Sequence[Key] = ()
     simulated: bool = False
+
+    @classmethod
+    def drawn(
+        cls, title: str, finding: str, plot: Callable[..., Markup], data: Table, **more: Any
+    ) -> Figure:
+        """A figure whose plot has its title, and what it shows as its description."""
+        shown = plot(title=title, description=finding)
+        return cls(title=title, finding=finding, plot=shown, data=data, **more)
 
 
 def keys_of(entries: Sequence[Curve | Level | Bars], charged: str = "") -> tuple[Key, ...]:
@@ -146,14 +154,7 @@ def write_page(
         OSError: it can't be written.
     """
     page = environment(package).get_template(template).render(names)
-    draft = target.with_name(f".{target.name}.part")
-    try:
-        # Written aside and moved into place: a reader never sees half a page.
-        draft.write_text(page, encoding="utf-8")
-        os.replace(draft, target)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    write_whole(target, page.encode())
     return target
 
 

@@ -1,10 +1,8 @@
 """The report's plots: Vega-Lite by altair, drawn to static SVG by vl-convert, without a network.
 
-Every function returns one inline `<svg>` element that is text all through: no script, no style
-sheet, no identifier that could clash with another plot's, no address. Colours are the six of
-`Palette`; `report.css` repaints them in the dark scheme by attribute selector, so that a plot
-opened in light, in dark or on paper stays legible. Sizes are chosen for a column of 424 px, which
-is half a desktop page and, scaled by .85, a whole phone.
+Every function returns one inline `<svg>` element: no script, no style sheet, no identifier that
+could clash with another plot's, no address. Colours are the six of `Palette`, which `report.css`
+repaints in the dark scheme. A column of 424 px is half a desktop page.
 """
 
 import html

@@ -4,7 +4,10 @@ Few parties are shown one by one: stacked bars where there are up to three label
 are seen too, else a map of shares. Of many parties each label's quantiles over them are shown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from markupsafe import Markup
 
 from parley.report.parts import Figure, Key, Table, keys_of
 from parley.report.plots import Bars, Palette, bars, heat, ranges
@@ -51,7 +54,6 @@ def _finding(split: Partition) -> str:
 
 
 def _stacked(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
-    finding = _finding(split)
     layers = [
         Bars(
             name=name,
@@ -60,48 +62,32 @@ def _stacked(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
         )
         for at, (name, colour) in enumerate(zip(split.labels, _STACK, strict=False))
     ]
-    plot = bars(layers, title=_TITLE, description=finding, x_title="party", y_title="records")
-    data = _by_party(split, counts)
-    keys = keys_of(layers)
-    return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
+    plot = partial(bars, layers, x_title="party", y_title="records")
+    return _figure(_TITLE, split, plot, _by_party(split, counts), keys_of(layers))
 
 
 def _mapped(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
-    finding = _finding(split)
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
         for at, name in enumerate(split.labels)
     ]
     most = max(share for _, _, share in cells) or 1.0
-    plot = heat(
-        [(party, name, share / most) for party, name, share in cells],
-        title=_TITLE,
-        description=finding,
-        x_title="party",
-        y_title="label",
-    )
+    shades = [(party, name, share / most) for party, name, share in cells]
     keys = (
         Key(name="none", depth=0.0),
         Key(name=_percent(most / 2), depth=0.5),
         Key(name=f"{_percent(most)} of a party's records", depth=1.0),
     )
-    data = _by_party(split, counts)
-    return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
+    plot = partial(heat, shades, x_title="party", y_title="label")
+    return _figure(_TITLE, split, plot, _by_party(split, counts), keys)
 
 
 def _of_many(split: Partition, shares: Sequence[Sequence[float]]) -> Figure:
-    finding, title = _finding(split), "Labels over the parties"
-    plot = ranges(
-        [
-            (name, row[1], row[2], row[3], row[4], row[5])
-            for name, row in zip(split.labels, shares, strict=True)
-        ],
-        title=title,
-        description=finding,
-        x_title="share of a party's records",
-        y_title="label",
-    )
+    quantiles = [
+        (name, row[1], row[2], row[3], row[4], row[5])
+        for name, row in zip(split.labels, shares, strict=True)
+    ]
     keys = (
         Key(name="middle 80 % of the parties", colour=Palette.QUIET),
         Key(name="middle half", colour=Palette.ACCENT),
@@ -115,7 +101,14 @@ def _of_many(split: Partition, shares: Sequence[Sequence[float]]) -> Figure:
             for name, share, row in zip(split.labels, split.overall, shares, strict=True)
         ],
     )
-    return Figure(title=title, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
+    plot = partial(ranges, quantiles, x_title="share of a party's records", y_title="label")
+    return _figure("Labels over the parties", split, plot, data, keys)
+
+
+def _figure(
+    title: str, split: Partition, plot: Callable[..., Markup], data: Table, keys: Sequence[Key]
+) -> Figure:
+    return Figure.drawn(title, _finding(split), plot, data, keys=keys, simulated=True)
 
 
 def _by_party(split: Partition, counts: Sequence[Sequence[int]]) -> Table:

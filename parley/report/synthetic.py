@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from parley.report.picture import grid_picture
 from parley.server.model_file import ModelFile, ModelFileError, open_model
 from parley.server.records.numerals import number
 from parley.server.records.reading import RunContent
+from parley.server.records.result_words import Measured
 from parley.server.records.synthetic import GRID
 from parley.server.records.synthetic_words import (
     cell_noise,
@@ -48,26 +49,22 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
         f"parley sample {run.name} --rows N --out FILE.",
         "released": released,
         "pictures": pictures,
-        "measured": [
-            Table(
-                caption="Simulation only: beside the records themselves",
-                head=["", "this table", "records"],
-                rows=[[row.name, row.private, row.non_private] for row in found],
-            )
-            for found in [table_measured(run.summary)]
-            if found
-        ],
-        "closest": [
-            Table(
-                caption="Simulation only: the closest records",
-                head=["", "training records", "as many held-out ones"],
-                rows=[[row.name, row.private, row.non_private] for row in found],
-            )
-            for found in [closest_measured(run.summary)]
-            if found
-        ],
+        "measured": _measured(
+            table_measured(run.summary), "beside the records themselves", "this table", "records"
+        ),
+        "closest": _measured(
+            closest_measured(run.summary),
+            *("the closest records", "training records", "as many held-out ones"),
+        ),
         "closest_said": closest_said(run.summary),
     }
+
+
+def _measured(rows: Sequence[Measured], caption: str, *head: str) -> list[Table]:
+    """One table, or none where nothing is known."""
+    shown = [[row.name, row.private, row.non_private] for row in rows]
+    caption = f"Simulation only: {caption}"
+    return [Table(caption=caption, head=["", *head], rows=shown)] if rows else []
 
 
 def _drawn_section(run: RunContent, folder: Path) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from parley.client.data.table import DataError
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.simulations.data.experiment import prepared_data
-from parley.simulations.data.keeping import check_same, keep_at, shared_place
+from parley.simulations.data.keeping import keep_at, shared_place
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared import data_key
 from parley.sweep.cells import Cell, Sweep
@@ -173,7 +173,7 @@ def _tasks(
 
 def _prepare(job: Job, place: Path, folder: Path) -> dict[Path, str]:
     try:
-        keep_at(place, lambda: prepared_data(job), lambda: check_same(_place(job, folder), place))
+        keep_at(place, lambda: prepared_data(job), lambda: _place(job, folder) == place)
     except (JobError, DataError, SchemaError, PartitionError) as error:
         return {place: str(error)}
     return {}

@@ -120,8 +120,14 @@ def read_row(folder: Path, *, name: str, data: str) -> dict[str, Any] | None:
     return row if row.get("status") != "failed" else None
 
 
+def _world_key(job: Job) -> str:
+    """What decides a world: of a rule's λ all that the rule looks at."""
+    own = data_key(job) + job.model.model_dump_json()
+    return own if job.is_settled else own + json_text(job.values())
+
+
 def _world(job: Job, task: Task) -> Experiment:
-    key = data_key(job) + job.model.model_dump_json()
+    key = _world_key(job)
     if key not in _WORLDS:
         while len(_WORLDS) >= _MOST_WORLDS:
             _WORLDS.pop(next(iter(_WORLDS)))
@@ -135,7 +141,7 @@ _AGGREGATED: dict[str, dict[str, float | None]] = {}
 
 def _aggregated(job: Job, world: Experiment) -> dict[str, float | None]:
     """The non-private mean of local optima; nothing where no linear model is learned."""
-    key = data_key(job) + job.model.model_dump_json()
+    key = _world_key(job)
     if key not in _AGGREGATED:
         theta = world.aggregated()
         _AGGREGATED[key] = {} if theta is None else {

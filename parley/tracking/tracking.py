@@ -1,10 +1,8 @@
 """A run as a tracker keeps it: `--track mlflow:URI`, `--track tensorboard:DIR`.
 
-What goes out: the job's keys as parameters (a ledger's URL without its password), after every round
-ε of each unit and what the round measured, at the end the summary's figures and the run's
-artefacts. Figures that only a simulation may know are under `simulation-only/`: no budget covers
-them. Nothing that a tracker does or fails to do changes the run: the first failure is reported
-once, and nothing more is sent.
+Figures that only a simulation may know are under `simulation-only/`: no budget covers them. Nothing
+that a tracker does or fails to do changes the run: the first failure is reported once, and nothing
+more is sent.
 """
 
 from __future__ import annotations

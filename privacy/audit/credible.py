@@ -5,7 +5,7 @@ they lie in the region of (ε, δ)-DP; the bound is the ε at which that is α.
 
     >>> from parley.privacy.audit.counts import Hits
     >>> errors = Hits(hits=10, trials=100)
-    >>> round(credible_epsilon(errors, errors, alpha=0.05, delta=0.0), 3)
+    >>> round(credible_bound(errors, errors, confidence=0.95, delta=0.0).epsilon_lower, 3)
     1.913
 """
 
@@ -17,16 +17,16 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import Hits, LowerBound, alpha_of, check_alpha
+from parley.privacy.audit.counts import Hits, LowerBound, alpha_of
 
 _NODES = 20_000
 
 
-def credible_epsilon(
-    false_positives: Hits, false_negatives: Hits, *, alpha: float, delta: float
-) -> float:
-    """The ε that is at least so large with posterior probability 1 − α."""
-    check_alpha(alpha)
+def credible_bound(
+    false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
+) -> LowerBound:
+    """The ε that is at least so large with this posterior probability."""
+    alpha = alpha_of(confidence)
     check_delta(delta)
     # Equally likely values of one rate: the integral over it is a mean.
     quantiles = (np.arange(_NODES) + 0.5) / _NODES
@@ -44,18 +44,9 @@ def credible_epsilon(
         )
         return float(np.maximum(clipped, 0.0).mean())
 
-    if inside(0.0) >= alpha:
-        return 0.0
-    return float(brentq(lambda epsilon: inside(epsilon) - alpha, 0.0, 60.0, xtol=1e-10))
-
-
-def credible_bound(
-    false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
-) -> LowerBound:
-    """`credible_epsilon` under the name bayes."""
-    epsilon = credible_epsilon(
-        false_positives, false_negatives, alpha=alpha_of(confidence), delta=delta
-    )
+    epsilon = 0.0
+    if inside(0.0) < alpha:
+        epsilon = float(brentq(lambda epsilon: inside(epsilon) - alpha, 0.0, 60.0, xtol=1e-10))
     return LowerBound(method="bayes", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 

@@ -7,6 +7,8 @@ One's own algorithm has one form, whose `settings` are the fields of its class.
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -22,7 +24,9 @@ from parley.client.algorithms.own import OwnAlgorithmError, build_own
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal as TiltedSteps
 from parley.client.models.linear import LinearModel
+from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.calibration.calibration import stated_delta
 from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs.algorithm_section import (
     AVERAGE,
@@ -37,7 +41,15 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.model import models_that_learn
 from parley.server.jobs.naming import TextSettings
 from parley.server.jobs.networks import DistributedDPSGD, FederatedAveraging
-from parley.server.jobs.section import Auto, JobError, Positive, check_unchanged
+from parley.server.jobs.section import (
+    Auto,
+    JobError,
+    Positive,
+    Section,
+    check_unchanged,
+    unless_auto,
+)
+from parley.server.jobs.steps import Ruled, steps_by_rule
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 from parley.server.jobs.whole import WholeJob
 
@@ -76,18 +88,20 @@ class _OfLinearModel(AlgorithmSection):
     models: ClassVar[tuple[str, ...]] = models_that_learn("linear")
     idle: ClassVar[Idle] = _LINEAR_IDLE
 
-    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(10, description=ROUNDS)
     learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ).")
-    momentum: float = Field(
-        0.0, ge=0, lt=1, description="Heavy-ball momentum on the server (post-processing)."
+    momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
+        "auto", description="Momentum on the server (post-processing), heavy-ball. auto: 0."
     )
-    nesterov: bool = Field(False, description="Nesterov's momentum instead of the heavy ball's.")
+    nesterov: bool | Auto = Field(
+        "auto", description="Nesterov's momentum instead of the heavy ball's. auto: false."
+    )
     clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
         "auto",
         description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
         "constant G, where nothing needs clipping.",
     )
-    average: bool = Field(True, description=AVERAGE)
+    average: bool | Auto = Field("auto", description=AVERAGE + " auto: true.")
 
     def learned(self, job: WholeJob, features: int, classes: int) -> LinearModel:
         """The job's linear model."""
@@ -103,8 +117,21 @@ class GradientPerturbation(_OfLinearModel):
         """And what private sizes need."""
         super().check(job)
         check_private_sizes(job)
-        if self.nesterov and not self.momentum:
+        if self.nesterov is True and self.momentum in (0, "auto") and self.rounds != "auto":
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
+
+    def settled(self, job: WholeJob, parties: Federation, classes: int) -> dict[str, Section]:
+        """The steps of `parley.server.jobs.steps`, in the place of each auto."""
+        if self.rounds != "auto":
+            return {}
+        model = job.model.linear_model(1, classes)
+        steps = steps_by_rule(
+            signal=_signal(job, parties),
+            lipschitz=model.lipschitz,
+            curvature=model.smoothness,
+            targets=job.model.metric == "r2",
+        )
+        return {"algorithm": _with(self, steps), "model": _with(job.model, steps)}
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps."""
@@ -120,11 +147,30 @@ class GradientPerturbation(_OfLinearModel):
             "weights": job.parties.weights,
             "rounds": job.rounds,
             "learning_rate": 1 / (model.smoothness + lambda_) if rate == "auto" else rate,
-            "momentum": self.momentum,
-            "nesterov": self.nesterov,
-            "average": self.average,
+            "momentum": unless_auto(self.momentum, 0.0),
+            "nesterov": unless_auto(self.nesterov, otherwise=False),
+            "average": unless_auto(self.average, otherwise=True),
             "neighbouring": Neighbouring(job.privacy.neighbouring),
         }
+
+
+def _signal(job: WholeJob, parties: Federation) -> float:
+    """A of `parley.server.jobs.steps`."""
+    point, moved = job.privacy.point, 2 if job.privacy.neighbouring == "replace-one" else 1
+    least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
+    honest = least - colluders if point.in_contributions else parties.parties
+    mu = gaussian_mu(job.privacy.epsilon, stated_delta(job.noise, job.privacy.delta))
+    # Where sizes are private the public number stands for all of them.
+    hidden = job.privacy.private_sizes
+    records = parties.parties * parties.min_records if hidden else parties.total_records
+    return records * mu * math.sqrt(honest / parties.parties) / moved
+
+
+def _with(section: Section, steps: Ruled) -> Section:
+    """A section with the rule's numbers in the place of each auto."""
+    ruled = asdict(steps)
+    autos = [key for key in ruled if getattr(section, key, None) == "auto"]
+    return section.model_copy(update={key: ruled[key] for key in autos})
 
 
 class OutputPerturbation(_OfLinearModel):

@@ -8,7 +8,7 @@ for is made of them. What both sides know of it is a row of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -34,15 +34,17 @@ KIND = (
 """Of `algorithm.kind`."""
 
 ROUNDS = (
-    "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
-    "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
-    "alone (docs/methods.md); the job that a run keeps has the numbers."
+    "Rounds T (output-perturbation has one). auto, with a linear model: T, and all of "
+    "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius that is "
+    "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md); "
+    "the job that a run keeps has the numbers."
 )
 AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
 
 BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 """Keys of `[privacy]` that unit both alone has."""
 
+Outlook = Literal["noise", "training", "steps", "tables", "features"]
 Idle = Mapping[str, tuple[str, ...]]
 
 
@@ -53,6 +55,8 @@ class AlgorithmSection(Section):
         models: keys of `parley.server.jobs.model.MODELS` that it takes.
         noise: the law that `privacy.noise = 'default'` means.
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
+        outlook: what a plan says beside its guarantees: what other noise would be, how parties
+            train, how sums are stepped along, what is counted.
         idle: keys of other sections that would do nothing; none stands for all of a section's.
     """
 
@@ -63,6 +67,7 @@ class AlgorithmSection(Section):
     idle: ClassVar[Idle] = {}
     idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
+    outlook: ClassVar[Outlook] = "noise"
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND)
 
@@ -70,6 +75,11 @@ class AlgorithmSection(Section):
         """What is learned of records of so many columns, K given; raises JobError."""
         del job
         return AnyRows(features=features, classes=classes or 2)
+
+    def settled(self, job: WholeJob, parties: Federation, classes: int) -> dict[str, Section]:
+        """Sections of the job in which the rule's numbers are, where it asks for a rule."""
+        del job, parties, classes
+        return {}
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The algorithm that the job asks for; raises JobError, CalibrationError."""

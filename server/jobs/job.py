@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.table import MECHANISMS
@@ -21,12 +21,13 @@ from parley.server.jobs.aggregation import SecureAggregation
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
 from parley.server.jobs.dp_sgd import DPSGD
 from parley.server.jobs.evaluation import Evaluation
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.forms import Forms
 from parley.server.jobs.model import MODELS, Logistic
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import Run
-from parley.server.jobs.section import Section, unless_auto
+from parley.server.jobs.section import JobError, Section, unless_auto
 
 FORMS = {
     "model": Forms(
@@ -54,21 +55,6 @@ else:
     ModelForm, AlgorithmForm = (FORMS[name].annotation() for name in ("model", "algorithm"))
 
 
-def _with_steps(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rule's numbers where a job asks for them and can have them."""
-    given, model = tree.get("algorithm"), tree.get("model", {})
-    if not isinstance(given, Mapping) or given.get("rounds") != "auto":
-        return tree
-    releases = FORMS["algorithm"].form(given).releases
-    if releases is not None:  # it takes no steps
-        return {**tree, "algorithm": {**given, "rounds": releases}}
-    try:
-        steps = FORMS["model"].form(model).model_validate(model).steps()
-    except ValidationError:  # refused as what it is
-        return tree
-    return {**tree, "algorithm": {**steps, **given, "rounds": steps.get("rounds", "auto")}}
-
-
 class Job(Section):
     """A run, whole. Build it with `load_job`; sections and keys are described there."""
 
@@ -88,7 +74,7 @@ class Job(Section):
         if not isinstance(tree, Mapping):
             return tree
         own = {name: forms.own_keys(tree[name]) for name, forms in FORMS.items() if name in tree}
-        return _with_steps({**tree, **own})
+        return {**tree, **own}
 
     @model_validator(mode="after")
     def _check(self) -> Job:
@@ -144,7 +130,19 @@ class Job(Section):
     @property
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
+        if not self.is_settled:
+            raise JobError("Expected settled rounds, got algorithm.rounds = 'auto'.")
         return self.algorithm.releases or int(getattr(self.algorithm, "rounds", 1))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its rounds are known: a rule that it asks for was told the parties' sizes."""
+        own = self.algorithm
+        return own.releases is not None or getattr(own, "rounds", 1) != "auto"
+
+    def settled(self, parties: Federation, classes: int) -> Job:
+        """The job with the numbers of the rule that it asks for (`algorithm.rounds = "auto"`)."""
+        return self.model_copy(update=self.algorithm.settled(self, parties, classes))
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:

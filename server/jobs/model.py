@@ -17,8 +17,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Loss
 from parley.client.models.own_code import function_named
 from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
-from parley.server.jobs.section import JobError, Positive, Section
-from parley.server.jobs.steps import steps_by_rule
+from parley.server.jobs.section import Auto, JobError, Positive, Section, unless_auto
 
 _KIND = (
     f"{' | '.join(losses.LOSSES)}; with algorithm.kind = "
@@ -65,7 +64,8 @@ class ModelSection(Section):
     @property
     def regularisation(self) -> float:
         """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
-        return float(getattr(self, "lambda_", 0.0))
+        own: float | Auto = getattr(self, "lambda_", 0.0)
+        return unless_auto(own, 0.01)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -100,10 +100,6 @@ class ModelSection(Section):
     def linear_model(self, features: int, classes: int) -> LinearModel:
         """For records of so many columns, before the intercept's; raises JobError."""
         raise NotImplementedError
-
-    def steps(self) -> dict[str, Any]:
-        """Keys of `[algorithm]` by the rule of `parley.server.jobs.steps`; {}: it has none."""
-        return {}
 
 
 class _OfLabels(ModelSection):
@@ -211,8 +207,11 @@ class Linear(ModelSection):
         {}, description="Settings of the map, by their names (docs/features.md)."
     )
 
-    lambda_: Positive = Field(
-        0.01, alias="lambda", description="Regularisation (λ/2)‖θ‖²; note the ½."
+    lambda_: Positive | Auto = Field(
+        "auto",
+        alias="lambda",
+        description="Regularisation (λ/2)‖θ‖²; note the ½. auto: .01, or with algorithm.rounds = "
+        "'auto' by its rule.",
     )
     intercept: bool = Field(
         True,
@@ -249,21 +248,6 @@ class Linear(ModelSection):
             raise JobError(f"model.class-weights: {error}") from error
         return LinearModel(loss=loss, features=features + self.intercept)
 
-    def slope_and_curvature(self) -> tuple[float | None, float]:
-        """`Loss.slope_at_zero` and L_s of the unweighted loss, whatever K is."""
-        loss = self.plain_loss(2)
-        return loss.slope_at_zero, loss.smoothness
-
-    def steps(self) -> dict[str, Any]:
-        """By λ and the loss, as the heaviest label has it."""
-        slope, curvature = self.slope_and_curvature()
-        heaviest = max(self.weights_of_classes, default=1.0)
-        return steps_by_rule(
-            slope=None if slope is None else slope * heaviest,
-            curvature=curvature * heaviest,
-            lambda_=self.lambda_,
-        )
-
 
 class Logistic(Linear, _OfLabels):
     """Logistic regression."""
@@ -294,12 +278,18 @@ class Ridge(Linear):
     metric: ClassVar[str] = "r2"
     bounded_everywhere: ClassVar[bool] = False
 
-    radius: Positive = Field(1.0, description="ridge: θ is kept in the ball ‖θ‖ ≤ radius.")
+    radius: Positive | Auto = Field(
+        "auto",
+        description="ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1, or 2 with "
+        "algorithm.rounds = 'auto'.",
+    )
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
 
     def plain_loss(self, _: int) -> Loss:
         """Of targets."""
-        return losses.SquaredLoss(radius=self.radius, label_bound=self.label_bound)
+        return losses.SquaredLoss(
+            radius=unless_auto(self.radius, 1.0), label_bound=self.label_bound
+        )
 
 
 class HuberSvm(Linear, _OfLabels):
@@ -354,10 +344,6 @@ class OwnLoss(Linear, _OfLabels):
         except ValueError as error:
             remedy = " (model.steeper = 'clip' clips them)" if "as stated" in str(error) else ""
             raise JobError(f"model.loss = {self.loss!r}: {error}{remedy}") from error
-
-    def slope_and_curvature(self) -> tuple[float | None, float]:
-        """As of a parabola: its code says L_s, which is not run to count steps."""
-        return None, 1.0
 
 
 class OwnResidualLoss(OwnLoss):

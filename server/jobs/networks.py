@@ -31,6 +31,7 @@ from parley.server.jobs.algorithm_section import (
     ROUNDS,
     AlgorithmSection,
     Idle,
+    Outlook,
     check_private_sizes,
     known,
 )
@@ -48,6 +49,7 @@ class _OfNetwork(AlgorithmSection):
     models: ClassVar[tuple[str, ...]] = models_that_learn("network")
     laws: ClassVar[tuple[str, ...]] = ("gaussian",)
     samples: ClassVar[bool] = True
+    outlook: ClassVar[Outlook] = "training"
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
     average: bool = Field(True, description=AVERAGE)
@@ -157,6 +159,7 @@ class FederatedAveraging(_OfNetwork):
 class DistributedDPSGD(_OfNetwork):
     """DP-SGD across all parties: a round is a block of steps, each a secure sum with its noise."""
 
+    outlook: ClassVar[Outlook] = "steps"
     idle: ClassVar[Idle] = {
         "dp_sgd": (
             "server_optimiser",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto = Literal["auto"]
+T = TypeVar("T")
 
 
 class JobError(ValueError):
@@ -26,7 +27,7 @@ class Section(BaseModel):
     )
 
 
-def unless_auto(value: float | Auto, otherwise: float) -> float:
+def unless_auto(value: T | Auto, otherwise: T) -> T:
     """The value, or what auto stands for."""
     return otherwise if value == "auto" else value
 

@@ -19,6 +19,7 @@ from parley.server.jobs.algorithm_section import (
     BOTH_KEYS,
     AlgorithmSection,
     Idle,
+    Outlook,
     check_private_sizes,
 )
 from parley.server.jobs.federation import Federation
@@ -106,6 +107,8 @@ def _check_columns(wide: int, columns: int, what: str) -> None:
 class Marginals(_OneSum):
     """Noisy two-way tables of all records, once, and synthetic rows from them."""
 
+    outlook: ClassVar[Outlook] = "tables"
+
     pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
         "all",
         description="marginals: columns that are counted together: all pairs, each with the label, "
@@ -159,6 +162,8 @@ class Marginals(_OneSum):
 
 class RandomFeatures(_OneSum):
     """The noisy sum of random features by class, once, and synthetic records from it."""
+
+    outlook: ClassVar[Outlook] = "features"
 
     frequencies: int = Field(
         1000, ge=1, le=1 << 20, description="random-features: F, cosines and as many sines."

@@ -51,5 +51,13 @@ class WholeJob(Protocol):
         """Number of releases."""
 
     @property
+    def min_survivors(self) -> int:
+        """Fewest parties whose sum may be opened."""
+
+    @property
+    def corrupt(self) -> int:
+        """Parties that are assumed to collude with the server."""
+
+    @property
     def seed(self) -> int | None:
         """Seed of the noise; None: of the operating system's entropy."""

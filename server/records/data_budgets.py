@@ -1,8 +1,7 @@
 """What data sets have spent and have left, and how often a job still fits: shown before and after.
 
-A run charges the ledger of its data. A job costs the same every time it is run, so that what is
-left is said in jobs, too: the most copies of this job that the budget admits beside all that is
-spent and held.
+What is left is said in jobs, too: the most copies of this one that the budget admits beside all
+that is spent and held.
 """
 
 from __future__ import annotations

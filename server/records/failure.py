@@ -6,12 +6,11 @@ import traceback
 from pathlib import Path
 
 from parley.server.records.plain_json import json_text
+from parley.server.records.run_folder import write_whole
 
 
 def write_error(folder: Path, error: BaseException) -> None:
     """Writes the error's class, message and trace, whole or not at all."""
     kind, trace = type(error), "".join(traceback.format_exception(error))
     said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
-    draft = folder / ".error.json.part"
-    draft.write_text(json_text({**said, "trace": trace}), encoding="utf-8")
-    draft.replace(folder / "error.json")
+    write_whole(folder / "error.json", json_text({**said, "trace": trace}).encode())

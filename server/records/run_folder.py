@@ -90,14 +90,18 @@ class Folder:
         self._write_bytes(name, text.encode("utf-8"))
 
     def _write_bytes(self, name: str, content: bytes) -> None:
-        # Whole or not at all: a reader never sees half a file, a full disk keeps the old one.
-        target, draft = self.path / name, self.path / f".{name}.part"
-        try:
-            draft.write_bytes(content)
-            os.replace(draft, target)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+        write_whole(self.path / name, content)
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Writes a file whole or not at all: a full disk keeps the old one."""
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        draft.write_bytes(content)
+        os.replace(draft, target)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> tuple[Path, str]:
@@ -137,6 +141,10 @@ class RunFolder(Folder):
         except OSError as error:
             raise RunFolderError(f"Cannot write to {folder.path}: {error.strerror}.") from error
         return folder
+
+    def keep_job(self, job: Job) -> None:
+        """Notes the job with the numbers of the rule that it asked for, for a resumed run."""
+        self._write("job.toml", render_job(job))
 
     def commission(self) -> None:
         """Makes the folder one that can be resumed; call it once its ledger exists.

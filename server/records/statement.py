@@ -38,7 +38,7 @@ def model_description(
     """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
 
     Args:
-        label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
+        label: how labels are read: logistic, softmax, ridge or network.
         features: name, settings and digest of the public map of every record; empty: none.
     """
     description = {

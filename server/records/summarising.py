@@ -109,7 +109,7 @@ def facts_of_job(job: Job) -> dict[str, Any]:
         "features": features_statement(job.model.feature_map) or None,
         "parties": job.parties.count,
         "weights": job.parties.weights,
-        "rounds": job.rounds,
+        "rounds": job.rounds if job.is_settled else 0,
     }
 
 

@@ -77,7 +77,7 @@ def _run_id(folder: Path) -> str:
 def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
     """Unit → facts of the run's last entry; empty where its ledger is not a file here."""
     path = Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
-    if not path.is_file():
+    if not (path.is_file() and job.is_settled):
         return {}
     with Ledger.open(path, read_only=True) as ledger:
         entries = [recorded.entry for recorded in ledger.entries(run_id)]

@@ -89,6 +89,3 @@ class Cohort(Protocol):
             TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.
             PartyFailed: of a simulation: a computation is not certified; nothing opened.
         """
-
-    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Simulation-only figures of a model; empty where there are none."""

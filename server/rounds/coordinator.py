@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from parley.client.contract.roster import Deployment
 from parley.client.contract.state import State, save_state
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
+from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
@@ -76,6 +77,7 @@ def coordinate(
     if components is None:
         components = public_components(job, features=first.features)
     federation = replace(federation_of(job, deployment, parties.facts), schema=folder.schema)
+    job = _settled(job, folder, federation, first.classes)
     model = model_for(job, features=first.features, classes=first.classes)
     stages = stages_of(
         job,
@@ -116,6 +118,14 @@ def coordinate(
         deployment=deployment.id,
     )
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+
+
+def _settled(job: Job, folder: RunFolder, federation: Federation, classes: int) -> Job:
+    """The job with the numbers of the rule that it asks for, kept for a resumed run."""
+    settled = job.settled(federation, classes)
+    if settled != job:
+        folder.keep_job(settled)
+    return settled
 
 
 def _found(

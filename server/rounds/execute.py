@@ -31,7 +31,7 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed
-from parley.server.rounds.loop import resume_point, run_stage
+from parley.server.rounds.loop import Evaluate, resume_point, run_stage
 from parley.server.rounds.observer import Observer
 
 CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]
@@ -63,6 +63,7 @@ def execute(
     budgets: Sequence[DatasetBudget],
     folder: RunFolder,
     observer: Observer | None = None,
+    evaluate: Evaluate = lambda theta, number: {},
     roster: str = "",
 ) -> Finished:
     """Runs the stages that are not done yet, of a run that is new or goes on.
@@ -97,6 +98,7 @@ def execute(
                     ledger=ledger,
                     folder=folder,
                     observer=observer,
+                    evaluate=evaluate,
                     steps_kept=bool(roster),
                 )
                 head = ledger.head()
@@ -122,6 +124,7 @@ def _through(
     ledger: Ledger,
     folder: RunFolder,
     observer: Observer | None,
+    evaluate: Evaluate,
     steps_kept: bool,
 ) -> tuple[Outcome, FederatedAlgorithm, str]:
     """How the stages end, the last algorithm, and why the model was not measured, if it was not."""
@@ -151,6 +154,7 @@ def _through(
                     ledger=ledger,
                     start=progress,
                     folder=folder if steps_kept else None,
+                    evaluate=evaluate,
                     hand_on=_start_of(stage, following),
                     observe=observe,
                 )

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
@@ -31,6 +34,9 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
 from parley.server.rounds.release import committed, released, reserved
 
+Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
+"""A model and the round's number → figures that only a simulation may know; empty: none."""
+
 
 def run_stage(
     stage: Stage,
@@ -42,6 +48,7 @@ def run_stage(
     ledger: Ledger,
     start: Progress,
     folder: RunFolder | None = None,
+    evaluate: Evaluate,
     hand_on: Callable[[State], State],
     observe: Callable[[RoundLine], None],
 ) -> Outcome:
@@ -89,7 +96,7 @@ def run_stage(
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
         spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
-        line = None if stage.name else _line(cohort, algorithm, plan, spent, state, total, began)
+        line = None if stage.name else _line(evaluate, algorithm, plan, spent, state, total, began)
         outcome = _logged(line, total)
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
@@ -184,7 +191,7 @@ def _traffic(total: RoundSum) -> dict[str, Any]:
 
 
 def _line(
-    cohort: Cohort,
+    evaluate: Evaluate,
     algorithm: FederatedAlgorithm,
     plan: ReleasePlan,
     spent: Mapping[Unit, Composition],
@@ -193,7 +200,6 @@ def _line(
     began: float,
 ) -> RoundLine:
     """What a round came to, each guarantee's account so far included."""
-    figures = cohort.evaluate(algorithm.model_of(state), round_number=plan.round_number)
     return RoundLine(
         format=2,
         round=plan.round_number,
@@ -203,5 +209,5 @@ def _line(
         seconds=time.perf_counter() - began,
         guarantees=[account(spent[each.unit], each.delta) for each in plan.guarantees],
         **algorithm.released(state),
-        simulation_only=figures,
+        simulation_only=evaluate(algorithm.model_of(state), plan.round_number),
     )

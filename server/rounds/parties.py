@@ -10,9 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import describe_task
@@ -234,11 +231,6 @@ class AskedParties:
             corrupt=self.corrupt,
         ) as cohort:
             return cohort.aggregate(own, state, attempt=0)
-
-    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Nothing is learned."""
-        del theta, round_number
-        return {}
 
 
 _ALIKE: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.agreement import Agreement
@@ -352,11 +351,6 @@ class PartyCohort:
             stages=len(traffic.seconds),
             stage_seconds=tuple(traffic.seconds),
         )
-
-    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Nothing: in a real run every figure would be a separate release."""
-        del theta, round_number
-        return {}
 
     def finish(self) -> None:
         """Tells the parties that the run is over, so that they erase its secrets."""

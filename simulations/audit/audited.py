@@ -183,11 +183,6 @@ class Audited:
         noisy = self.answer.noisy and training.clip_norm is not None
         return noisy or training.sampling_rate < 1
 
-    @property
-    def draws_in_party(self) -> bool:
-        """Whether a party draws anything: two worlds of the same records then differ."""
-        return self.trains_with_draws or self.plan.shared is not None
-
 
 def audited(
     job: Job,
@@ -229,6 +224,7 @@ def audited(
         max_records=shape.records,
         schema=learner.schema(shape.features),
     )
+    plain = plain.settled(federation, 2)
     width = shape.features * learner.width
     model = model_for(plain, features=width, classes=2)
     # Rows of an audit are as they are after projection.

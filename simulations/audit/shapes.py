@@ -195,13 +195,7 @@ def answer_of(algorithm: str) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The federation of one world.
-
-    Attributes:
-        parties: m.
-        records: n of the smallest party.
-        features: p.
-    """
+    """The federation of one world: m parties, n records of the smallest, p features."""
 
     parties: int
     records: int

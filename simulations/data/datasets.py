@@ -2,7 +2,7 @@
 
 | name | models | what it is |
 |---|---|---|
-| breast-cancer | logistic, huber-svm | 569 tumours, 30 properties (scikit-learn's copy of UCI's) |
+| breast-cancer | logistic | 569 tumours, 30 properties (scikit-learn's copy of UCI's) |
 | digits | softmax | 1797 images of 8 × 8 pixels (scikit-learn's copy of UCI's) |
 | synthetic | all | records drawn from a model of the kind asked for, by a seed |
 
@@ -62,7 +62,7 @@ def load_bundled(
     """The records of a bundled data set and its schema.
 
     Args:
-        model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
+        model_kind: logistic, softmax or ridge: how the label is read.
         records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
         scaled: rows have norm at most 1; else their cells stay as the schema reads them.
 

@@ -118,7 +118,9 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
     else:
         known = None if least == "auto" else least
         federation = Federation.of_sizes(data.sizes, known, data.party_names)
+    job = job.settled(federation, data.classes)
     shared = {
+        "classes": data.classes,
         "test_features": data.test_rows,
         "lambda_": job.model.regularisation,
         "federation": replace(federation, schema=data.schema),

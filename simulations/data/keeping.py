@@ -85,49 +85,42 @@ def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     Raises:
         JobError: there is no room to keep them.
     """
-    unchanged = _unchanged(job)
+    before = data_key(job)
     place = place_of(job) if _folder(job).is_dir() else None
     if place is not None and os.path.lexists(place):
         return _opened(place)
     data = prepare()
     if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
         return data
-    return keep_at(place or place_of(job), lambda: data, unchanged)
-
-
-def _unchanged(job: Job) -> Callable[[], None]:
-    """What refuses files of a job that are changed from now on: rows would have others' names."""
-    before = data_key(job)
-
-    return lambda: check_same(data_key(job), before)
-
-
-def check_same(now: object, before: object) -> None:
-    """Raises JobError if files of data are not what they were when their rows' place was named."""
-    if now != before:
-        raise JobError(
-            "Expected the files of the data to stay as they are while they are read, got others "
-            "at the end. Nothing was kept: run it again."
-        )
+    return keep_at(place or place_of(job), lambda: data, lambda: data_key(job) == before)
 
 
 def keep_at(
-    place: Path, prepare: Callable[[], PreparedData], unchanged: Callable[[], None] | None = None
+    place: Path, prepare: Callable[[], PreparedData], unchanged: Callable[[], bool] | None = None
 ) -> PreparedData:
     """The rows that are kept in a place, prepared first where nobody did.
 
     Args:
-        unchanged: raises JobError if that changed since the place was named.
+        unchanged: whether that is what it was when the place was named.
 
     Raises:
         JobError: no room, a place of somebody else's, or one that is damaged.
     """
     if not os.path.lexists(place):
         data = prepare()
-        if unchanged is not None:
-            unchanged()
+        if unchanged is not None and not unchanged():  # the rows would have others' name
+            raise JobError(
+                "Expected the files of the data to stay as they are while they are read, got "
+                "others at the end. Nothing was kept: run it again."
+            )
         try:
-            save_whole(data, place)
+            with _begun(place.parent) as begun:
+                data.save(begun, name=place.name)
+                try:
+                    begun.replace(place)
+                except OSError:  # who comes first wins
+                    if not (place / "facts.json").exists():
+                        raise
         except OSError as error:
             raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
     return _opened(place)
@@ -166,21 +159,10 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
     may change under its name) are in a place of their own, which ends with the block.
     """
     with ExitStack() as stack:
-        unchanged, place = _unchanged(job), place_of(job)
+        before, place = data_key(job), place_of(job)
         if not _follows_from_files(job):
             place = stack.enter_context(_begun(_folder(job))) / "rows"
-        yield place, keep_at(place, prepare, unchanged)
-
-
-def save_whole(data: PreparedData, place: Path) -> None:
-    """Writes rows to their place: all of them, or nothing is there; who comes first wins."""
-    with _begun(place.parent) as begun:
-        data.save(begun, name=place.name)
-        try:
-            begun.replace(place)
-        except OSError:
-            if not (place / "facts.json").exists():
-                raise
+        yield place, keep_at(place, prepare, lambda: data_key(job) == before)
 
 
 @contextmanager

@@ -58,6 +58,7 @@ class Experiment:
     Attributes:
         block: the parties' records, rows prepared.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
+        classes: K of its schema; 0 where it lists none.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
         contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
@@ -73,6 +74,7 @@ class Experiment:
     block: PartyBlock
     test_features: NDArray[np.floating]
     test_labels: NDArray[np.generic]
+    classes: int
     model: LinearModel
     lambda_: float
     federation: Federation

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -21,8 +19,6 @@ from parley.server.rounds.release import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck
 from parley.simulations.engine.summing import Adding, Asked, Ring, summed
-
-Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
@@ -40,7 +36,6 @@ class BlockCohort:
     session: PartySession
     secure_sum: SecureSum
     faults: FaultScript
-    evaluate_model: Evaluate = lambda theta, number: {}
     dealing: bool = False
     unchecked: bool = False
     check: MaskedCheck | None = None
@@ -134,10 +129,6 @@ class BlockCohort:
         """Whether this release's shares are dealt: one that is checked is drawn in full."""
         due = self.unchecked or plan.sum_number > 1
         return self.dealing and plan.shared is not None and due
-
-    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Simulation-only figures."""
-        return self.evaluate_model(theta, round_number)
 
 
 def _check_none(failed: Collection[int]) -> None:

@@ -64,6 +64,7 @@ def simulate(
     coins = _coins(job, canaries) if folder is None else folder.coins
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     experiment = load(job)
+    job = job.settled(experiment.federation, experiment.classes)
     if folder is not None and folder.schema not in {"", experiment.schema}:
         raise JobError(
             f"Expected the schema that {folder.path.name} was begun with (its schema.toml), got "
@@ -87,6 +88,7 @@ def simulate(
         budgets=parties.budgets,
         folder=folder,
         observer=observer,
+        evaluate=parties.evaluate,
     )
     return _kept(finished, parties, hidden, folder=folder, began=began, version=version)
 

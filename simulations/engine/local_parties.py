@@ -43,6 +43,7 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
         DataError, SchemaError, PartitionError: what is wrong with the data.
     """
     experiment = experiment or load_experiment(job)
+    job = job.settled(experiment.federation, experiment.classes)
     consent = _consent(job, experiment)
     folder.mkdir(parents=True, exist_ok=True)
     block, parties = experiment.block, []

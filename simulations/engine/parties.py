@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
@@ -110,7 +110,6 @@ class Parties:
             ),
             secure_sum=self.sums[start.stage],
             faults=self.faults,
-            evaluate_model=_evaluator(job, world),
             dealing=job.run.deals and job.secure_aggregation.backend != "masked",
             unchecked=not job.secure_aggregation.masked_check,
             check=self.check if rounds else None,
@@ -120,6 +119,18 @@ class Parties:
         if rounds:
             self._made.append((cohort, world))
         return nullcontext(cohort)
+
+    def evaluate(self, theta: NDArray[np.float64], number: int) -> dict[str, Any]:
+        """A round's figures, where it is one that is looked at."""
+        job, (_, world) = self.job, self._made[-1]
+        every = world.evaluate_every(job.run.evaluate_every)
+        if number != job.rounds and (every == 0 or number % every):
+            return {}
+        # A model that diverged has no finite loss; the run says so with null, not by stopping.
+        return {
+            name: value if value is not None and math.isfinite(value) else None
+            for name, value in world.evaluate(theta).items()
+        }
 
     def of_rounds(self, finished: Finished) -> tuple[BlockCohort, Experiment]:
         """The parties that made the rounds, and their data."""
@@ -137,24 +148,6 @@ def _check_adding(job: Job, *, apart: bool) -> None:
             f"Expected secure-aggregation.backend = 'ideal' with run.engine = {job.run.engine!r}, "
             f"got {job.secure_aggregation.backend!r}."
         )
-
-
-def _evaluator(
-    job: Job, experiment: Experiment
-) -> Callable[[np.ndarray[Any, Any], int], dict[str, Any]]:
-    every = experiment.evaluate_every(job.run.evaluate_every)
-
-    def evaluate(theta: np.ndarray[Any, Any], number: int) -> dict[str, Any]:
-        if number != job.rounds and (every == 0 or number % every):
-            return {}
-        figures = experiment.evaluate(theta)
-        # A model that diverged has no finite loss; the run says so with null, not by stopping.
-        return {
-            name: value if value is not None and math.isfinite(value) else None
-            for name, value in figures.items()
-        }
-
-    return evaluate
 
 
 def _secure_sum(

@@ -79,14 +79,9 @@ def one_winner(query):
 
 
 class QueryConformance:
-    """
-    Attributes:
-        examples: queries of the kind, with what they are asked under; all of its shapes.
-        state: of queries in several rounds.
-    """
+    """`examples` are queries of the kind, all of its shapes."""
 
     examples: ClassVar[tuple[Query, ...]]
-    state: ClassVar[dict] = {}
 
     def asked(self):
         for query in self.examples:

@@ -207,6 +207,9 @@ def test_a_parser_finds_no_tag_of_a_name_and_a_policy_that_allows_nothing(page_o
     assert rules.pop("default-src") == "'none'"
     assert rules.items() <= {"style-src": "'unsafe-inline'", "img-src": "data:"}.items()
     assert text.index("Content-Security-Policy") < text.index("<title>")
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
 
 
 def browsed(page, folder):

@@ -161,11 +161,8 @@ def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) ->
 def test_a_release_costs_the_same_however_long_the_log_is(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain vouches for a row without a walk: as many statements at round 200 as at 2.
-
-    Before every other round another process changes the ledger, so that what is there is read.
-    """
-    statements: dict[int, list[int]] = {0: [], 1: []}
+    """The chain vouches for a row without a walk: as many statements at round 200 as at 2."""
+    statements: list[int] = []
     event = Pure(epsilon=0.001)
     with Ledger.open(ledger_url) as ledger, Ledger.open(ledger_url) as other:
         ledger.register(ADULT)
@@ -189,26 +186,12 @@ def test_a_release_costs_the_same_however_long_the_log_is(
             held = commit_and_reserve(
                 ledger, held.id, outcome={}, entry=replace(an_entry(index), event=event)
             )
-            statements[index % 2].append(counted[0])
-        assert all(len(set(each[1:])) == 1 for each in statements.values())
+            statements.append(counted[0])
+        assert len(set(statements[1:])) == 1
         assert 1 <= max(read) <= 2
         other.give_back("run-2")
         assert ledger.totals()[0].holders == {}
         assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(event, 200)
-        assert ledger.verify() == []
-
-
-def test_what_another_process_changed_between_two_steps_is_seen(ledger_url: str) -> None:
-    """A step goes on from what this process wrote last only if nobody wrote since."""
-    with Ledger.open(ledger_url) as ledger, Ledger.open(ledger_url) as other:
-        ledger.register(ADULT)
-        held = ledger.reserve((an_entry(1),))[0]
-        for index in range(1, 10):
-            other.reserve((an_entry(index, "run-2"),))
-        with pytest.raises(BudgetExceeded):
-            commit_and_reserve(ledger, held.id, outcome={}, entry=an_entry(2))
-        with pytest.raises(BudgetExceeded):
-            other.reserve((an_entry(10, "run-2"),))
         assert ledger.verify() == []
 
 

@@ -70,7 +70,7 @@ def _run(
             server = supervisor.restart(server)
         return None
 
-    summary = follow(run, job, ended=ended, observer=observer, every=1)
+    summary = follow(run, ended=ended, observer=observer, every=1)
     with suppress(ProcessError):  # it has no more to say
         wait_until(lambda: not server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
     nursery.end()

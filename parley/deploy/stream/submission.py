@@ -54,7 +54,7 @@ def submit_job(
         leaving = partial(farewell, folder=folder, to=to)
         try:
             with RunDisplay(quiet=quiet, farewell=leaving) as display:
-                summary = follow(folder, loaded, ended=ended, observer=display, every=3)
+                summary = follow(folder, ended=ended, observer=display, every=3)
         finally:
             for line in refusals(folder, loaded):
                 print(line, file=sys.stderr)

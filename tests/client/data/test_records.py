@@ -185,15 +185,11 @@ def test_an_inferred_schema_reads_its_own_file_and_says_it_must_be_reviewed(tmp_
 @pytest.mark.parametrize(
     ("labels", "model_kind"),
     [
-        (["no", "yes"], "logistic"),
-        (["True", "False"], "logistic"),
-        ([True, False], "logistic"),
-        (["a", "b", "c"], "softmax"),
-        ([3, 4, 5], "softmax"),
-        ([k / 7 for k in range(60)], "ridge"),
-        ([1000 * k for k in range(60)], "ridge"),
+        (["no", "yes"], "logistic"), (["True", "False"], "logistic"),
+        ([True, False], "logistic"), (["a", "b", "c"], "softmax"), ([3, 4, 5], "softmax"),
+        ([k / 7 for k in range(60)], "ridge"), ([1000 * k for k in range(60)], "ridge"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
 def test_the_label_is_recognised_in_every_format(labels, model_kind, suffix, tmp_path):
     y = np.array((labels * 60)[:60])

@@ -133,15 +133,10 @@ def test_to_toml_is_read_back_as_the_same_schema():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (1, "1"),
-        (1.0, "1"),
-        ("1.00", "1"),
-        ("-2.0", "-2"),
-        (1.5, "1.5"),
-        (True, "true"),
+        (1, "1"), (1.0, "1"), ("1.00", "1"), ("-2.0", "-2"), (1.5, "1.5"), (True, "true"),
         (" a ", "a"),
     ],
-)
+)  # fmt: skip
 def test_values_are_compared_as_text(value, text):
     assert canonical_text(value) == text
 

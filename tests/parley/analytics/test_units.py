@@ -93,7 +93,7 @@ def test_a_party_counts_for_so_many_records_whatever_it_holds(tmp_path):
 )
 def test_a_party_answers_for_its_own_unit_alone_and_pays_for_no_other(tmp_path, data, settings):
     made = make_parties(tmp_path / "d", data=data)
-    if data == PARTY and settings == {}:  # what a session of records begins with: the sizes
+    if data == PARTY:  # what a session of records or persons begins with: the sizes
         with pytest.raises(JobError, match="sizes-not-disclosed"):
             open_session(made, tmp_path / "s", **settings)
     else:

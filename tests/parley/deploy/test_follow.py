@@ -11,7 +11,7 @@ from parley.deploy.follow import Follower, RunStopped, follow, raise_remote
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS, exit_status
 from parley.privacy.ledger.errors import BudgetExceeded
-from parley.server.jobs.file import load_job
+from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_rounds
 
@@ -37,8 +37,9 @@ def told(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "parley.client.contract.plan.ReleasePlan.from_json", staticmethod(lambda content: content)
     )
+    (tmp_path / "job.toml").write_text(render_job(load_job()))
     observer = Told()
-    return observer, Follower(tmp_path, load_job(), observer), tmp_path
+    return observer, Follower(tmp_path, observer), tmp_path
 
 
 def start(folder, done=0):
@@ -101,7 +102,7 @@ def test_any_other_class_that_a_file_names_is_never_imported(tmp_path):
 
 
 def ended(tmp_path, outcome):
-    return follow(tmp_path, load_job(), ended=lambda: outcome, observer=None)
+    return follow(tmp_path, ended=lambda: outcome, observer=None)
 
 
 def test_a_stopped_run_is_given_time_for_its_last_words(tmp_path, monkeypatch):

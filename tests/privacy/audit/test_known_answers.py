@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.privacy.audit.counts import Hits
-from parley.privacy.audit.credible import credible_epsilon
+from parley.privacy.audit.credible import credible_bound
 from parley.privacy.audit.noise_scale import Residuals, factor_bound
 from parley.privacy.audit.one_run import (
     one_run_bound,
@@ -94,8 +94,9 @@ def test_right_guesses_of_one_run_on_the_gaussian_curve(m, r, v, mu, epsilon):
     ("errors", "delta", "epsilon"), [("10/100", 0.0, 1.91299), ("50/500", 1e-5, 2.07256)]
 )
 def test_a_credible_value(errors, delta, epsilon):
-    found = credible_epsilon(Hits.parse(errors), Hits.parse(errors), alpha=0.05, delta=delta)
-    assert found == pytest.approx(epsilon, rel=4e-6)
+    seen = Hits.parse(errors)
+    found = credible_bound(seen, seen, confidence=0.95, delta=delta)
+    assert found.epsilon_lower == pytest.approx(epsilon, rel=4e-6)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("epsilon=1", "section.key=value"),
         ("privacy.epsilon", "section.key=value"),
         ("privacy=1", "section.key=value"),
-        ("model.radius=2", "model.radius = 1.0 (it needs model.kind = 'ridge'), got 2"),
+        ("model.radius=2", "model.radius = 'auto' (it needs model.kind = 'ridge'), got 2"),
         ("model.hidden=[5]", "[1000] (it needs model.kind = 'mlp' or 'pca-mlp'), got [5]"),
         ("algorithm.settings={a=1}", "{} (it needs algorithm.kind = 'file.py:Class'), got"),
         (
@@ -88,7 +88,9 @@ def test_overrides_win_over_the_file(tmp_path):
 
 
 def test_a_key_of_the_chosen_form_is_named_without_the_form():
-    with pytest.raises(JobError, match=r"^Expected model.radius to be greater than 0, got -1.$"):
+    with pytest.raises(
+        JobError, match=r"^Expected model.radius to be greater than 0, or 'auto', got -1"
+    ):
         load_job(overrides=["model.kind=ridge", "model.radius=-1"])
     with pytest.raises(JobError, match=r"^Expected algorithm.clip-norm to be .*, or 'auto', got "):
         load_job(overrides=["algorithm.clip-norm=small"])

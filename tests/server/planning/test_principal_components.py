@@ -226,10 +226,9 @@ def test_a_party_that_does_not_accept_the_release_declines_it_alone(tmp_path) ->
     assert [index for index, _, _ in scene.charged(scene.homes[3])] == [1, 2]
 
 
-@pytest.mark.parametrize("unit", ["record", "party"])
-def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path, unit) -> None:
+def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path) -> None:
+    """Of unit record as of any engine: `tests/conformance/test_engines.py`."""
     more = ("privacy.unit=party", "privacy.epsilon=8", "parties.min-records=20")
-    more = more if unit == "party" else ()
     scene = Scene(tmp_path, "model.pca=public", *more)
     given = load_file(scene.path)["components"]
     summary = scene.run(components=given)

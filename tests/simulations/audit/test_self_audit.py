@@ -61,12 +61,6 @@ def test_honest_noise_hides_the_coins_and_missing_noise_shows_them(tmp_path, mon
     assert written["self_audit"]["right"] == broken.self_audit.right
 
 
-def test_a_run_without_canaries_says_nothing_of_them(tmp_path):
-    simulate(job(), out=tmp_path / "plain")
-    assert "self_audit" not in json.loads((tmp_path / "plain/summary.json").read_text())
-    assert not (tmp_path / "plain/canaries.json").exists()
-
-
 def test_a_run_that_was_stopped_goes_on_with_its_canaries(tmp_path):
     whole = simulate(job(), out=tmp_path / "whole", canaries=200)
 

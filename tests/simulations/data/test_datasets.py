@@ -51,16 +51,6 @@ def test_files_of_scikit_learn_are_read_as_it_reads_them():
     np.testing.assert_array_equal(ours["digit"], theirs.target)
 
 
-def test_breast_cancer_can_be_learned_from_its_public_ranges():
-    from sklearn.linear_model import LogisticRegression
-
-    records, _ = load_bundled("breast-cancer")
-    train = np.arange(len(records)) % 4 > 0
-    model = LogisticRegression(C=1 / (0.01 * train.sum()))
-    model.fit(records.features[train], records.labels[train])
-    assert model.score(records.features[~train], records.labels[~train]) > 0.93
-
-
 def test_synthetic_records_depend_on_the_seed_alone():
     first, _ = load_bundled("synthetic", records=50, dimension=4, seed=7)
     again, _ = load_bundled("synthetic", records=50, dimension=4, seed=7)

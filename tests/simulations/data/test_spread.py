@@ -7,7 +7,7 @@ import pytest
 
 from parley.server.jobs.file import load_job
 from parley.server.records.summary import Skew
-from parley.simulations.data.spread import QUANTILES, partition_of, spread
+from parley.simulations.data.spread import QUANTILES, spread
 from parley.simulations.engine.fast import simulate
 
 
@@ -72,15 +72,3 @@ def test_a_run_tells_its_partition(tmp_path, overrides, kind) -> None:
     at = page.index("<h3>Labels by party")
     assert '<span class="sim">simulation only</span>' in page[at : at + 120]
     assert "<script" not in page
-
-
-def test_more_skew_is_seen_as_more_distance() -> None:
-    def skew(alpha: float) -> float:
-        from parley.simulations.data.experiment import load_experiment
-
-        sets = ["data.partition=dirichlet", f"data.dirichlet-alpha={alpha}", "parties.count=10"]
-        job = load_job(overrides=sets)
-        block = load_experiment(job).block
-        return partition_of(job, block.labels, block.offsets).skew.mean
-
-    assert skew(0.05) > skew(1.0) > skew(100.0)

@@ -1,0 +1,33 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JobFile = Annotated[
+    Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override one key, e.g. privacy.epsilon=2. Repeatable."
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+]
+ModelPath = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
+]
+OwnModels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--own-model",
+        metavar="FILE:FUNCTION",
+        help="A network or feature map of your own code that may be built (repeatable). No file "
+        "can name code.",
+    ),
+]
