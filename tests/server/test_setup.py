@@ -183,7 +183,7 @@ def test_logs_and_errors_name_parties_and_never_number_them(tmp_path, small_grap
     def refuse(_frame):
         raise Declined(Reason.PROTOCOL, "Expected the key of party 5, got that of party 7.")
 
-    service._handlers["commit"] = refuse
+    service._commit = refuse
     head = {"version": WIRE_VERSION, "session": "0a" * 16}
     service.handle(encode_frame(Frame(kind="commit", head=head)))
     log = (setting.homes[0] / "party.log").read_text()
