@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from ledger_children import (
     CHILDREN,
-    TENTH,
     a_budget,
     an_entry,
     in_child,
@@ -23,6 +22,7 @@ from ledger_children import (
     run_out_of_disk,
     spend_all,
 )
+from ledgers import TENTH
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
