@@ -244,8 +244,8 @@ def test_a_run_that_is_named_goes_on_in_its_folder(monkeypatch, tmp_path):
     RunFolder.create(load_job(), tmp_path / "runs" / "a")
     calls = []
 
-    def coordinate(job, *, folder, resume, **_):
-        calls.append((folder.path, resume))
+    def coordinate(job, *, folder, **_):
+        calls.append((folder.path, folder.commissioned))
         folder.commission()
 
     monkeypatch.setattr("parley.server.conducting.coordinate", coordinate)
