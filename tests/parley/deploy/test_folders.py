@@ -120,10 +120,3 @@ def test_accept_shows_what_changes_and_asks(folder, entry):
     assert "north, and no other party" in said.output
     assert CliRunner().invoke(app, command, input="y\n").exit_code == 0
     assert roster(folder) == new.after
-
-
-def test_a_deployment_with_keys_of_supernodes_says_what_to_use_instead(folder):
-    path = folder / "server" / "deployment.toml"
-    path.write_text(path.read_text() + 'node = "ecdsa-sha2-nistp384 AAAA"\n')
-    with pytest.raises(RosterError, match=r"parley deploy init.*docs/flower\.md"):
-        check_server(folder)
