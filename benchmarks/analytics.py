@@ -34,13 +34,11 @@ from parley.client.data.frames import frame_of
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, read_table_block
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Histogram, Marginals
+from parley.client.queries.moments import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms

@@ -36,8 +36,7 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.masked import MaskedSum

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.stats
 
 from parley.client.data.block import PartyBlock
-from parley.client.features.scattering import Scattering
+from parley.client.features.images import Scattering
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.server.jobs.file import load_job

@@ -29,7 +29,7 @@ import numpy as np
 # The folder of this script would come first, and its own names hide the package's.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from parley.secure_agg.beacon import NO_BEACON, commitment
+from parley.secure_agg.graph import NO_BEACON, commitment
 from parley.secure_agg.ideal import (
     simulated_nonces,
     simulated_parameters,

@@ -22,7 +22,7 @@ from parley.client.algorithms.pair_tables import PairTables, named_pairs
 from parley.client.algorithms.random_features import RandomFeatures
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.synthetic.mixture import Mixture, Tables, fit
 from parley.simulations.engine.fast import simulate

@@ -26,7 +26,7 @@ if not (Path(__file__).parent / "client").exists():
 if TYPE_CHECKING:
     from parley import audit_bounds as audit_bounds
     from parley.analytics.session import Session as Session
-    from parley.client.where.names import col as col
+    from parley.client.where.expressions import col as col
     from parley.planning import plan as plan
     from parley.prediction.loading import load_model as load_model
     from parley.running import run as run
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Session": "parley.analytics.session",
-    "col": "parley.client.where.names",
+    "col": "parley.client.where.expressions",
     "Job": "parley.server.jobs.job",
     "load_job": "parley.server.jobs.file",
     "load_model": "parley.prediction.loading",

@@ -198,7 +198,7 @@ def plan(
     if as_json:
         typer.echo(json_text(outlook.to_json()))
     else:
-        from parley.terminal.outlook import print_outlook  # noqa: PLC0415 - start-up: for this command alone
+        from parley.terminal.result import print_outlook  # noqa: PLC0415 - start-up: for this command alone
 
         print_outlook(outlook)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parley.client.algorithms.registry import kind_of
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.codes import coded_columns
 from parley.client.data.schema import Schema
@@ -16,8 +16,11 @@ from parley.planning_simulation import simulation_ahead
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.calibration.calibration import stated_delta
-from parley.privacy.calibration.gaussian import GAUSSIAN_CALIBRATIONS, CalibrationError
+from parley.privacy.calibration.calibration import (
+    GAUSSIAN_CALIBRATIONS,
+    CalibrationError,
+    stated_delta,
+)
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.encoding import RingTooSmall
@@ -29,9 +32,7 @@ from parley.server.planning.budgets import check_delta
 from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.scaled_noise import mechanism_for
 from parley.server.planning.stages import EVALUATION, Stage, rounds_of, stages_of
-from parley.server.records.clipped_fraction import fraction_deviation
 from parley.server.records.data_budgets import accounts_in_ledger
-from parley.server.records.evaluation import CONFIDENCE, noise_on_counts
 from parley.server.records.guarantees import guarantee_outlook, noise_of, record_bounds
 from parley.server.records.outlook import Outlook
 from parley.server.records.planned import (
@@ -42,6 +43,7 @@ from parley.server.records.planned import (
     Offer,
     SyntheticOutlook,
 )
+from parley.server.records.summarising import CONFIDENCE, fraction_deviation, noise_on_counts
 from parley.simulations.data.outlook import public_shape
 
 

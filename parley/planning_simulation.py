@@ -17,7 +17,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import PIECE_BYTES
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.records.planned import SimulationOutlook

@@ -16,7 +16,7 @@ from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
-from parley.simulations.data.given import Given, given_data, of_memory
+from parley.simulations.data.reading import Given, given_data, of_memory
 from parley.simulations.engine.fast import simulate
 from parley.tracking.tracking import tracked
 from parley.version import __version__

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.contract.printable import one_line
 from parley.options import ModelPath, OwnModels
 
@@ -33,7 +33,7 @@ def sample_table(
     from parley.client.algorithms.registry import task_from  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.contract.decoding import DecodingError  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.data.schema import Schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.features.codes import Codes  # noqa: PLC0415 - start-up: for this command alone
+    from parley.client.features.bins import Codes  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError, open_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.synthetic.generation import GENERATORS, rows_of  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: for this command alone

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parley.secure_agg.beacon import NO_BEACON, commitment, commitments_digest
-from parley.secure_agg.codec import encode
-from parley.secure_agg.flags import pack_mask
+from parley.secure_agg.graph import NO_BEACON, commitment, commitments_digest
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster
+from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster, encode
+from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
 from parley.secure_agg.rows import Made

@@ -2,22 +2,31 @@
 
 Functions of an open round. One list decides everything: each participating neighbour is in it or
 not, and that says which one of its two secrets may be spoken about.
+
+When a party may give its ML-KEM key away to prove what it said about a ciphertext.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.edges import EdgeWork, signers_of
-from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Confirmations, Reveal
-from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
+from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart, Survivors, decode
+from parley.secure_agg.outcome import (
+    ENVELOPE_BYTES,
+    SECRET_BYTES,
+    SIGNATURE_BYTES,
+    pack_mask,
+    unpack_mask,
+)
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.state import MaskingState, OpenRound
-from parley.secure_agg.statements import bound, confirmed
+from parley.secure_agg.statements import bound, confirmed, plan_digest
 
 _NO_SHARE = bytes(SECRET_BYTES)
 
@@ -116,3 +125,42 @@ def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -
         opened=pack_mask(np.array(opened)),
         secrets=b"".join(secrets),
     )
+
+
+def signers_needed(run: RunParameters) -> int:
+    """How many of each neighbour's k neighbours must have signed a list of the run."""
+    k, t = run.degree, run.threshold
+    return k - t + min(run.corrupt, 2 * t - k - 1) + 1
+
+
+def signers_near(run: RunParameters, near: Sequence[int], signers: NDArray[np.bool_]) -> int:
+    """The fewest signers among the neighbours of any of the parties in `near`."""
+    return int(signers[run.neighbours[list(near)]].sum(axis=1).min(initial=run.degree))
+
+
+def check_certificate(
+    run: RunParameters,
+    near: Sequence[int],
+    certificate: tuple[Bytes, Bytes, Bytes],
+    identities: tuple[bytes, ...],
+    work: EdgeWork,
+) -> None:
+    """Whether a list of this run that enough parties signed lets a party prove a dispute.
+
+    The certificate is a RoundStart, its Survivors and the Confirmations of that list.
+    """
+    if not run.confirm_survivors:
+        raise RemoteProtocolError(
+            "Expected a run with confirmed lists to prove in, got one without confirmations."
+        )
+    plan, survivors, confirmations = certificate
+    agreed = plan_digest(run, decode(run, plan, RoundStart))
+    listed = decode(run, survivors, Survivors).survivors
+    message = decode(run, confirmations, Confirmations)
+    signers = true_signers(run, agreed, listed, message, identities, work)
+    got, least = signers_near(run, near, signers), signers_needed(run)
+    if got < least:
+        raise TooFewSurvivors(
+            f"Expected >= {least} neighbours of each neighbour to have signed a list before a key "
+            f"is given away, got {got}."
+        )

@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.codec import encode, kem_items
-from parley.secure_agg.disputes import signers_near, signers_needed
-from parley.secure_agg.flags import pack_mask, unpack_mask
-from parley.secure_agg.hybrid import confirms, place, transcript
+from parley.secure_agg.answers import signers_near, signers_needed
+from parley.secure_agg.edges import confirms, place, transcript
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import (
     SERVER,
@@ -32,7 +30,10 @@ from parley.secure_agg.messages import (
     Complaint,
     Encapsulated,
     Evidence,
+    encode,
+    kem_items,
 )
+from parley.secure_agg.outcome import pack_mask, unpack_mask
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, decapsulate, kem_public
 

@@ -12,20 +12,22 @@ A hybrid run has other chains and another base^1 (`hybrid`), from ML-KEM-768 too
 Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
 share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,
 half the work.
+
+The secret of a pair of parties: X25519's, ML-KEM-768's of both directions, and what follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.beacon import commitment, commitments_digest
-from parley.secure_agg.codec import nonces_by_party
-from parley.secure_agg.flags import unpack_mask
+from parley.secure_agg.graph import commitment, commitments_digest
 from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import nonces_by_party
+from parley.secure_agg.outcome import TAG_BYTES, unpack_mask
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import (
     agree,
@@ -33,9 +35,89 @@ from parley.secure_agg.primitives import (
     derive,
     digest,
     encapsulate,
+    extract,
     kem_public,
+    same,
     verifies,
 )
+
+
+class Direction(NamedTuple):
+    """What one party's encapsulation to another gives, 32 bytes each.
+
+    Attributes:
+        envelope: seals the share of round 1.
+        half: of the pair's mask in round 1.
+        pad: hides the other direction's half from all but those who know this one.
+    """
+
+    envelope: bytes
+    half: bytes
+    pad: bytes
+    root: bytes
+
+    def __repr__(self) -> str:
+        return "<Direction: four keys>"
+
+
+def transcript(
+    fingerprint: bytes, roster: bytes, one: tuple[int, bytes], other: tuple[int, bytes]
+) -> bytes:
+    """What a pair secret is bound to: the run, its algorithms, the roster, who, all public keys.
+
+    Args:
+        roster: digest of all identities in order, so that an index names an identity.
+        one, other: index and public keys of the ends, in any order.
+    """
+    (low, key), (high, its) = sorted((one, other))
+    ends = low.to_bytes(4, "big") + high.to_bytes(4, "big")
+    return digest(b"parley/pair", fingerprint, roster, ends, key, its)
+
+
+def place(pair: bytes, sender: int, receiver: int, ciphertext: bytes) -> bytes:
+    """Which ciphertext of which pair, and which way it goes."""
+    ends = sender.to_bytes(4, "big") + receiver.to_bytes(4, "big")
+    return digest(b"parley/ciphertext", pair, ends, ciphertext)
+
+
+def confirmation(secret: bytes, where: bytes) -> bytes:
+    """What shows the receiver that it decapsulated what the sender encapsulated.
+
+    Of the ML-KEM secret alone, so that its key can prove it false without any other secret.
+    """
+    return derive(secret, b"parley/kem confirm" + where)[:TAG_BYTES]
+
+
+def confirms(secret: bytes, where: bytes, tag: bytes) -> bool:
+    """Whether a tag is the one of that secret and place."""
+    return same(confirmation(secret, where), tag)
+
+
+def direction(exchanged: bytes, secret: bytes, where: bytes) -> Direction:
+    """The keys of one direction: X25519's secret of the pair, ML-KEM's of this direction."""
+    both = extract(exchanged, derive(secret, b"parley/kem secret"))
+    return Direction(
+        *(
+            derive(both, b"parley/direction " + name + where)
+            for name in (b"envelope", b"half", b"pad", b"root")
+        )
+    )
+
+
+def pair_base(first: bytes, second: bytes) -> bytes:
+    """The base of a pair's mask in round 1, from the halves of the lower index and the higher."""
+    return extract(b"parley/hybrid base", first + second)
+
+
+def pair_chain(first: bytes, second: bytes) -> bytes:
+    """The pair's chain, from the roots of the lower index and the higher."""
+    return extract(b"parley/hybrid chain", first + second)
+
+
+def under_pad(value: bytes, pad: bytes) -> bytes:
+    """32 bytes hidden by a pad that hides nothing else, or found again by it."""
+    return (int.from_bytes(value, "big") ^ int.from_bytes(pad, "big")).to_bytes(32, "big")
+
 
 EdgeKeys = tuple[bytes, bytes, bytes]
 """(next chain, base, envelope key) of one pair and round."""

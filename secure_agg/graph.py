@@ -1,4 +1,4 @@
-r"""Who masks with whom: a k-regular graph that nobody chooses, and its degree and threshold.
+"""Who masks with whom: a k-regular graph that nobody chooses, and its degree and threshold.
 
 Complete up to m = 100. Beyond it the Harary graph of a random order (Bell et al., CCS 2020, ePrint
 2020/704, section 3: a random permutation, then every party is joined to the k/2 before and the k/2
@@ -23,17 +23,20 @@ repeated until it likes a graph, 2^16 with one roster, which every party counts.
     (46, 26)
     >>> choose_degree(1000, corrupt=100, dropped=100, active=True)
     (112, 80)
+
+The beacon: public randomness for the graph that nobody chooses once the roster is fixed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.primitives import expand_seed
+from parley.secure_agg.primitives import derive, digest, expand_seed
 
 COMPLETE_UP_TO = 100
 SECURITY_BITS = 40
@@ -129,7 +132,6 @@ def choose_degree(
 
     Returns:
         (k, t). Complete graphs (m ≤ 100) take the least majority that is secure, so that they
-        bear the most dropouts.
 
     Raises:
         ValueError: no degree up to 255 will do, with the numbers.
@@ -194,3 +196,45 @@ def neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int3
         table[rows].sort(axis=1)
     table.setflags(write=False)
     return table
+
+
+NONCE_BYTES = 32
+NO_BEACON = bytes(32)
+"""Of a run whose graph is complete, or whose set-up is not done."""
+MOST_SETUPS = 1 << GRINDING_BITS
+"""Set-ups that a party goes through with one roster."""
+
+
+def roster_digest(identities: tuple[bytes, ...], deployment: bytes = b"") -> bytes:
+    """32 bytes that name a roster: all identities, in order. Every key is signed for it."""
+    if not deployment:
+        return digest(b"parley/roster", *identities)
+    return digest(b"parley/roster-of-deployment", deployment, *identities)
+
+
+def next_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:
+    """A party's nonce for its set-up number `count` with a roster.
+
+    Args:
+        identity: its Ed25519 private key: nobody else can predict the nonce, and nothing has to be
+            kept between the commitment and the reveal.
+        count: set-ups it went through with this roster; a nonce is revealed once.
+    """
+    return derive(identity, b"parley/nonce" + roster + count.to_bytes(8, "big"))
+
+
+def commitment(index: int, nonce: bytes) -> bytes:
+    """What a party says of its nonce before anyone's is known."""
+    return digest(b"parley/nonce commitment", index.to_bytes(4, "big"), nonce)
+
+
+def commitments_digest(commitments: Mapping[int, bytes]) -> bytes:
+    """What a run's parameters say of all commitments: who made one, and which."""
+    parts = [i.to_bytes(4, "big") + commitments[i] for i in sorted(commitments)]
+    return digest(b"parley/nonce commitments", *parts)
+
+
+def beacon_of(fingerprint: bytes, nonces: Mapping[int, bytes]) -> bytes:
+    """The beacon of a set-up."""
+    parts = [i.to_bytes(4, "big") + nonces[i] for i in sorted(nonces)]
+    return digest(b"parley/beacon", fingerprint, *parts)

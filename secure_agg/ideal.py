@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parley.secure_agg.beacon import commitment, commitments_digest
 from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.graph import commitment, commitments_digest
 from parley.secure_agg.interface import (
     DropoutPolicy,
     DropStage,

@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from parley.secure_agg.beacon import commitment
 from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
 from parley.secure_agg.encoding import Ring
+from parley.secure_agg.graph import commitment
 from parley.secure_agg.ideal import check_vectors, simulated_nonces
 from parley.secure_agg.interface import (
     DropoutPolicy,

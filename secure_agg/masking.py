@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.codec import decode, encode, header
 from parley.secure_agg.edges import EdgeWork, edge_keys, mask_key, next_chain
 from parley.secure_agg.encoding import Ring, ring_dtype
-from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.interface import DropoutPolicy, LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.joining import check_company
+from parley.secure_agg.joining import check_company, first_table, outgoing
 from parley.secure_agg.masks import add_masks, aligned
-from parley.secure_agg.messages import Bytes, RoundStart, Shares, Vector
-from parley.secure_agg.outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES
-from parley.secure_agg.pairing import first_table, outgoing
+from parley.secure_agg.messages import Bytes, RoundStart, Shares, Vector, decode, encode, header
+from parley.secure_agg.outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
 from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import Entropy, seal, share_digest
 from parley.secure_agg.shamir import split

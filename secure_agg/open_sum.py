@@ -19,11 +19,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from parley.secure_agg.codec import encode
-from parley.secure_agg.edges import mask_key
+from parley.secure_agg.edges import mask_key, pair_base, under_pad
 from parley.secure_agg.encoding import Ring, ring_dtype
-from parley.secure_agg.flags import pack_mask
-from parley.secure_agg.hybrid import pair_base, under_pad
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.masks import add_masks
 from parley.secure_agg.messages import (
@@ -36,8 +33,9 @@ from parley.secure_agg.messages import (
     Shares,
     Survivors,
     Vector,
+    encode,
 )
-from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SHARE_DIGEST_BYTES
+from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SHARE_DIGEST_BYTES, pack_mask
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import share_digest, unseal, verifies
 from parley.secure_agg.shamir import combine

@@ -10,6 +10,8 @@ that reveal, N(i) the neighbours of i. A robust round completes when
   the round are rebuilt from shares.
 
 A party with |N(i) ∩ U| < t stays silent itself.
+
+Sets of parties on the wire: a bit each, bit i of byte i // 8 from the top, spare bits zero.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from parley.secure_agg.interface import (
     DropoutPolicy,
     DropStage,
     LocalProtocolError,
+    RemoteProtocolError,
     TooFewSurvivors,
 )
 from parley.secure_agg.parameters import RunParameters
@@ -147,3 +150,20 @@ def optimistic_outcome(
     up = (answered + (attempts - 1) * size) * message
     down = run.parties * plan + (attempts - 1) * size * plan
     return tuple(np.flatnonzero(vector).tolist()), up, down, attempts
+
+
+def pack_mask(flags: NDArray[np.bool_]) -> bytes:
+    """A bit mask over parties."""
+    return np.packbits(flags).tobytes()
+
+
+def unpack_mask(mask: bytes, count: int) -> NDArray[np.bool_]:
+    """`[count]` flags of a bit mask."""
+    if len(mask) != mask_bytes(count):
+        raise RemoteProtocolError(
+            f"Expected a mask of {mask_bytes(count)} bytes for {count} parties, got {len(mask)}."
+        )
+    flags = np.unpackbits(np.frombuffer(mask, dtype=np.uint8))
+    if flags[count:].any():
+        raise RemoteProtocolError(f"Expected spare bits 0 in a mask over {count} parties, got 1.")
+    return flags[:count].view(np.bool_)

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.answers import accept_survivors, check_confirmations, make_reveal
-from parley.secure_agg.beacon import NONCE_BYTES
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.disputes import check_certificate
+from parley.secure_agg.answers import (
+    accept_survivors,
+    check_certificate,
+    check_confirmations,
+    make_reveal,
+)
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.flags import pack_mask
+from parley.secure_agg.graph import NONCE_BYTES
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.joining import accept_roster, own_keys
+from parley.secure_agg.joining import accept_roster, complete_pairs, encapsulate_to_all, own_keys
 from parley.secure_agg.masking import MaskJob, open_round, prepare_round
 from parley.secure_agg.messages import (
     Advertise,
@@ -32,9 +34,10 @@ from parley.secure_agg.messages import (
     Evidence,
     Message,
     Survivors,
+    decode,
+    encode,
 )
-from parley.secure_agg.outcome import SECRET_BYTES
-from parley.secure_agg.pairing import complete_pairs, encapsulate_to_all
+from parley.secure_agg.outcome import SECRET_BYTES, pack_mask
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, sign, signing_public
 from parley.secure_agg.state import MaskingState, OpenRound, Phase

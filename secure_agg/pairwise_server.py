@@ -14,10 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from parley.secure_agg.adverts import Adverts
-from parley.secure_agg.beacon import commitments_digest, roster_digest
-from parley.secure_agg.codec import decode
 from parley.secure_agg.delivery import Delivery
 from parley.secure_agg.encoding import Ring
+from parley.secure_agg.graph import commitments_digest, roster_digest
 from parley.secure_agg.interface import (
     DropoutPolicy,
     LocalProtocolError,
@@ -35,6 +34,7 @@ from parley.secure_agg.messages import (
     Reveal,
     Shares,
     Vector,
+    decode,
 )
 from parley.secure_agg.open_sum import BadDealer, OpenSum, ServerPhase
 from parley.secure_agg.outcome import ENVELOPE_BYTES, participants_of

@@ -16,9 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.beacon import NO_BEACON, beacon_of, commitments_digest, roster_digest
 from parley.secure_agg.encoding import ring_dtype
-from parley.secure_agg.graph import choose_degree, neighbour_table
+from parley.secure_agg.graph import (
+    NO_BEACON,
+    beacon_of,
+    choose_degree,
+    commitments_digest,
+    neighbour_table,
+    roster_digest,
+)
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange, RemoteProtocolError
 from parley.secure_agg.primitives import KEM_PUBLIC_BYTES, KEY_BYTES, digest
 
@@ -92,7 +98,6 @@ class RunParameters:
         corrupt: c, parties assumed to collude with the server.
         dropped: d, parties whose silence a round is to bear.
         rounds: the last round that the run can reach, repetitions counted.
-        confirm_survivors: survivors' lists are confirmed among the parties (a third stage).
         commitments: digest of the nonces' commitments; zeros where the graph is complete.
         beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
             graph is complete.
@@ -160,7 +165,6 @@ class RunParameters:
             min_survivors: asked for; raised to the least number that `derive` allows.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
-            others: further fields.
 
         Raises:
             ValueError: no such parameters, or outside their ranges.
@@ -304,7 +308,6 @@ class Policy:
         min_survivors: least number of vectors in a sum that it helps to unmask.
         minimum_degree: least number of neighbours, in the roster and in every round.
         corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
-        confirm_survivors: insists on the survivors' confirmation (optimistic rounds have none).
         key_exchange: hybrid insists on it; x25519 takes either.
         deployment: 32 bytes that name the roster outside the protocol, names of parties included;
             every key is signed for them. Empty: the identities alone.

@@ -95,7 +95,6 @@ class MaskingState:
         private_key: X25519 key until the roster, then empty.
         kem_seed: of the ML-KEM key, in a hybrid run: until the neighbours' ciphertexts came, or
             while one that did not match may have to be proved; then empty.
-        pairing: between roster and ciphertexts of a hybrid run.
         disputed: neighbours whose ciphertext did not match.
         near: present neighbours, ascending.
         chains: one ratcheted pair secret for each of `near`, at `chain_round`.

@@ -31,10 +31,10 @@ from parley.client.contract.carrier import CarrierError
 from parley.client.contract.plain_names import is_plain
 from parley.client.contract.roster import load_deployment
 from parley.server.conducting import conduct, open_run, telling
+from parley.server.jobs.file import from_run_config
 from parley.server.jobs.naming import check_from_elsewhere
-from parley.server.jobs.run_config import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
-from parley.server.rounds.transport import LARGEST_REPLY
+from parley.server.rounds.asking import LARGEST_REPLY
 
 if TYPE_CHECKING:
     from parley.client.contract.roster import Deployment
@@ -52,7 +52,7 @@ app = ServerApp()
 
 
 class GridTransport:
-    """`parley.server.rounds.transport.Transport` over Flower's Grid.
+    """`parley.server.rounds.asking.Transport` over Flower's Grid.
 
     A node is the party under whose name its key was registered with the SuperLink, which checks
     that key. A simulation's nodes have no keys: each is asked once which partition it is.

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
     from parley.server.records.summary import RunSummary
+    from parley.server.rounds.asking import Transport
     from parley.server.rounds.observer import Observer
-    from parley.server.rounds.transport import Transport
 
 
 def conduct(

@@ -21,8 +21,8 @@ from parley.client.queries import QUERIES
 from parley.deploy.engines import ENGINES
 from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.events import EVENTS
-from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.calibration.gaussian import GAUSSIAN_CALIBRATIONS
+from parley.privacy.accounting.guarantee import NOISE_POINTS
+from parley.privacy.calibration.calibration import GAUSSIAN_CALIBRATIONS
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
@@ -54,10 +54,10 @@ EXCEPTIONS = {
     "client/data/": "columns are read where they are described: one room, its own union",
     "client/features/": "a map says which columns it takes",
     "client/party/dataset.py": "a linear model's loss knows labels, everything else takes classes",
-    "client/queries/mean.py": "counts and sums are balanced by the norm of the noise",
+    "client/queries/moments.py": "counts and sums are balanced by the norm of the noise",
     "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
-    "server/planning/responses.py": "its law plans the one query that it is for",
+    "server/planning/instead.py": "its law plans the one query that it is for",
     "server/jobs/running.py": "the one line that says which engine is one process",
 }
 """A file or folder → why its lines may."""

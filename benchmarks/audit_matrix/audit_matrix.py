@@ -16,23 +16,15 @@ from itertools import product
 
 from parley.audit.words import lines_of
 from parley.client.data.schema import Schema
-from parley.client.queries.balance import Balance
 from parley.client.queries.base import Query
-from parley.client.queries.choose import Choose
-from parley.client.queries.choose_best import ChooseBest
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
+from parley.client.queries.batch import Counting
+from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import Audited, asked
 from parley.simulations.audit.measure import Effort, audit_guarantee, trials_of, views, views_of

@@ -20,11 +20,10 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.response import Response
+from parley.client.queries.sums import ChooseBest
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, Neighbouring, Unit
 from parley.privacy.audit.counts import Hits
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import poisson_batches
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.mechanisms.sampled import PartySteps
+from parley.privacy.sampling.stream import Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,6 @@ class PublicFacts:
     """What a claim may depend on.
 
     Attributes:
-        parties: m.
         min_records: public n₍₁₎, which no party has fewer records than; where sizes are private
             (add-or-remove-one, or a guarantee of unit party) it bounds none of them.
         total_records: N; n₍₁₎·m where sizes are private.
@@ -104,9 +103,7 @@ class Claim:
     """What one release of an algorithm asks the noise to cover.
 
     Attributes:
-        dimension: d of a contribution v_j.
         features: columns of the rows that it is computed from.
-        bound: largest |entry| of an unweighted v_j.
         sensitivity: Δ, in L2, of the sum of weight_j·v_j in exact arithmetic, before the grid.
         rounding: what double precision may add to Δ, as a fraction of it.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
@@ -118,7 +115,6 @@ class Claim:
         gradient_tolerance: κG, of certified local optima.
         grid_length: what rounding to the grid has to be small against; None: Δ.
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
-        work: training steps of one round.
         sums: sampled sums that a release consists of; None: one sum, of all records.
         objective: ε₁ of noise inside the parties' objectives; the noise on the sum covers what
             their solvers miss of the exact optima. None: there is none.
@@ -213,7 +209,7 @@ class Contribution:
         values: `[B, d]` v_j, unweighted.
         failed: parties of the block that have nothing they may release (rows not used): local
             optima without a certificate. Nothing else fails, see
-            `parley.client.dp_sgd.clip_factors`.
+            `parley.client.dp_sgd.clipped`.
     """
 
     values: NDArray[np.floating]

@@ -36,14 +36,12 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
-from parley.client.dp_sgd.optimisers import stepped
-from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.settings import LocalTraining, stepped
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class DistributedDPSGD(Iterates):
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
         pad: a party by itself works on as many rows whatever it drew
-            (`parley.client.dp_sgd.layout.padded_width`).
+            (`parley.client.dp_sgd.batches.padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 

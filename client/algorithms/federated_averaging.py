@@ -38,9 +38,8 @@ from parley.client.dp_sgd.training import train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.mechanisms.sampled import PartySteps
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 _VALUES_AT_ONCE = 1 << 21
 """Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""
@@ -152,7 +151,7 @@ class FederatedAveraging(Iterates):
         """Every party's update, bounded whatever became of its training; none fails.
 
         A record whose gradient is not finite adds zero to the sum
-        (`parley.client.dp_sgd.clip_factors`). Where training diverged the update is not finite, and
+        (`parley.client.dp_sgd.clipped`). Where training diverged the update is not finite, and
         is brought within its bound by a fixed
         map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
         unit party any function of a party's data whose norm is at most S moves the sum by 2S.

@@ -7,11 +7,14 @@ J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §
 |---|---|---|
 | replace-one | the mean of the n_j records' gradients | 2G/n₍₁₎, or 2G/n̄ by size |
 | add-or-remove-one | their sum over the public n₍₁₎, whatever n_j is | G/n₍₁₎ |
+
+Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in every round.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
@@ -26,7 +29,7 @@ from parley.client.models.linear import SUMMED, LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights, gradient_sensitivity
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 MOST_RECORDS: Final = 1 << 28
 """Of a party whose number of records is private: rounding is covered for so many."""
@@ -158,3 +161,39 @@ class GradientPerturbation(Iterates):
             clip_norm=self.clip_norm,
             lambda_=self.lambda_,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RajkumarAgarwal(GradientPerturbation):
+    """Noisy gradient descent on an objective with a random linear term.
+
+    Attributes:
+        tilt_scale: of the term's length, Gamma(d, this): 2/(ε′N).
+        tilt_seed: that its direction and length are drawn from, public.
+    """
+
+    kind: ClassVar[str] = "rajkumar-agarwal"
+
+    tilt_scale: float
+    tilt_seed: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.tilt_scale < np.inf or self.tilt_seed < 0:
+            raise ValueError("Expected tilt_scale > 0 and tilt_seed >= 0, got others.")
+
+    @cached_property
+    def tilt(self) -> NDArray[np.float64]:
+        """`[d]` b/N: of uniform direction."""
+        rng = np.random.default_rng(self.tilt_seed)
+        direction = rng.normal(size=self.dimension)
+        length = rng.gamma(self.dimension, self.tilt_scale)
+        return np.asarray(direction / np.sqrt(direction @ direction) * length)
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """One step along the noisy average gradient of the tilted objective."""
+        return super().update(state, average + self.tilt)
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """As gradient perturbation's, with the noise of one round."""
+        return replace(super().claim(facts), releases=1)

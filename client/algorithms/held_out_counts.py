@@ -27,7 +27,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 _MOST = 2.0**24
 """Records of a cell beyond which a party's count is clamped, since its number is private."""
@@ -144,7 +144,6 @@ def accuracy_interval(
 
     Args:
         counts: `[2]` right and wrong, with noise.
-        within: t.
     """
     right, wrong = (max(0.0, float(count)) for count in counts)
     total = right + wrong

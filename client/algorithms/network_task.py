@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.kind import Kind, Party, plain_size, settings_of
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.dp_sgd.settings import LocalTraining
@@ -37,7 +37,6 @@ class NetworkShape:
 
     Attributes:
         layered: it has plain layers alone, whose sizes say how many parameters it has.
-        projected: its rows are projected on principal components.
     """
 
     layered: bool = False
@@ -113,7 +112,7 @@ def _size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 def _check(algorithm: Any, plan: ReleasePlan) -> None:
     """Refuses training that moves nothing, and a way of clipping that its network refuses."""
-    from parley.client.dp_sgd.ways import WayError, check_way  # noqa: PLC0415 - start-up: `plan` and `predict` of a linear model load no torch (1.4 s)
+    from parley.client.dp_sgd.clipping import WayError, check_way  # noqa: PLC0415 - start-up: `plan` and `predict` of a linear model load no torch (1.4 s)
 
     training = algorithm.training
     if algorithm.unit is Unit.RECORD:

@@ -3,12 +3,14 @@
 For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each
 optimum is certified to a gradient norm ≤ κG/n.
+
+Pathak, Rane & Raj 2010: once, the average of local optima, with noise for a single party's.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -23,7 +25,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights, output_sensitivity
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 SMALLEST_LAMBDA: Final = 1e-8
 SMALLEST_WIDTH: Final = 0.01
@@ -42,7 +44,6 @@ class OutputPerturbation(AsReleased):
     prevent (`check_certifiable`), whatever λ, κ and loss a server would like.
 
     Attributes:
-        lipschitz: G.
         relative_tolerance: κ.
     """
 
@@ -132,3 +133,14 @@ class OutputPerturbation(AsReleased):
             lambda_=self.lambda_,
             gradient_tolerance=self.relative_tolerance * self.lipschitz,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathakAveraging(OutputPerturbation):
+    """The average of certified local optima, with m times the noise that its ε needs."""
+
+    kind: ClassVar[str] = "pathak"
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """As output perturbation's, at ε/m."""
+        return replace(super().claim(facts), epsilon_share=1 / facts.parties)

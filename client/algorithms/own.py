@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.algorithms.sums import AnyRows, AsReleased
 from parley.client.contract.decoding import DecodingError, facts_from
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.own_code import OwnCodeError, code_named
 

@@ -24,13 +24,12 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.state import State
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.queries.batch import Batch, batch_from
-from parley.client.queries.counting import Counting, counting_from
+from parley.client.queries.batch import Batch, Counting, batch_from, counting_from
 from parley.client.queries.response import Response
 from parley.client.where import WhereError
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import root_up
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 LARGEST_SUM = 2**53
 """Of a party's integers: sums of whole doubles are exact below."""

@@ -61,8 +61,6 @@ class RandomFeatures(SumOfRecords):
     Attributes:
         features: p, columns of the rows.
         sizes: values of every column of a table, which are p together; (): a row is an array.
-        classes: K.
-        frequencies: F.
         length_scale: ℓ, in which W is drawn.
         seed: of W, public.
         digest: SHA-256, in hex, of Ŵ and of the table of cosines: a party that derives another

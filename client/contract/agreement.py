@@ -48,7 +48,6 @@ class Agreement:
 
     Attributes:
         dataset: which of the parties' data sets, by the name they serve it under.
-        label, intercept: how it is read.
         schema: digest of what columns and label mean (`Holding.schema`), one for all parties.
         features: name, settings and digest of the public map of every record
             (`parley.client.contract.feature_map`); empty: rows are learned from as they are.

@@ -33,7 +33,6 @@ def check_grid(
     """Derives the plan's grid by its own rule.
 
     Args:
-        entry: largest |entry| of an unweighted contribution.
         sensitivity: Δ of the sum as the party derived it; of a step's noise, √d of its standard
             deviations, where all noise is inside the party.
         scale_bits: of the algorithm's own grid, if it has one.

@@ -14,14 +14,18 @@ from typing import Any
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NoisePoint, noise_point
+from parley.privacy.accounting.guarantee import (
+    Adversary,
+    Neighbouring,
+    NoisePoint,
+    Unit,
+    noise_point,
+)
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.mechanisms.sampled import SampledGaussian
+from parley.privacy.mechanisms.sampled import PartySteps, SampledGaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import MECHANISMS
 
@@ -51,7 +55,6 @@ class Guarantee:
     Attributes:
         sensitivity: L2, of the sum of contributions, before the grid.
         mechanism: the noise; on the sum in grid units, its sensitivity with the grid's share.
-        against: whom the guarantee holds against.
         delta: the δ that its ε is stated at, the sampler's distance included.
         clip_norm: L2 norm that a record's gradient, or a party's update, is clipped to; None
             where the bound needs no clipping.

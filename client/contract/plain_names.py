@@ -2,13 +2,17 @@
 
 >>> plain_name("20260101-120000-count-3f2a")
 '20260101-120000-count-3f2a'
->>> for lie in ("..", "/etc", "a/b", ".x", "a\\n", "", None):
+>>> for lie in ("..", "/etc", "a/b", ".x", "a\n", "", None):
 ...     assert not is_plain(lie)
+
+Names of models of your own code: what travels is the name, never a path, never the code.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from pathlib import Path
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -30,3 +34,24 @@ def plain_name(name: object) -> str:
             f"digit, got {name!r:.130}."
         )
     return name
+
+
+def public_name(kind: str) -> str:
+    """The name under which server and parties speak of a model: of a file without its folder."""
+    place, colon, function = kind.rpartition(":")
+    return f"{Path(place).name}:{function}" if colon and place.endswith(".py") else kind
+
+
+def own_file_digest(kind: str) -> str | None:
+    """SHA-256 of the file that a model of your own code is in; None where there is no such file."""
+    place, colon, _ = kind.rpartition(":")
+    file = Path(place)
+    if not colon or file.suffix != ".py" or not file.is_file():
+        return None
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def beside(kind: str, folder: Path) -> str:
+    """The same model, where a file is meant from `folder` on."""
+    place, colon, function = kind.rpartition(":")
+    return f"{folder / place}:{function}" if colon and place.endswith(".py") else kind

@@ -38,7 +38,6 @@ class ReleasePlan:
     the bare sum.
 
     Attributes:
-        dimension: d of a contribution.
         lipschitz: G: no record's gradient is longer (by the loss, or by clipping).
         min_records: public n₍₁₎; a party with fewer records refuses, where sizes are public.
         weights: uniform (weight 1) or size (weight n_j / n̄, n̄ = `mean_records`).

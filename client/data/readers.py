@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
-from parley.client.data.csv_text import csv_names, csv_tables
+from parley.client.data.csv_text import csv_names, csv_tables, other_separator
 from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sniffing import other_separator
 from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:

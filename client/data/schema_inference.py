@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
-from parley.client.data.csv_text import csv_tables
+from parley.client.data.csv_text import csv_tables, encoding_of, sniffed_separator
 from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.readers import (
@@ -35,7 +35,6 @@ from parley.client.data.readers import (
     read_arrays,
 )
 from parley.client.data.schema import FileFormat, Schema, toml_value
-from parley.client.data.sniffing import encoding_of, sniffed_separator
 from parley.client.data.table import DataError, Table
 
 _HEAD = """\
@@ -72,7 +71,6 @@ class ColumnReading:
     """How one column was read.
 
     Attributes:
-        entry: its keys and values in the schema.
         why: the reason; stands beside it in the schema, so it quotes no cell and names no line.
         remarks: what its owner should look at, with lines and cells.
     """

@@ -79,7 +79,6 @@ class Table:
     """The cells of one file, N rows.
 
     Attributes:
-        frame: the one-dimensional columns.
         arrays: `[N, …]` the columns of kind "array".
         typed: False where every cell was text (CSV), and numbers have to be read from it.
         null_values: the texts, besides "", that mean an empty cell.

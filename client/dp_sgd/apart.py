@@ -36,9 +36,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from parley.client.dp_sgd.batches import PERIODS, Layout
+from parley.client.dp_sgd.clipped import trainable
 from parley.client.dp_sgd.clipping import PASSES
-from parley.client.dp_sgd.gradients import trainable
-from parley.client.dp_sgd.layout import PERIODS, Layout
 from parley.client.models.layers import BUILT_IN
 from parley.client.models.networks import Network
 
@@ -106,7 +106,6 @@ def period_of(pieces: Callable[[list[int]], list[Tensor]], width: int) -> int | 
     Args:
         pieces: made-up records of a chunk, by number below 2·width → `[width, …]` what a pass
             knows of each.
-        width: rows of a chunk.
     """
     rng, places = np.random.default_rng(0), np.arange(width)
     try:

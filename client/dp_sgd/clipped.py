@@ -7,6 +7,10 @@ bounds.
 
 A batch is of one party, or of B parties' records, as many of each, party after party: each party's
 sum is then a product of that party's rows.
+
+Clipping for every gradient, also one that is not finite.
+
+θ of a network, and the plain sum of its records' gradients.
 """
 
 from __future__ import annotations
@@ -16,9 +20,82 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from parley.client.dp_sgd.clip_factors import clip_factors, counted
+from parley.client.dp_sgd.settings import MARGIN
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
+
+
+def shrink(clip: float) -> float:
+    """The norm that gradients are clipped to: C(1 − MARGIN)."""
+    return clip * (1 - MARGIN)
+
+
+def clip_factors(norms: Tensor, clip: float) -> Tensor:
+    """min(1, C/norm), with C a little smaller (`MARGIN`); 0 where the norm is not finite."""
+    factors = torch.clamp(shrink(clip) / norms.clamp_min(1e-30), max=1.0)
+    return torch.where(torch.isfinite(norms), factors, 0.0)
+
+
+def counted(values: Tensor, factors: Tensor) -> Tensor:
+    """Rows `[b, …]` of records whose factor `[b]` is not 0; zeros, never NaN, for the others."""
+    there = (factors != 0).reshape(-1, *[1] * (values.dim() - 1))
+    return torch.where(there, values, 0.0)
+
+
+def clip_signs(norms: Tensor, clip: float) -> Tensor:
+    """2b − 1 of every record, in float64: 1 where its gradient was clipped, −1 where it was not.
+
+    A line leads from one to the other over norms that are too long by less than `MARGIN`: what
+    another record of the batch does to the rounding of this one's must not turn a −1 into a 1.
+    A gradient without a finite norm counts as clipped.
+    """
+    excess = norms.double() / shrink(clip) - 1
+    signs = torch.clamp(excess * (2 / MARGIN) - 1, min=-1.0, max=1.0)
+    return torch.where(torch.isfinite(norms), signs, 1.0)
+
+
+def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that θ is made of, by name: those that are not frozen."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def clip_slack(network: nn.Module) -> float:
+    """What norms are multiplied by: 1, or more where layers are too wide for `MARGIN`.
+
+    A quarter of the margin is for the norms: in float32 that covers layers of 4,000 inputs and
+    outputs, in float64 any that fit a memory.
+    """
+    parameters = list(trainable(network).values())
+    widths = [p.shape[0] + p.numel() // p.shape[0] for p in parameters if p.numel() and p.dim()]
+    roundings = max(widths, default=1) + len(parameters) + 8
+    unit = torch.finfo(parameters[0].dtype).eps / 2
+    return max(1.0, (1 + roundings * unit) * (1 - MARGIN / 4))
+
+
+def plain_sum(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
+) -> Tensor:
+    """`[d]` the sum of the batch's gradients, none clipped.
+
+    `mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1.
+    """
+    parameters = list(trainable(network).values())
+    each = losses(network, x, y)
+    total = (each if mask is None else each * mask).sum()
+    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).reshape(-1)
+            for p, g in zip(parameters, gradients, strict=True)
+        ]
+    )
+
 
 _WRITTEN_AT_ONCE: Final = 1 << 25
 """Values of written-out gradients of one layer that are held at once; more are computed twice."""
@@ -72,7 +149,7 @@ def clipped(
     """Norms and factors of a batch's parts; a record without a finite norm adds zero.
 
     Args:
-        slack: what norms are multiplied by (`parley.client.dp_sgd.gradients.clip_slack`).
+        slack: what norms are multiplied by (`parley.client.dp_sgd.clipped.clip_slack`).
     """
     with torch.no_grad():
         norms = torch.stack([part.squared_norms() for part in parts]).sum(0).sqrt() * slack

@@ -8,7 +8,7 @@
 | vmap | torch.func: vmap(grad), every record by itself, every g_i written out | all others |
 
 θ is the trainable parameters (`requires_grad`): frozen ones are constants of f. The network's
-structure chooses (`parley.client.dp_sgd.ways`).
+structure chooses (`parley.client.dp_sgd.clipping`).
 
 **Why a record moves the sum by at most C**, for every θ and record. Let g_i be the vector that is
 added, as it is stored.
@@ -32,13 +32,15 @@ added, as it is stored.
    - A square that underflows loses at most the smallest normal number η: as much is added where a
      product of norms could magnify it; elsewhere √(dη) is nothing beside C ≥ 2⁻⁴⁰.
    - One that overflows gives N = ∞, and the record adds zero
-     (`parley.client.dp_sgd.clip_factors`).
+     (`parley.client.dp_sgd.clipped`).
 3. *The sum is rounded little.* It is taken in float64 in both precisions: whatever the order, b
    clipped gradients are off by at most γ_b·b·C ≤ 2⁻¹³·C for b ≤ 10⁶ (`layout.MOST_RECORDS`), once
    with a record and once without it.
 
 The clip aims 2⁻¹⁰·C below C (`MARGIN`): a quarter of that is for the norms, a quarter for the two
 sums, a quarter for the grid that they are put on afterwards (2⁻¹³·C each).
+
+Which way clips records: the network's structure says it, the same at server and party.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from parley.client.dp_sgd.clipped import Clipped, Written, clipped
-from parley.client.dp_sgd.ghost import ghost_pass
-from parley.client.dp_sgd.gradients import clip_slack, trainable
+from parley.client.dp_sgd.clipped import Clipped, Written, clip_slack, clipped, trainable
+from parley.client.dp_sgd.ghost import ghost_layers, ghost_pass
+from parley.client.models.networks import Network
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 Pass: TypeAlias = Callable[..., Clipped]
@@ -106,3 +108,61 @@ def clipped_sum(way: str, *batch: Any, **settings: Any) -> tuple[Tensor, Tensor]
 
 WAYS = {name: partial(clipped_sum, name) for name in PASSES}
 """The sum and the norms of one batch, by the name of the pass."""
+
+
+class WayError(ValueError):
+    """A network whose records' gradients cannot be separated, or not in the way wanted."""
+
+
+def choose_way(network: Network, *, wanted: str = "auto") -> str:
+    """Ghost for a chain, else vmap; or the one wanted, where the network allows it.
+
+    Raises:
+        WayError: it does not, with what to do.
+    """
+    structural = "vmap" if ghost_layers(network.module) is None else "ghost"
+    way = structural if wanted == "auto" else wanted
+    check_way(network, way)
+    return way
+
+
+def check_way(network: Network, way: str) -> None:
+    """Refuses a way that the network does not allow; `WayError` says what to do."""
+    if way not in WAYS:
+        raise WayError(f"Expected one of {', '.join(WAYS)}, got {way!r}.")
+    chain = ghost_layers(network.module) is not None
+    if way == "ghost" and not chain:
+        raise WayError(
+            "Expected a chain of torch's own Linear and Conv2d layers (nn.Sequential) for ghost "
+            "clipping, got another network: ghost would clip something else than records. "
+            "dp-sgd.per-example-method = 'vmap' takes it."
+        )
+    if chain:
+        return
+    generator = torch.Generator().manual_seed(0)
+    made = torch.randn((2, network.features + network.draws), generator=generator)
+    x = network.rows((made / made.norm(dim=1, keepdim=True)).numpy())
+    y = torch.zeros(2, dtype=torch.int64, device=network.device)
+    try:
+        WAYS["vmap"](network.module, x, y, 1.0, losses=network.losses)
+    except Exception as error:  # a user's own network: whatever it says is handed on
+        lines = str(error).splitlines() or [""]
+        raise WayError(
+            "Expected a model whose records' gradients torch.func.vmap can separate, got "
+            f"{type(error).__name__}: {lines[0]} {_remedy(network.module)}"
+        ) from error
+
+
+def _remedy(module: nn.Module) -> str:
+    recurrent = sorted({type(m).__name__ for m in module.modules() if isinstance(m, nn.RNNBase)})
+    if recurrent:
+        return (
+            f"In place of {' and '.join(recurrent)} use opacus.layers.DPLSTM, DPGRU or DPRNN, "
+            "which keep records apart."
+        )
+    if any(isinstance(m, nn.Embedding) for m in module.modules()):
+        return (
+            "Rows reach a model as real numbers of norm at most 1: scale and clamp them to the "
+            "indices of an Embedding."
+        )
+    return "A forward pass without branches on values, and without writing in place, is taken."

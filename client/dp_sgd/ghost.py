@@ -16,8 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clipped
-from parley.client.dp_sgd.gradients import clip_slack
+from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clip_slack, clipped
 from parley.client.models.layers import Scale
 from parley.client.models.record_losses import (
     CROSS_ENTROPY,

@@ -1,12 +1,18 @@
-"""What a party does in one round of training: public numbers, checked when they are built."""
+"""What a party does in one round of training: public numbers, checked when they are built.
+
+Optimisers: post-processing of noisy gradients, in a party for a round, or at the server.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from parley.privacy.accounting.clipped_count import (
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.accounting.subsampled import (
     check_share,
     count_deviation,
     gradient_multiplier,
@@ -117,3 +123,38 @@ class LocalTraining:
         # What rounding and the grid, 2⁻¹³ a count, add to a record's ±1 stays within the margin.
         exactly = count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
         return exactly * (1 + MARGIN)
+
+
+def direction(
+    gradient: Any, first: Any, second: Any, count: float, config: LocalTraining
+) -> tuple[Any, Any, Any]:
+    """Where step `count` leads, before the rate, and the moments after it; arrays or tensors.
+
+    SGD with momentum, or Adam (Kingma & Ba 2015), whose moments begin at 0.
+    """
+    if config.optimiser == "adam":
+        first = first + 0.1 * (gradient - first)
+        second = second + 0.001 * (gradient * gradient - second)
+        root = (second / (1 - 0.999**count)) ** 0.5 + 1e-8
+        return first / (1 - 0.9**count) / root, first, second
+    if config.momentum:
+        first = config.momentum * first + gradient
+        return first, first, second
+    return gradient, first, second
+
+
+def stepped(
+    state: dict[str, NDArray[np.float64]], gradient: NDArray[np.float64], config: LocalTraining
+) -> dict[str, NDArray[np.float64]]:
+    """The state after one step along `gradient` `[d]`, at the server.
+
+    Args:
+        state: `theta`, `round` (steps done), and the moments that the optimiser has: `first` with
+            momentum or adam, `second` with adam.
+    """
+    done = state["round"] + 1
+    before = state.get("first"), state.get("second")
+    step, *after = direction(gradient, *before, float(done[0]), config)
+    moments = {n: m for n, m in zip(("first", "second"), after, strict=True) if n in config.moments}
+    theta = state["theta"] - config.learning_rate * step
+    return {**state, **moments, "theta": theta, "round": done}

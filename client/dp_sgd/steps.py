@@ -26,11 +26,10 @@ from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
 from parley.client.dp_sgd.apart import layout_of
-from parley.client.dp_sgd.clip_factors import clip_signs
+from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
+from parley.client.dp_sgd.clipped import clip_signs, plain_sum
 from parley.client.dp_sgd.clipping import PASSES
 from parley.client.dp_sgd.ghost import stacks
-from parley.client.dp_sgd.gradients import plain_sum
-from parley.client.dp_sgd.layout import Layout, check_records, record_classes, widths_for
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream

@@ -8,7 +8,7 @@ too small by a factor of the batch size.
 The sum is rounded to a grid and its noise is of integers (`parley.client.dp_sgd.noise`). Clipping
 aims 2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
 
-With a share of every step's privacy (`parley.privacy.accounting.clipped_count`) a party also tells
+With a share of every step's privacy (`parley.privacy.accounting.subsampled`) a party also tells
 which fraction of
 its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps.
 
@@ -30,12 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
-from parley.client.dp_sgd.batches import batches_of
-from parley.client.dp_sgd.layout import Layout, check_records
+from parley.client.dp_sgd.batches import Layout, batches_of, check_records
 from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise, grid_scale
-from parley.client.dp_sgd.optimisers import direction
 from parley.client.dp_sgd.parties import Parties, PartyData
-from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.settings import LocalTraining, direction
 from parley.client.dp_sgd.steps import (
     Batch,
     batch_sums,
@@ -76,7 +74,7 @@ def largest_noise(config: LocalTraining, dimension: int) -> float:
 def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
     """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
-    Clipped sums are finite (`parley.client.dp_sgd.clip_factors`), so that this does not fail for
+    Clipped sums are finite (`parley.client.dp_sgd.clipped`), so that this does not fail for
     any record.
     """
     if config.clip_norm is None or not config.noise_multiplier:

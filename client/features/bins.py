@@ -3,10 +3,15 @@
 A linear model on bins is a generalised additive model: a free step function of every column, and of
 every pair that is named. Bins are a column's range cut into equal parts, or at edges that the job
 names; nothing of the records enters. The same number of ones stands in every row.
+
+Tables as hats: every number spread over the two knots that it lies between, categories one-hot.
+
+Tables as codes: every column one-hot by the public schema alone, numbers by its bins.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,8 +20,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.codes import array_of, coded_columns
 from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericColumn
-from parley.client.data.schema import Schema
+from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.base import FeatureError, FeatureMap, Features
 
 _MOST_BINS = 1000
@@ -102,3 +108,67 @@ class _Coded:
         if self.cuts is not None:
             return np.asarray(np.searchsorted(self.cuts, cells[:, self.begin], side="right"))
         return np.asarray(cells[:, self.begin : self.begin + self.count].argmax(axis=1))
+
+
+_MOST_INTERVALS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hats(FeatureMap):
+    """Linear splines of numbers, over ranges in equal `intervals`; indicators of categories."""
+
+    name: ClassVar[str] = "hats"
+
+    intervals: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.intervals <= _MOST_INTERVALS:
+            raise FeatureError(
+                f"Expected 1 to {_MOST_INTERVALS} intervals of hats, got {self.intervals}."
+            )
+
+    def on(self, schema: Schema) -> Features:
+        """For records without arrays."""
+        columns = schema.features
+        if arrays := [name for name, each in columns.items() if isinstance(each, ArrayColumn)]:
+            raise FeatureError(f"Expected no arrays with features 'hats', got {arrays[0]!r}.")
+        knots = np.arange(self.intervals + 1)
+
+        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
+            blocks, at = [], 0
+            for column in columns.values():
+                block = cells[:, at : at + column.width]
+                at += column.width
+                if isinstance(column, NumericColumn):
+                    low, high = column.encode(np.array(column.range, np.float64))
+                    position = (block - low) / (high - low) * self.intervals  # [n, 1]
+                    block = np.maximum(0, 1 - np.abs(position - knots))
+                blocks.append(block.astype(np.float32))
+            return np.concatenate(blocks, axis=1)
+
+        width = sum(
+            len(knots) if isinstance(each, NumericColumn) else each.width
+            for each in columns.values()
+        )
+        return Features(width=width, piece=piece)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codes(FeatureMap):
+    """One 1 for each column of the schema, at its code (`parley.client.data.codes`)."""
+
+    name: ClassVar[str] = "codes"
+
+    def on(self, schema: Schema) -> Features:
+        """For records without arrays, or of one, and of a label with classes."""
+        array = array_of(schema)
+        if array is not None:
+            root = math.sqrt(array[1].width)
+            return Features(
+                width=array[1].width, piece=lambda cells: (cells / root).astype(np.float32)
+            )
+        try:
+            columns = coded_columns(schema)
+        except SchemaError as error:
+            raise FeatureError(str(error)) from error
+        return Bins(edges={each.name: each.edges for each in columns if each.edges}).on(schema)

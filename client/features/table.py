@@ -20,11 +20,9 @@ from types import MappingProxyType
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, facts_from
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.bins import Bins
-from parley.client.features.codes import Codes
-from parley.client.features.hats import Hats
+from parley.client.features.bins import Bins, Codes, Hats
 from parley.client.features.images import ScatteringFeatures
 from parley.client.features.random_fourier import RandomFourier
 

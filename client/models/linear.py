@@ -118,7 +118,7 @@ class LinearModel:
         The bits of a party's row depend on its own records only: not on the other parties of the
         block, nor on the number of cores. They are finite for every θ: a record whose gradient is
         not (θ·x = ∞ − ∞) adds zero, which is no longer than G and a function of that record alone,
-        so that the sensitivity is what it was (`parley.client.dp_sgd.clip_factors`).
+        so that the sensitivity is what it was (`parley.client.dp_sgd.clipped`).
 
         Args:
             theta: `[d]`, or `[B, d]` for a model of each party's own.

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.client.contract.model_names import own_file_digest
+from parley.client.contract.plain_names import own_file_digest
 from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_still
 from parley.client.models.losses import softmax
 from parley.client.models.own_code import OwnCodeError, function_named
@@ -80,7 +80,6 @@ class Network:
     """A network with flat parameters.
 
     Attributes:
-        features, classes: p and K.
         module: the torch module; `use` overwrites its parameters.
         initial: `[d]` the trainable parameters that it was built with, public.
         losses: what it is trained by, with public weights of the classes.

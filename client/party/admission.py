@@ -16,7 +16,7 @@ from parley.client.party.dataset import Holding
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.beacon import MOST_SETUPS, next_nonce, roster_digest
+from parley.secure_agg.graph import MOST_SETUPS, next_nonce, roster_digest
 
 
 def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:

@@ -21,7 +21,7 @@ from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 _MOST = 2**40
 """Releases: more than any run makes."""
@@ -34,7 +34,6 @@ class PartyPolicy:
     Attributes:
         budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
             counted; ε is infinite where a ledger of the party's own charges every release.
-        neighbouring: accepted neighbouring relations of a plan's primary guarantee.
     """
 
     budgets: Mapping[Unit, tuple[float, float]]

@@ -28,7 +28,7 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.encoding import Ring
 
 _NOTE = 200

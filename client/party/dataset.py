@@ -26,12 +26,11 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows
 from parley.client.data.memory import room_for
-from parley.client.data.persons import Persons
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.table import DataError
-from parley.client.data.table_block import TableBlock, of_persons, read_table_block
+from parley.client.data.table_block import Persons, TableBlock, of_persons, read_table_block
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.models.linear import LinearModel
@@ -51,8 +50,6 @@ class Facts:
     """What is public of a data set: what may be told of it, and all that a refusal may depend on.
 
     Attributes:
-        features: p before the intercept and the components.
-        width: columns of the rows.
         classes: K, 0 for −1/+1 and for targets.
         records: n; None where it is private.
         most: what n never exceeds: n itself, or a number that its owner says.
@@ -75,13 +72,11 @@ class Holding:
     Attributes:
         rows: `[n, p]` prepared, the intercept's column among them.
         labels: `[n]` as the label's reading gives them.
-        features: p before the intercept.
         classes: K, 0 for −1/+1 and for targets.
         fingerprint: `sha256:` and the digest of the file.
         schema: digest of what columns and label mean, the same at every party of a run; of rows
             that were prepared elsewhere, of their numbers of features and classes.
         contents: the digest of its rows, whatever they are saved as
-        (`parley.client.data.contents`).
         map: digest of the public map that its rows are features of; empty: of none.
         table: its raw columns instead of rows, for queries.
         most_records: what n never exceeds, where it is private; 0: it is public.

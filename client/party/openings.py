@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.secure_agg.flags import unpack_mask
+from parley.secure_agg.outcome import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, digest
 
 _RECORD = 2 * KEY_BYTES

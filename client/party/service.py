@@ -34,8 +34,7 @@ from parley.client.contract.protocol import Declined, Frame, Reason, request_fro
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission
 from parley.client.party.acceptance import Accepted, accept
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import load_consent
+from parley.client.party.consent import Consent, load_consent
 from parley.client.party.contribution import contribution
 from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.kept_records import KeptRecords
@@ -45,10 +44,9 @@ from parley.client.party.policy import check_run
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
 from parley.privacy.ledger.errors import LedgerError
-from parley.secure_agg.beacon import commitment
-from parley.secure_agg.codec import decode
+from parley.secure_agg.graph import commitment
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Survivors
+from parley.secure_agg.messages import Survivors, decode
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, signing_public
 from parley.secure_agg.state import MaskingState

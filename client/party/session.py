@@ -20,8 +20,7 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.contract.state import State
-from parley.secure_agg.codec import decode
-from parley.secure_agg.messages import Roster, RoundStart
+from parley.secure_agg.messages import Roster, RoundStart, decode
 
 _HEADER = 1 << 16
 

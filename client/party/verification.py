@@ -31,7 +31,7 @@ from parley.client.contract.grid import TAIL_PROBABILITY, check_grid
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.dp_sgd.layout import MOST_RECORDS as MOST_IN_A_BATCH
+from parley.client.dp_sgd.batches import MOST_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Facts
 from parley.client.party.policy import hold

@@ -10,20 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
-from parley.client.queries.balance import Balance
 from parley.client.queries.base import Query
-from parley.client.queries.choose import Choose
-from parley.client.queries.choose_best import ChooseBest
-from parley.client.queries.count import Count
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.where import where_from
 
 QUERIES: dict[str, type[Query]] = {

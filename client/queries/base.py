@@ -33,7 +33,7 @@ from parley.client.data.table_block import Range, TableBlock, Texts, field_of
 from parley.client.queries.cells import Adds, Axis, Cells
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import counted_deviation
 
 Integers = NDArray[np.int64]
@@ -113,14 +113,10 @@ class Query(ABC):
     """One statistic; a row of `parley.client.queries.QUERIES`.
 
     Attributes:
-        kind: its name.
         law: the only one that it is released under; empty: any that adds noise to the sum.
         whole: its integers need no finer grid than 1: it may have weight 1.
         counts: its integers are at least 0, which halves what a party may move.
-        shared: its rows look at the same noise.
-        simultaneous: its rows' intervals can be made to hold all at once.
         sampling: they can be widened by sampling error.
-        grouped: it can be asked in groups.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """

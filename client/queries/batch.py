@@ -3,24 +3,27 @@
 Query q is multiplied by an integer a_q before it joins the others, so that its share of the budget
 is its own to choose: Δ₁ = Σ a_q·Δ₁q and Δ₂² = Σ (a_q·Δ₂q)², exactly, and its own noise has scale
 b/a_q or σ/a_q. A batch of one query is the ordinary case.
+
+Whom a release of queries hides, and how much of the sum that one may be: `Counting`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from parley.client.contract.decoding import DecodingError, as_came, value_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import query_from
 from parley.client.queries.base import LARGEST_WEIGHT, Integers, Norms, Query, QueryError
-from parley.client.queries.histogram import MOST_CELLS
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.client.queries.counts import MOST_CELLS
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
 MOST_QUERIES = 64
 _LARGEST_PRIVATE = 2**31
@@ -135,3 +138,162 @@ def batch_from(value: Any) -> Batch:
         return Batch(queries=tuple(queries), weights=tuple(weights))
     except QueryError as error:
         raise DecodingError(str(error)) from error
+
+
+Clip = Literal["", "l1", "l2"]
+
+MOST_RECORDS = 2**31
+"""Of a person, or that a party counts for."""
+_MOST_PARTIES = 2**20
+_SLACK = 2.0**-20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """How records count in a release of queries.
+
+    Attributes:
+        unit: what the noise hides.
+        most: k: records that a person may have, or that a party counts for; 1 of unit record.
+        clip: the norm that a party's vectors are clipped in.
+        parties: m, where every party has its own cells; 0: all have the same.
+    """
+
+    unit: Unit = Unit.RECORD
+    most: int = 1
+    clip: Clip = ""
+    parties: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.most <= MOST_RECORDS or (self.unit is Unit.RECORD and self.most > 1):
+            raise QueryError(
+                f"Expected 1 to 2^31 records of a {self.unit}, and 1 of a record, got {self.most}."
+            )
+        if (self.unit is Unit.PARTY) != (self.clip != ""):
+            raise QueryError(
+                f"Expected clipping in l1 or l2 with unit party, and with no other, got "
+                f"{self.clip!r} with unit {self.unit}."
+            )
+        if not 0 <= self.parties <= _MOST_PARTIES:
+            raise QueryError(f"Expected up to 2^20 parties, got {self.parties}.")
+
+    def relation(self, neighbouring: Neighbouring) -> Neighbouring:
+        """What queries take their records to be under: sizes are private within a party."""
+        inside = self.unit is Unit.PARTY
+        return Neighbouring.ADD_OR_REMOVE_ONE if inside else neighbouring
+
+    def private(self, neighbouring: Neighbouring) -> bool:
+        """Whether the number of records is private."""
+        return self.relation(neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
+
+    def cells(self, batch: Batch, schema: Schema) -> int:
+        """d, of all parties' cells: no more than any vector may have."""
+        cells = batch.cells(schema) * max(self.parties, 1)
+        if cells > MOST_CELLS:
+            raise QueryError(
+                f"Expected at most {MOST_CELLS:,} cells in a sum, got {cells:,} of "
+                f"{self.parties} parties together: ask fewer cells, or all parties in the same."
+            )
+        return cells
+
+    def norms(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Norms:
+        """How far a neighbour moves the integer sum, as the module's table says.
+
+        `largest` is the largest entry of one record's vector; of unit party, of a party's.
+        """
+        norms = self._summed(batch, schema, neighbouring)
+        # ‖v‖₁ ≤ √d·‖v‖₂, which is less where no record reaches both bounds.
+        least = math.isqrt(self.cells(batch, schema) * norms.l2_squared)
+        return replace(norms, l1=min(norms.l1, least))
+
+    def _summed(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Norms:
+        of_records = batch.norms(schema, self.relation(neighbouring))
+        if self.unit is not Unit.PARTY:
+            return replace(
+                of_records,
+                l1=self.most * of_records.l1,
+                l2_squared=self.most**2 * of_records.l2_squared,
+            )
+        replaced = neighbouring is Neighbouring.REPLACE_ONE
+        parts = [
+            _moved(bound, self.clip, cells=cells, counts=query.counts, replaced=replaced)
+            for query, bound, cells in self._bounds(batch, schema)
+        ]
+        return Norms(
+            l1=sum(one.l1 for one in parts),
+            l2_squared=sum(one.l2_squared for one in parts),
+            largest=max(one.largest for one in parts),
+        )
+
+    def _bounds(self, batch: Batch, schema: Schema) -> Iterator[tuple[Query, int, int]]:
+        """Each query with its C (in L2 C²), and how many cells it has."""
+        for query, weight in zip(batch.queries, batch.weights, strict=True):
+            one = query.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE, weight)
+            bound = self.most * one.l1 if self.clip == "l1" else self.most**2 * one.l2_squared
+            yield query, bound, query.cells(schema)
+
+    def vectors(self, batch: Batch, block: TableBlock, places: Sequence[int]) -> Iterator[Integers]:
+        """`[d]` for every party in turn, `places` its own among all: clipped, in its cells."""
+        own = list(self._bounds(batch, block.schema)) if self.unit is Unit.PARTY else []
+        cells = self.cells(batch, block.schema)
+        slices = batch.slices(block.schema)
+        for place, vector in zip(places, batch.vectors(block), strict=True):
+            given = vector
+            if own:
+                parts = zip(own, slices, strict=True)
+                given = np.concatenate([self._bounded(vector[at], *one[:2]) for one, at in parts])
+            if self.parties:
+                if not 0 <= place < self.parties:
+                    raise ValueError(f"Expected a party below {self.parties}, got {place}.")
+                wide = np.zeros(cells, dtype=np.int64)
+                wide[place * len(given) : (place + 1) * len(given)] = given
+                given = wide
+            yield given
+
+    def _bounded(self, vector: Integers, query: Query, bound: int) -> Integers:
+        """Clipped; of counts nothing is below 0, so that the module's table holds for them."""
+        return self.clipped(np.maximum(vector, 0) if query.counts else vector, bound)
+
+    def clipped(self, vector: Integers, bound: int) -> Integers:
+        """A party's integers of one query, scaled towards 0 until Σ|v| ≤ C, or Σv² ≤ C².
+
+        Scaled as a whole, so that its ratios stay.
+        """
+        power = 1 if self.clip == "l1" else 2
+        total, fits = _held(vector, bound, power)
+        factor = 1.0 if fits else (bound / total) ** (1 / power) * (1 + 2.0**-45)
+        given = vector
+        while not fits:
+            given = np.trunc(vector * factor).astype(np.int64)
+            fits = _held(given, bound, power)[1]
+            factor *= 1 - _SLACK / 4
+        return given
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that travel."""
+        return {**asdict(self), "unit": str(self.unit)}
+
+
+def _held(vector: Integers, bound: int, power: int) -> tuple[float, bool]:
+    """Σ|v|^power, and whether it is at most the bound for certain."""
+    size = np.abs(vector.astype(np.float64))
+    total = float(size.sum() if power == 1 else size @ size)
+    # Below 2^52 every partial sum is a whole double; beyond it its error is below the slack.
+    return total, total <= bound if total < 2.0**52 else total * (1 + _SLACK) <= bound
+
+
+def _moved(bound: int, clip: Clip, *, cells: int, counts: bool, replaced: bool) -> Norms:
+    """Between two vectors in the ball of a query, or between one and 0."""
+    first = bound if clip == "l1" else math.isqrt(cells * bound - 1) + 1  # ‖v‖₁ ≤ √d·‖v‖₂
+    second = bound**2 if clip == "l1" else bound
+    largest = max(bound if clip == "l1" else math.isqrt(bound), 1)
+    if replaced and not (counts and cells == 1):
+        first, second = 2 * first, (2 if counts else 4) * second
+    return Norms(l1=first, l2_squared=second, largest=largest)
+
+
+def counting_from(value: Any) -> Counting:
+    """The inverse of `Counting.to_json`, for what a peer sent."""
+    if not isinstance(value, dict):
+        raise DecodingError(f"Expected how records count as an object, got {as_came(value)}.")
+    return facts_from(Counting, value)

@@ -3,14 +3,18 @@
 With t = (x − centre)/half-width ∈ [−1, 1] a record adds a to its group's count and round(s·p(t)) to
 a cell for each polynomial p, s = round(a·w); no count where the number of records is public
 (replace-one, all records). A ratio's interval is Fieller's.
+
+The mean of a column: `mean`, of all records that are selected, or in every group.
+
+The variance of a column: `variance`, of all records that are selected, or in every group.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -24,13 +28,13 @@ from parley.client.queries.base import (
     Part,
     Query,
     QueryError,
+    Table,
     groups_of,
     numeric,
 )
 from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import ratio_interval
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach, ratio_interval
 from parley.privacy.estimation.sampling import mean_deviation
 
 UNIT_BALANCE = 4096
@@ -163,3 +167,80 @@ def _fieller(
     ]
     lows, highs = np.clip(np.array(ends).T, -1, 1)
     return np.where(np.isnan(lows), math.nan, ratio), lows, highs
+
+
+_GAUSSIAN_BALANCE = round(UNIT_BALANCE / math.sqrt(3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(Moments):
+    """The mean of a column of numbers."""
+
+    kind: ClassVar[str] = "mean"
+    polynomials = (lambda t: t,)
+    spread: ClassVar[tuple[float, float]] = (1.0, 0.5)  # at t = ½
+
+    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+        """w² = ⅓ for Gaussian noise under replace-one, else w = 1; counted where N is private."""
+        third = law == "gaussian" and neighbouring is Neighbouring.REPLACE_ONE
+        return replace(
+            self,
+            balance=_GAUSSIAN_BALANCE if third else UNIT_BALANCE,
+            counted=not public_size(self, neighbouring),
+        )
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """See `Query.answer`."""
+        ((value, low, high),) = self.averages(noisy, weight, noise, facts)
+        centre, width = self.scale(facts.schema)
+        ends = {"value": value, "low": low, "high": high}
+        keys = groups_of(facts.schema, self.by).keys()
+        return {**keys, **{name: centre + width * x for name, x in ends.items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variance(Moments):
+    """The variance of a column of numbers."""
+
+    kind: ClassVar[str] = "variance"
+    polynomials = (lambda t: t, lambda t: 2 * t * t - 1)
+    spread: ClassVar[tuple[float, float]] = (0.5, 0.25)  # at t̄ = 0 and a variance of a quarter
+
+    balance: int = round(UNIT_BALANCE / math.sqrt(3))
+
+    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+        """Counted where N is private; w² = ⅓, near the best of either law."""
+        del law
+        return replace(self, counted=not public_size(self, neighbouring))
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """Within a cell, as the module says."""
+        (part,) = super().parts(schema, weight)
+        return (replace(part, within=replaced_norms(balanced(weight, self.balance)[1])),)
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """Each moment's interval holds with 97.5 %, so that both do with 95 %."""
+        moments = self.averages(noisy, weight, noise, facts, level=0.975)
+        (m, m_low, m_high), (q, q_low, q_high) = moments
+        square = np.maximum(m_low**2, m_high**2)
+        least = np.where((m_low < 0) & (m_high > 0), 0.0, np.minimum(m_low**2, m_high**2))
+        ends = {
+            "value": (q + 1) / 2 - m**2,
+            "low": (q_low + 1) / 2 - square,
+            "high": (q_high + 1) / 2 - least,
+        }
+        keys, (_, width) = groups_of(facts.schema, self.by).keys(), self.scale(facts.schema)
+        return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
+
+
+def replaced_norms(s: int) -> tuple[int, int]:
+    """Δ₁ and Δ₂² of (round(s·t), round(s·(2t² − 1))) where one record is replaced.
+
+    >>> l1, square = replaced_norms(4096)
+    >>> round(l1 / 4096, 2), round((square / 4096**2 / 3) ** 0.5, 3)
+    (3.13, 1.31)
+    """
+    along = (1 + math.sqrt(0.5)) / 2
+    apart = 2 - along
+    norm = s * apart * math.sqrt(1 + 4 * along**2) * (1 + 1e-12) + math.sqrt(2)
+    return math.ceil(3.125 * s) + 2, math.ceil(norm**2)

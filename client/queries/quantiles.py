@@ -38,10 +38,10 @@ from parley.client.queries.base import (
     numeric,
 )
 from parley.client.queries.cells import Axis, Cells
-from parley.client.queries.choosing import Choosable
+from parley.client.queries.sums import Choosable
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import rank_deviation
 from parley.privacy.estimation.trees import Tree, monotone
 
@@ -64,7 +64,6 @@ class Quantiles(ColumnQuery, Choosable):
     Attributes:
         quantiles: shares, each in [0, 1].
         step: between two values of the grid; 0: the schema's step, else a thousandth of the range.
-        branching: of the tree.
     """
 
     kind: ClassVar[str] = "quantiles"

@@ -15,6 +15,8 @@ from the records, at the θ that is returned, and that norm is the certificate. 
     >>> optima = local_optima(LinearModel(loss=Logistic(), features=2), block, 0.1, 1e-9)
     >>> optima.theta.round(4).tolist(), optima.certified.tolist()
     ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
+
+Ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
 """
 
 from __future__ import annotations
@@ -30,9 +32,58 @@ from parley.client.data.chunks import for_each_chunk
 from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Array
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
-from parley.client.solvers.ridge_ball import constrained_ridge
 
-_MOST_STEPS = 3000
+_MOST_STEPS = 100
+
+
+def constrained_ridge(
+    rows: Array, labels: Array, weights: Array, lambda_: float, *, radius: float
+) -> Array:
+    """Minimisers on the sphere, for problems whose free minimiser lies outside the ball.
+
+    Args:
+        rows: `[c, n, p]`, finite.
+        labels: `[c, n]`.
+        weights: `[c, n]` record weights w, 0 for padding.
+
+    Returns:
+        `[c, p]` of norm R, to rounding and never above it.
+    """
+    root = np.sqrt(weights)
+    x, y = root[..., None] * rows, root * labels
+    if rows.shape[1] < rows.shape[2]:
+        values, vectors = np.linalg.eigh(np.matmul(x, x.swapaxes(-1, -2)))
+        target = _apply(vectors.swapaxes(-1, -2), y)
+        shift = _shift(values, np.maximum(values, 0) * target**2, lambda_, radius)
+        theta = _apply(x.swapaxes(-1, -2), _apply(vectors, target / (values + shift[:, None])))
+    else:
+        values, vectors = np.linalg.eigh(np.matmul(x.swapaxes(-1, -2), x))
+        target = _apply(vectors.swapaxes(-1, -2), _apply(x.swapaxes(-1, -2), y))
+        shift = _shift(values, target**2, lambda_, radius)
+        theta = _apply(vectors, target / (values + shift[:, None]))
+    norm = np.sqrt(np.vecdot(theta, theta))[:, None]
+    return np.asarray(theta * np.minimum(1, radius / norm * (1 - 2.0**-52)))
+
+
+def _apply(matrices: Array, vectors: Array) -> Array:
+    return np.asarray(np.matmul(matrices, vectors[..., None])[..., 0])
+
+
+def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
+    """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
+    shift = np.full(len(values), lambda_)
+    for _ in range(_MOST_STEPS):
+        ratio = squares / (values + shift[:, None]) ** 2
+        square = ratio.sum(axis=1)
+        fall = (ratio / (values + shift[:, None])).sum(axis=1)  # −½ d‖θ‖²/ds
+        move = np.maximum(square / fall * (np.sqrt(square) / radius - 1), 0)
+        shift += move
+        if not (move > 1e-15 * shift).any():
+            break
+    return shift
+
+
+_MOST_BALL_STEPS = 3000
 _CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
 _LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
 _MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds
@@ -186,21 +237,21 @@ def _solve(
     if method is Dual:
         gram = np.matmul(rows, rows.swapaxes(-1, -2))
         dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
-        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_STEPS)
+        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_BALL_STEPS)
         theta = model.pull_back(unknown, rows)
     else:
         start = np.zeros((len(rows), model.dimension))
         primal = method(
             model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
         )
-        theta, steps = minimise(primal, start, aim, _MOST_STEPS)
+        theta, steps = minimise(primal, start, aim, _MOST_BALL_STEPS)
     system = ConjugateGradients(
         model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
     )
     norm = _certificate(system, theta)
     # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
     if method is Dual and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
-        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_STEPS)
+        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_BALL_STEPS)
         theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
         steps[weak] += more
     radius = model.loss.theta_radius

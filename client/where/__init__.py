@@ -21,5 +21,5 @@ cell "(missing)", one like the others, which `is null` names.
 from parley.client.where.decoding import where_from as where_from
 from parley.client.where.expressions import Expression as Expression
 from parley.client.where.expressions import WhereError as WhereError
-from parley.client.where.names import col as col
+from parley.client.where.expressions import col as col
 from parley.client.where.text import parse_where as parse_where

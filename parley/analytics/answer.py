@@ -116,7 +116,6 @@ class Answer:
         """The same answer with other intervals of 95 %: post-processing, at no cost.
 
         Args:
-            simultaneous: they hold for all cells of the answer at once.
             sampling: they cover sampling error beside the noise, by a normal approximation: what
                 other records from the same population would have said.
 

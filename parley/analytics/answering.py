@@ -10,7 +10,7 @@ from parley.analytics.intervals import Intervals, Made, Part
 from parley.client.queries.base import Query, Shown
 from parley.client.queries.batch import batch_from
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.noise_points import INSIDE
+from parley.privacy.accounting.guarantee import INSIDE
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.queries import INSTEAD
 from parley.server.planning.query_terms import Terms

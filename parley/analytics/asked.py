@@ -25,7 +25,7 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.asking import Transport
 
 _KEYS = {"version", "schema", "session", "plan", "batches"}
 _OF_QUERY = ("name", "epsilon", "share", "law", "by_party")

@@ -12,7 +12,7 @@ from parley.analytics.answer import Answer
 from parley.analytics.asking import Whole, maybe_condition
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, key_of, numeric
-from parley.client.queries.kmeans_step import MOST_COORDINATES, KMeansStep
+from parley.client.queries.kmeans import MOST_COORDINATES, KMeansStep
 from parley.client.queries.moments import UNIT_BALANCE
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring

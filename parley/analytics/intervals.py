@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 
 PARTY_COLUMN = "party"
 """Of an answer by party: whose row it is."""

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from parley.analytics.answer import Answer
 from parley.analytics.asking import Whole, maybe_condition
 from parley.client.queries.base import Query, QueryError, key_of
-from parley.client.queries.count import Count
-from parley.client.queries.histogram import Histogram
+from parley.client.queries.counts import Count, Histogram
 from parley.client.where import Expression
 
 _MOST_ROWS = 10**7

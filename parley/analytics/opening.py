@@ -12,17 +12,16 @@ from typing import Any
 from parley.analytics.parties import real_parties, simulated_parties
 from parley.analytics.settings import Settings, counting_of, settings_from
 from parley.client.data.frames import Frame, frame_of
-from parley.client.data.persons import Persons
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
-from parley.client.data.table_block import TableBlock, read_table_block
+from parley.client.data.table_block import Persons, TableBlock, read_table_block
 from parley.client.queries.base import QueryError
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.asking import Transport
 from parley.server.rounds.session import QuerySession
-from parley.server.rounds.transport import Transport
 from parley.simulations.engine.dealing import split, table_shards
 
 _SIMULATED = b"a simulation's"

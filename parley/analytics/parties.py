@@ -20,20 +20,19 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.base import Facts, QueryError
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import SecureSum
 from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.planning.query_terms import Terms
 from parley.server.records.session_folder import SessionFolder
-from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.asking import Transport
 from parley.server.rounds.inspection import fewest_present
 from parley.server.rounds.parties import RAW_COLUMNS, AskedParties, Parties
 from parley.server.rounds.party_status import PartyBoard
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.release import Cohort
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.dealing import Dealt, TableShard
 from parley.simulations.engine.faults import parse_faults
@@ -138,9 +137,6 @@ def real_parties(
 ) -> Whom:
     """The parties of a deployment, over its port, which this process opens.
 
-    Args:
-        schema: the server's copy of the parties'.
-
     Raises:
         QueryError: settings of a simulation, or a schema that is not the parties'.
         JobError: too few parties are there.
@@ -203,8 +199,7 @@ def real_parties(
 
 def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
     from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
-    from parley.deploy.stream.port import Port  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
-    from parley.deploy.stream.transport import StreamTransport  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
+    from parley.deploy.stream.port import Port, StreamTransport  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
 
     server = check_server(home)
     port = Port(server.folder, server.deployment, listen=server.listen, port=server.port)

@@ -33,7 +33,7 @@ from parley.analytics.answer import Answer
 from parley.analytics.asking import Asking, Whole, maybe_condition
 from parley.client.contract.canonical import canonical
 from parley.client.queries.base import Query, QueryError, texts_of
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Counting
 from parley.client.where import Expression, col
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact, round_up
@@ -89,11 +89,7 @@ def budgets_of(
 
 
 class Cell(Asking):
-    """One cell of a partition: asked like a session, paid from its own budget.
-
-    Attributes:
-        key: the category.
-    """
+    """One cell of a partition: asked like a session, paid from its own budget."""
 
     def __init__(
         self,

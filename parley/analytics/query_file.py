@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.asking import Whole, by_party
-from parley.analytics.batch import plan_text
+from parley.analytics.asking import Whole, by_party, plan_text
 from parley.analytics.settings import Settings
 from parley.analytics.sql import parse_sql
 from parley.client.contract import toml_text
@@ -53,7 +52,6 @@ class AskedQuery:
     Attributes:
         epsilon: what it costs, or its batch does.
         batch: which queries are released together; empty: it is alone.
-        share: of its batch's budget.
         law: of the noise; empty: the session's.
     """
 

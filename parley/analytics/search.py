@@ -3,7 +3,7 @@
 A tree of noisy counts answers for every value of the grid at once, and pays for all of them. Who
 wants one quantile asks on which side of a place it lies, moves to where the answers so far say that
 q of all is reached, and asks again. Each question is one signed sum, (1 − q)·below − q·above
-(`parley.client.queries.balance`), of Δ₁ = max(q, 1 − q) under add-or-remove-one and 1 under
+(`parley.client.queries.sums`), of Δ₁ = max(q, 1 − q) under add-or-remove-one and 1 under
 replace-one. They cost Σ εₜ = ε, pure, though each place and price is chosen by the answers before
 (Rogers, Roth, Ullman & Vadhan 2016). Where N is private the first of them counts both sides.
 
@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer, shown_number
 from parley.analytics.asking import Whole, maybe_condition
-from parley.client.queries.balance import FINEST, Balance
 from parley.client.queries.base import QueryError
-from parley.client.queries.histogram import Histogram
+from parley.client.queries.counts import Histogram
 from parley.client.queries.quantiles import grid_values
+from parley.client.queries.sums import FINEST, Balance
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, exact, shown_down
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 
 MOST_COUNTS = 30
 _FREEDOM = 11.0
@@ -56,7 +56,6 @@ class Found:
     """One quantile.
 
     Attributes:
-        value: on the column's grid.
         interval: it lies within, by the noise of all counts, with 95 %.
         answers: of every count, in order.
     """
@@ -118,7 +117,6 @@ class QuantileSearch(Whole):
             quantile: share of the records below it, between 0 and 1.
             counts: how many, and up to 16 more of a skewed column; default one less than half the
                 binary digits of the number of values.
-            epsilon: of all counts together.
 
         Raises:
             QueryError, SchemaError: it cannot be asked; nothing was charged.

@@ -32,7 +32,6 @@ def ask_server(
     Args:
         to: the server's folder, or an operator's.
         file: what is asked; None with `resume`.
-        resume: a run of queries at the server to go on with.
 
     Raises:
         QueryError, SchemaError: it cannot be asked; nothing was sent.

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from parley.analytics.answer import Answer
 from parley.analytics.answering import answers_of
-from parley.analytics.asking import Asking, by_party
-from parley.analytics.batch import Batch
+from parley.analytics.asking import Asking, Batch, by_party
 from parley.analytics.clusters import Lloyd
 from parley.analytics.intervals import Intervals
 from parley.analytics.logs import Logs

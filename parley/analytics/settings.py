@@ -8,9 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.analytics.intervals import CUT
 from parley.client.queries.base import QueryError
-from parley.client.queries.counting import Clip, Counting
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.client.queries.batch import Clip, Counting
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Unit
 from parley.server.jobs.naming import FilePath, Text
 
 if TYPE_CHECKING:

@@ -22,11 +22,10 @@ from parley.analytics.answer import Answer
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import MISSING, Texts, field_of
 from parley.client.queries.base import Query, QueryError, key_of
-from parley.client.queries.count import Count
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Count
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Total
 from parley.client.where import Expression, col
 
 _LONGEST = 4096

@@ -15,8 +15,7 @@ from parley.analytics.query_file import load_queries
 from parley.analytics.settings import settings_from
 from parley.client.contract.toml_reading import load_toml
 from parley.client.data.schema import load_schema
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
 from parley.simulations.audit.audited import Audited, asked
 from parley.simulations.audit.measure import views
 

@@ -151,8 +151,11 @@ def _reports(
     """Of what a job releases at last, of its guarantees, or of batches of queries."""
     from parley.audit.claims import claims_of_queries, is_of_queries  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.measure import audit_guarantee, views_of  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.released import audit_released  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.measure import (  # noqa: PLC0415 - start-up: for this command alone
+        audit_guarantee,
+        audit_released,
+        views_of,
+    )
 
     if released:
         yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)

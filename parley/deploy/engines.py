@@ -31,7 +31,7 @@ from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
-from parley.simulations.figures.local_summary import local_summary
+from parley.simulations.figures.summary import local_summary
 
 Launch = Callable[[Path, Supervisor], Callable[[Job, Observer | None], RunSummary]]
 """A run's folder → what starts its processes and follows it to its end, once its data are there."""

@@ -23,8 +23,7 @@ from parley.client.contract.roster import (
     render_deployment,
 )
 from parley.client.contract.toml_reading import parse_toml
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import render_consent
+from parley.client.party.consent import Consent, render_consent
 from parley.deploy.folders import DeployError, address_of, first_of, host_of, own_entry
 from parley.deploy.peers import certify_party, make_operator
 from parley.deploy.pki import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.consent_file import load_consent
+from parley.client.party.consent import load_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.client.party.storage import Keeper

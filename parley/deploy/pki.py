@@ -108,7 +108,6 @@ def certify(
     Args:
         asked: PEM. Of a request only the key is taken; what it calls itself is not read.
         authority: the folder of who signs.
-        serial: of a party the fingerprint of its identity.
 
     Raises:
         PkiError: no request, one that its own key did not sign, or another kind of key.

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.contract.protocol import Declined
 from parley.client.data.columns import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.models.described import linear_model_from
-from parley.prediction.estimator import Estimator
-from parley.prediction.model import Model
+from parley.prediction.model import Estimator, Model
 from parley.server.model_file import ModelFileError, open_model
 
 

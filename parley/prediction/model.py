@@ -10,13 +10,15 @@ network of your own code is built only where the caller names that code.
     model.predict_proba(frame)                     # [N, K] in the order of model.classes_
 
 Method and attribute names are scikit-learn's.
+
+A model as scikit-learn knows estimators: fitted, and not to be fitted again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,10 @@ from parley.client.data.table import DataError, Table
 from parley.client.features.base import FeatureMap
 from parley.client.features.preparation import prepared_rows
 from parley.server.model_file import ModelFileError
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
 
 _PIECE = 4096
 """Rows that are read, scaled and scored at a time."""
@@ -172,3 +178,59 @@ def _table(frame: Any, schema: Schema) -> Table:
             faults += column_faults(table_of(there, schema, path="frame"), schema, list(there))
         raise DataError.of(faults)
     return table_of(there, schema, path="frame")
+
+
+class Estimator(Model):
+    """A model with what scikit-learn asks of an estimator, beside `predict`.
+
+    No dataclass: scikit-learn notes what it needs as attributes that are no fields.
+    """
+
+    @property
+    def _estimator_type(self) -> str:
+        return "regressor" if self.targets else "classifier"
+
+    def fit(self, frame: Any, y: Any = None) -> Self:
+        """The model itself: it was learned in a run, and learns nothing here."""
+        del frame, y
+        return self
+
+    def score(self, frame: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy under the labels' names, or R²; of your own rows, which no budget covers."""
+        truth, predicted = np.asarray(y), self.predict(frame)
+        if not self.targets:
+            right = predicted == truth.astype(str)
+            return float(np.average(right, weights=sample_weight))
+        centre = np.average(truth, weights=sample_weight)
+        lost = np.average((truth - predicted) ** 2, weights=sample_weight)
+        spread = np.average((truth - centre) ** 2, weights=sample_weight)
+        return float(1 - lost / spread) if spread else float("nan")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """None: nothing can be set."""
+        del deep
+        return {}
+
+    def set_params(self, **params: Any) -> Self:
+        """Nothing can be set."""
+        if params:
+            raise ValueError(f"Expected no parameters of a model that was learned, got {params}.")
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Tags:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags  # noqa: PLC0415 - start-up: scikit-learn asks itself, prediction doesn't
+
+        return Tags(
+            estimator_type=self._estimator_type,
+            target_tags=TargetTags(required=False),
+            classifier_tags=None if self.targets else ClassifierTags(),
+            regressor_tags=RegressorTags() if self.targets else None,
+            requires_fit=False,
+            input_tags=InputTags(string=True),
+        )

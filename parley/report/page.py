@@ -10,9 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parley.report.evidence import coefficients, parties_named, public_ranges, who_learns_what
+from parley.report.evidence import (
+    coefficients,
+    judgement_tables,
+    parties_named,
+    public_ranges,
+    who_learns_what,
+)
 from parley.report.figures import figures
-from parley.report.judgement import judgement_tables
 from parley.report.parts import Card, Table, write_page
 from parley.report.synthetic import synthetic_section
 from parley.report.words import (

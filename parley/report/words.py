@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
-from parley.privacy.accounting.noise_points import point_named
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit, point_named
 from parley.server.jobs.model import MODELS
 from parley.server.records import words
 from parley.server.records.guarantee_facts import GuaranteeSummary

@@ -93,8 +93,7 @@ def compare(
     from rich.text import Text  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
     from parley.sweep.comparison import compared  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.screen import Screen  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-    from parley.terminal.tables import plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
+    from parley.terminal.screen import Screen, plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
     table = plain_table("", *(Text(one_line(run.name)) for run in runs))
     for name, values in compared(runs):

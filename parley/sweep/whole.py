@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from parley.server.records.framed import framed
+from parley.server.records.run import framed
 from parley.sweep.cells import MOST_CELLS, load_sweep
 from parley.sweep.figures import draw
 from parley.sweep.page import cost_text, write_page
@@ -48,7 +48,6 @@ def run_sweep(
     """Runs the cells of a sweep file that are not done yet, and writes results, figures and page.
 
     Args:
-        file: the sweep (TOML).
         out: folder of the results; default `sweeps/NAME`.
         overrides: `key=value` of the job that all cells share.
         workers: processes; default one a core that this process may use.

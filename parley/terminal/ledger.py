@@ -26,8 +26,7 @@ from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError, ledger_of
-from parley.terminal.screen import Screen
-from parley.terminal.tables import plain_table
+from parley.terminal.screen import Screen, plain_table
 
 _LAST_ENTRIES = 200
 

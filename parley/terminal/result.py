@@ -1,23 +1,108 @@
-"""What the terminal shows of a run that ended: what was measured, and its sections of facts."""
+"""What the terminal shows of a run that ended: what was measured, and its sections of facts.
+
+What the terminal shows of a plan: its sections of facts, and tables of what else could be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
+from parley.privacy.accounting.rounding import shown_up
 from parley.server.records import result_words, sections
-from parley.server.records.numerals import number
-from parley.server.records.synthetic_words import table_measured
-from parley.terminal.screen import Screen
-from parley.terminal.tables import plain_table
+from parley.server.records.numerals import epsilon_text, number
+from parley.server.records.result_words import table_measured
+from parley.terminal.screen import Screen, plain_table
 
+if TYPE_CHECKING:
+    from parley.server.records.guarantee_facts import AfterRound
+    from parley.server.records.outlook import Outlook
+    from parley.server.records.planned import Alternative, Offer
 if TYPE_CHECKING:
     from parley.server.records.run import Run
     from parley.server.records.summary import RunSummary
+
+
+def print_outlook(outlook: Outlook) -> None:
+    """A plan, as tables."""
+    console = Screen()
+    # Below this the tables' numbers would be cut; a narrow terminal wraps the lines instead.
+    console.width = max(console.width, 88)
+    title = outlook.algorithm_title or outlook.algorithm
+    console.print(
+        f"{title}, {outlook.model}: m = {outlook.parties} parties of at "
+        f"least n = {outlook.min_records} records ({outlook.min_records_from}), "
+        f"d = {outlook.dimension}, T = {outlook.rounds} rounds\n"
+    )
+    console.print(section_table(outlook.sections()))
+    console.print()
+    for title, offers in (
+        ("Gaussian, by calibration", outlook.calibrations),
+        ("Noise laws", outlook.noise_laws),
+    ):
+        if offers:
+            _print_offers(console, title, offers)
+    for of in outlook.guarantees:
+        scope = f" (one {of.unit})" if len(outlook.guarantees) > 1 else ""
+        _print_rounds(console, of.epsilon_by_round, scope)
+    if outlook.alternatives is not None:
+        _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
+
+
+def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> None:
+    table = plain_table("", "scale", "E‖noise‖ a round", "ε charged", "by", left=1, title=title)
+    for name, offer in offers.items():
+        if offer.refused is not None:
+            table.add_row(name, Text("refused", style="dim"), "", "", "")
+            continue
+        table.add_row(
+            name,
+            f"{offer.scale:.6g}",
+            f"{offer.expected_norm:.6g}",
+            epsilon_text(offer.epsilon_charged),
+            offer.conversion,
+        )
+    console.print(table)
+    for name, offer in offers.items():
+        if offer.refused is not None:
+            console.print(f"  {name}: {offer.refused}", style="dim")
+    console.print()
+
+
+def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = "") -> None:
+    conversions = list(rounds[-1].epsilon)
+    names = ("round", "ρ (zCDP)", *conversions, "charged")
+    table = plain_table(*names, left=0, title=f"ε after each round{scope}")
+    step = max(1, len(rounds) // 10)
+    shown = [row for row in rounds if row.round % step == 0 or row.round == 1]
+    if shown[-1] is not rounds[-1]:
+        shown.append(rounds[-1])
+    for row in shown:
+        table.add_row(
+            str(row.round),
+            "–" if row.rho is None else shown_up(row.rho, 4),
+            *(epsilon_text(row.epsilon[name]) for name in conversions),
+            epsilon_text(row.epsilon_charged),
+        )
+    console.print(table)
+    console.print()
+
+
+def _print_alternatives(console: Screen, rows: Iterable[Alternative], own: tuple[int, int]) -> None:
+    names = ("parties", "records each", "Δ₂", "scale", "E‖noise‖")
+    table = plain_table(*names, left=0, title="Other federations (same job)")
+    for row in rows:
+        table.add_row(
+            f"{row.parties:,}",
+            f"{row.min_records:,}",
+            *(f"{value:.4g}" for value in (row.sensitivity, row.scale, row.expected_norm)),
+            style="bold" if (row.parties, row.min_records) == own else None,
+        )
+    console.print(table)
 
 
 def print_result(result: Run) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
+from parley.client.data.csv_text import SEPARATORS
 from parley.client.data.schema_inference import InferredSchema
-from parley.client.data.sniffing import SEPARATORS
-from parley.terminal.screen import Screen
-from parley.terminal.tables import plain_table
+from parley.terminal.screen import Screen, plain_table
 
 
 def print_reading(inferred: InferredSchema) -> None:

@@ -2,6 +2,8 @@
 
 Text is text: no markup, no emoji by name. Whatever is shown is cleaned where it becomes part of a
 line, after every table, column and style; what steers the terminal is rich's alone.
+
+Plain tables in which nothing is cut: what does not fit goes on in the next line.
 """
 
 from __future__ import annotations
@@ -10,11 +12,31 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.file_proxy import FileProxy
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from parley.client.contract.printable import guard_streams, printable
+
+
+def plain_table(
+    *headings: str | Text, left: int | None = None, title: str | None = None, header: bool = True
+) -> Table:
+    """A table without a frame.
+
+    Args:
+        left: so many of them hold words, the others numbers; None: all of them words.
+    """
+    table = Table(
+        title=title, title_justify="left", box=None, pad_edge=False, show_header=header,
+        header_style="bold",
+    )  # fmt: skip
+    for at, heading in enumerate(headings):
+        justify: JustifyMethod = "left" if left is None or at < left else "right"
+        table.add_column(heading, overflow="fold", justify=justify)
+    return table
 
 
 class Screen(Console):

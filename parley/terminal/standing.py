@@ -11,8 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from parley.terminal.screen import Screen, guard_redirected
-from parley.terminal.tables import plain_table
+from parley.terminal.screen import Screen, guard_redirected, plain_table
 
 _EVERY_S = 1.0
 _RUNS_SHOWN = 8

@@ -26,9 +26,8 @@ from typing import get_args
 
 from parley.privacy.accounting import subsampled
 from parley.privacy.accounting.events import Event, Gaussian, Pure, Step
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
 from parley.privacy.accounting.rounding import exact, root_up, round_up, sum_up
-from parley.privacy.accounting.zcdp import cks20_epsilon, zcdp_epsilon
 
 Counts = Mapping[Event, int]
 """Events with their own curve → how many there were."""

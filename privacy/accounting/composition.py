@@ -47,7 +47,6 @@ class Composition:
 
     Attributes:
         counts: events with their own curve → how many there were.
-        slack: statistical distance of all releases together from ones with these curves.
         releases: how many events were added; one may hold many of `counts`.
     """
 

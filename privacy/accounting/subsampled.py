@@ -31,6 +31,8 @@ the Rényi divergence of the replace-one pair is integrated here.
     >>> rare = BehindCoin(probability=0.05, event=abadi, count=100)
     >>> {name: round(value, 3) for name, value in epsilons({rare: 100}, delta=1e-5).items()}
     {'rdp': 0.256, 'pld': 0.219}
+
+A noisy count of clipped gradients, released beside DP-SGD's noisy sums from the same budget.
 """
 
 from __future__ import annotations
@@ -38,13 +40,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian, Step
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.rounding import as_written, check_positive, shown_down, shown_up
+from parley.privacy.accounting.rounding import (
+    as_written,
+    check_positive,
+    exact,
+    root_up,
+    shown_down,
+    shown_up,
+)
 
 ORDERS: tuple[float, ...] = (
     *(1 + k / 10 for k in range(1, 100)),
@@ -297,3 +307,33 @@ def _least(fits: Callable[[float], bool], low: float, high: float, tolerance: fl
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
+
+
+def check_share(share: float) -> None:
+    """Raise ValueError unless 0 ≤ s < 1."""
+    if not 0 <= share < 1:
+        raise ValueError(f"Expected 0 ≤ a clipped fraction's share < 1, got {share}.")
+
+
+def gradient_multiplier(noise_multiplier: float, share: float) -> float:
+    """σ_g, of the noise on the clipped sums; σ itself where no count is released."""
+    check_share(share)
+    if not share:
+        return noise_multiplier
+    return _above(_larger(noise_multiplier) ** 2 / (1 - _larger(share)))
+
+
+def count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
+    """√T·2σ_b: standard deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
+    check_share(share)
+    check_positive("a clipped fraction's share", share)
+    return _above(_larger(noise_multiplier) ** 2 * steps / min(exact(share), Fraction(share)))
+
+
+def _larger(value: float) -> Fraction:
+    """The account reads a float as its decimal, the sampler as its binary: the larger counts."""
+    return max(exact(value), Fraction(value))
+
+
+def _above(square: Fraction) -> float:
+    return math.nextafter(root_up(square), math.inf)  # as a decimal and as a binary

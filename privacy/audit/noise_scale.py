@@ -12,6 +12,8 @@ with it. It assumes the law's shape: `shape_p` is a Kolmogorov–Smirnov test th
     >>> sums = Residuals(law="gaussian", vectors=1000, dimension=1, total=1000.0)
     >>> round(1 / sums.scale_upper(0.05), 6)
     0.963117
+
+Whether noise repeats itself: across coordinates, rounds, parties or worlds.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import next_fast_len
 from scipy.special import chdtr, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from parley.privacy.accounting.rounding import check_delta, check_positive
@@ -196,3 +199,47 @@ def shape_p(law: FactorLaw, residuals: NDArray[np.float64], scale: float) -> flo
     Coordinates of the Gaussian and of the coordinatewise Laplace; the norms of l2-laplace.
     """
     return _LAWS[law].p(residuals / scale)
+
+
+ALPHA = 1e-6
+_LEAST_PAIRS = 64
+"""Fewer coins than this cannot reach the threshold of any lag."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """A lag at which noise repeats.
+
+    Attributes:
+        lag: by so many places; negative products mean that the sign is turned.
+        z: Σ s_i·s_{i+lag} over √(n − lag).
+        threshold: |z| of honest noise is above it with chance at most α, over all lags.
+    """
+
+    lag: int
+    z: float
+    threshold: float
+
+
+def repeated_lag(residuals: NDArray[np.float64], *, alpha: float = ALPHA) -> Repetition | None:
+    """The most suspicious lag, if honest noise would not have it; else None.
+
+    Args:
+        residuals: of any shape, in the order in which the noise was drawn.
+    """
+    flat = np.ravel(residuals)
+    # A rounded law has zeros, which are no coins.
+    signs = np.sign(flat)
+    count = signs.size
+    if count <= _LEAST_PAIRS:
+        return None
+    size = next_fast_len(2 * count, real=True)
+    spectrum = np.fft.rfft(signs, size)
+    products = np.fft.irfft(np.abs(spectrum) ** 2, size)[1 : count - _LEAST_PAIRS + 1]
+    lags = np.arange(1, products.size + 1)
+    scores = np.rint(products) / np.sqrt(count - lags)
+    threshold = math.sqrt(2 * math.log(2 * products.size / alpha))
+    worst = int(np.abs(scores).argmax())
+    if abs(scores[worst]) <= threshold:
+        return None
+    return Repetition(lag=int(lags[worst]), z=float(scores[worst]), threshold=threshold)

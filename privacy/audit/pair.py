@@ -9,13 +9,18 @@ arXiv:2101.04535).
     >>> seen = Hits(hits=490, trials=500), Hits(hits=10, trials=500)
     >>> round(pair_epsilon(*seen, alpha=0.01, delta=0.0), 5)
     3.11952
+
+A Bayesian reading of two rates (Zanella-Béguelin et al. 2023): credible, never a verdict.
 """
 
 from __future__ import annotations
 
 import math
 
-from scipy.special import ndtri
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import betainc, betaincinv, ndtri
 
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta
@@ -111,3 +116,38 @@ def mu_ceiling(trials: int, *, alpha: float) -> float:
     """The largest μ that so many trials a world can certify."""
     none = Hits(hits=0, trials=trials)
     return mu_lower(none, none, alpha=alpha)
+
+
+_NODES = 20_000
+
+
+def credible_bound(
+    false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
+) -> LowerBound:
+    """The ε that is at least so large with this posterior probability."""
+    alpha = alpha_of(confidence)
+    check_delta(delta)
+    # Equally likely values of one rate: the integral over it is a mean.
+    quantiles = (np.arange(_NODES) + 0.5) / _NODES
+    rate = betaincinv(*_jeffreys(false_negatives), quantiles)
+    shape = _jeffreys(false_positives)
+
+    def inside(epsilon: float) -> float:
+        """P[the rates are ones that an (ε, δ)-DP release may have]."""
+        growth = np.exp(epsilon)
+        # Kairouz, Oh & Viswanath 2015, Theorem 2.1, for the event and for its complement.
+        least = np.maximum(1 - delta - growth * rate, (1 - delta - rate) / growth)
+        most = np.minimum(growth + delta - growth * rate, (growth + delta - rate) / growth)
+        clipped: NDArray[np.float64] = betainc(*shape, np.clip(most, 0, 1)) - betainc(
+            *shape, np.clip(least, 0, 1)
+        )
+        return float(np.maximum(clipped, 0.0).mean())
+
+    epsilon = 0.0
+    if inside(0.0) < alpha:
+        epsilon = float(brentq(lambda epsilon: inside(epsilon) - alpha, 0.0, 60.0, xtol=1e-10))
+    return LowerBound(method="bayes", epsilon_lower=epsilon, confidence=confidence, delta=delta)
+
+
+def _jeffreys(errors: Hits) -> tuple[float, float]:
+    return errors.hits + 0.5, errors.trials - errors.hits + 0.5

@@ -1,6 +1,6 @@
 """From a budget to a mechanism: the noise of one round, T of which are (ε, δ)-DP together.
 
-Gaussians take a calibration (`parley.privacy.calibration.gaussian`), the Laplace laws split ε
+Gaussians take a calibration (`parley.privacy.calibration.calibration`), the Laplace laws split ε
 evenly over the rounds. Δ is L2 and replace-one (`parley.privacy.calibration.sensitivity`); the
 scale has its unit. Every mechanism returned was composed T times, its sampler's distance included,
 and found within (ε, δ).
@@ -11,6 +11,8 @@ and found within (ε, δ).
     ...     print(noise.law, round(noise.scale, 6), round(noise.expected_norm(), 6))
     l2-laplace 0.008 0.083905
     gaussian 0.028127 0.281273
+
+σ of one of T Gaussian releases that are (ε, δ)-DP together, in four calibrations.
 """
 
 from __future__ import annotations
@@ -22,18 +24,109 @@ from typing import Any
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.rounding import as_written, exact, shown_up
-from parley.privacy.calibration.gaussian import (
-    GAUSSIAN_CALIBRATIONS,
-    CalibrationError,
-    check_budget,
-    gaussian_sigma,
+from parley.privacy.accounting.gaussian_curve import (
+    cks20_rho,
+    gaussian_epsilon,
+    gaussian_mu,
+    zcdp_rho,
 )
+from parley.privacy.accounting.rounding import as_written, exact, largest, shown_down, shown_up
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.laplace import LaplaceLaw
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.table import MECHANISMS
+
+
+class CalibrationError(ValueError):
+    """The budget cannot be met by this law and calibration; the message has the numbers."""
+
+
+def gaussian_sigma(
+    calibration: str, *, sensitivity: float, epsilon: float, delta: float, rounds: int
+) -> float:
+    """σ of one of `rounds` ideal Gaussian releases, in the unit of Δ.
+
+    Raises:
+        CalibrationError: an unknown calibration, a value out of range, as-printed beyond
+            `as_printed_limit`, or σ beyond the floats.
+    """
+    check_budget(epsilon, delta, rounds, sensitivity)
+    if delta == 0:
+        raise CalibrationError(
+            "Expected delta > 0 for Gaussian noise, got 0. "
+            "At delta = 0 use l2-laplace or laplace-l1."
+        )
+    if calibration not in _MU:
+        raise CalibrationError(
+            f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
+        )
+    mu = _MU[calibration](epsilon, delta)
+    # The sensitivity comes last, so that σ scales with its unit.
+    multiplier = math.sqrt(rounds) / mu * (1 + 1e-14) if mu > 0 else math.inf
+    sigma = multiplier * sensitivity
+    if not 0 < sigma < math.inf:
+        raise CalibrationError(
+            f"Expected a budget that Gaussian noise can meet, got epsilon = "
+            f"{as_written(epsilon)} and delta = {as_written(delta)} over {rounds} rounds "
+            f"at sensitivity {sensitivity:g}."
+        )
+    return sigma
+
+
+def as_printed_limit(delta: float) -> float:
+    """The largest ε at which σ² = 8G²TL/(m²n²ε²) = 2TΔ²L/ε² is (ε, δ)-DP by the exact curve.
+
+    >>> round(as_printed_limit(1e-5), 4), round(as_printed_limit(1e-3), 4)
+    (7.9681, 6.978)
+    """
+    if not 0 < delta < 1:
+        raise CalibrationError(f"Expected 0 < delta < 1, got {delta}.")
+    return largest(
+        lambda epsilon: gaussian_epsilon(_as_printed_mu(epsilon, delta), delta) <= epsilon,
+        start=-math.log(delta) / 10,
+    )
+
+
+def check_budget(epsilon: float, delta: float, rounds: int, sensitivity: float) -> None:
+    """Raise CalibrationError unless ε > 0, 0 ≤ δ < 1, T ≥ 1 and Δ > 0, all finite."""
+    if not 0 < epsilon < math.inf:
+        raise CalibrationError(f"Expected a finite epsilon > 0, got {epsilon}.")
+    if not 0 <= delta < 1:
+        raise CalibrationError(f"Expected 0 ≤ delta < 1, got {delta}.")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise CalibrationError(f"Expected an integer number of rounds ≥ 1, got {rounds!r}.")
+    if not 0 < sensitivity < math.inf:
+        raise CalibrationError(f"Expected a finite sensitivity > 0, got {sensitivity}.")
+
+
+def _as_printed_mu(epsilon: float, delta: float) -> float:
+    """√T·Δ/σ of the printed σ: ε/√(2L)."""
+    return epsilon / math.sqrt(-2 * math.log(delta))
+
+
+def _checked_as_printed_mu(epsilon: float, delta: float) -> float:
+    mu = _as_printed_mu(epsilon, delta)
+    truth = gaussian_epsilon(mu, delta)
+    if truth > epsilon:
+        raise CalibrationError(
+            f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
+            f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
+            f"truly cost {shown_up(truth)}. Use exact."
+        )
+    return mu
+
+
+_MU: dict[str, Callable[[float, float], float]] = {
+    "exact": gaussian_mu,
+    "cks20": lambda epsilon, delta: math.sqrt(2 * cks20_rho(epsilon, delta)),
+    "zcdp": lambda epsilon, delta: math.sqrt(2 * zcdp_rho(epsilon, delta)),
+    "as-printed": _checked_as_printed_mu,
+}
+"""Calibration → √T·Δ/σ of an (ε, δ)."""
+
+GAUSSIAN_CALIBRATIONS = tuple(_MU)
+
 
 LAWS = (*MECHANISMS, "auto")
 
@@ -66,7 +159,6 @@ def calibrate(
             make no use of it.
         epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is given, to be charged
             at `stated_delta`.
-        rounds, dimension: T and d.
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
         accepted: laws that the caller could take instead: advice names no other.
         cost: what a release with a mechanism's noise is charged, where its shares' samplers take

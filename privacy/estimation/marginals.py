@@ -12,14 +12,17 @@ Yang & Li 2014, for one-way overlaps).
     >>> agreed = agree({("a", "b"): first, ("a", "c"): second})
     >>> {columns: table.sum(axis=1).round(6).tolist() for columns, table in agreed.items()}
     {('a', 'b'): [5.333333, 6.0], ('a', 'c'): [5.333333, 6.0]}
+
+Noisy counts made counts again: none negative, and adding up to what is known.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Tables = Mapping[tuple[str, ...], NDArray[np.float64]]
 
@@ -68,3 +71,23 @@ def _along(table: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """`[size]` sums over every axis but one."""
     sums: NDArray[np.float64] = table.sum(axis=tuple(k for k in range(table.ndim) if k != axis))
     return sums
+
+
+def simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:
+    """The nearest `[d]` in L2 with no negative entry and this sum (Duchi et al. 2008).
+
+    max(v − θ, 0), θ such that it adds up.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    if given.ndim != 1 or not len(given):
+        raise ValueError(f"Expected at least one value in a row, got shape {given.shape}.")
+    if not 0 <= total < math.inf:
+        raise ValueError(f"Expected a finite total ≥ 0, got {total}.")
+    if total == 0:
+        return np.zeros_like(given)
+    falling = np.sort(given)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
+    # The largest entry stays positive, whatever the total's own rounding.
+    theta = excess[max(int((falling > excess).sum()) - 1, 0)]
+    nearest: NDArray[np.float64] = np.maximum(given - theta, 0)
+    return nearest

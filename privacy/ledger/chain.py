@@ -58,7 +58,6 @@ class Record:
 
     Attributes:
         run_id: `None` for a registration; so are the two below.
-        index: the release of the run.
         reservation: the position of the reservation concerned (of this record, if it is one).
         body: canonical JSON of everything else.
     """

@@ -31,7 +31,6 @@ class Mechanism(ABC):
 
     Attributes:
         law: its name, the key of its row in `parley.privacy.mechanisms.table.MECHANISMS`.
-        vectors: draws of d coordinates behind one release of it.
         sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
         lengths: its fields that are in the unit of the values.
         calibrations: from which a σ may be found, each with the accountant that the result is held

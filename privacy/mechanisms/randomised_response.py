@@ -26,8 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import as_written, check_positive, exact, root_up
 from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.sampling.integers import integers_below
-from parley.privacy.sampling.inversion import Enclosure, accept, uniform_floats, widen
+from parley.privacy.sampling.inversion import (
+    Enclosure,
+    accept,
+    integers_below,
+    uniform_floats,
+    widen,
+)
 from parley.privacy.sampling.stream import NoiseStream
 
 _LARGEST = 700.0

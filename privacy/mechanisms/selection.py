@@ -37,11 +37,11 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import check_positive, exact, round_up
-from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     Enclosure,
     accept,
+    integers_below,
     uniform_floats,
     widen,
 )

@@ -19,13 +19,13 @@ from parley.privacy.accounting.events import Approximate, Event
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, quotient_up, root_up
 from parley.privacy.mechanisms.base import Mechanism, chernoff, tail_odds
+from parley.privacy.sampling.discrete import negative_binomial
 from parley.privacy.sampling.gaussian import (
     add_rounded_gaussian,
     add_rounded_gaussian_rows,
     add_rounded_mixtures,
 )
 from parley.privacy.sampling.inversion import LARGEST_SCALE
-from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.stream import NoiseStream
 
 LEAST_SHARE: Final = 4.0

@@ -7,7 +7,7 @@ first 63 bits (the 64th bit of a word is a sign). An integer law is the count of
 
 Fast path: a float position y with ⌊y⌋ = X, and a bound on its error that covers the width of the
 63-bit cell. Where no integer lies within that bound, X is decided; a sampler may try a cheap
-position with a large bound before a good one (`nearest`, `parley.privacy.sampling.quick_normal`).
+position with a large bound before a good one (`nearest`, `parley.privacy.sampling.gaussian`).
 Elsewhere U is compared with S(j) in mpmath, at 160 bits more than are known of U, and U is extended
 by 64 bits for as long as the cell contains the threshold. So the law is exact; the errors touch
 only the speed.
@@ -16,6 +16,8 @@ What is drawn is a function of the keystream alone, not of the platform's last f
 are drawn for a lane only if a threshold lies within its cell, and such a lane is never decided by
 float. Hypotheses, both tested against mpmath: `FLOAT_ERROR` bounds the relative error of the
 float functions used; mpmath's exp, log, cos and erfc lose fewer than 64 of their ≥ 223 bits.
+
+Uniform integers below n, exact: a word beyond the last whole multiple of n is drawn again.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
 from parley.privacy.sampling.stream import NoiseStream
 
@@ -225,3 +228,16 @@ def accept(
     for lane in _undecided(np.abs(margin), error).tolist():
         accepted[lane] = Uniform(int(words[lane]), stream).at_most(threshold(lane))
     return accepted
+
+
+def integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int64]:
+    """`[size]` independent uniform integers of 0 … bound − 1."""
+    check_size("size", size)
+    if not 1 <= bound <= 2**63:
+        raise ValueError(f"Expected a bound from 1 to 2⁶³, got {bound}.")
+    # The last word that belongs to a whole multiple of the bound.
+    last = np.uint64(2**64 // bound * bound - 1)
+    words = stream.words(size)
+    while len(late := np.flatnonzero(words > last)):
+        words[late] = stream.words(len(late))
+    return (words % np.uint64(bound)).astype(np.int64)

@@ -15,14 +15,14 @@ from pydantic import Field
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation as Steps
+from parley.client.algorithms.gradient_perturbation import RajkumarAgarwal as TiltedSteps
 from parley.client.algorithms.objective_perturbation import (
     ObjectivePerturbationOfParties,
     output_share,
 )
 from parley.client.algorithms.output_perturbation import OutputPerturbation as Optima
+from parley.client.algorithms.output_perturbation import PathakAveraging
 from parley.client.algorithms.own import OwnAlgorithmError, build_own
-from parley.client.algorithms.pathak import PathakAveraging
-from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal as TiltedSteps
 from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring

@@ -18,9 +18,6 @@ class Federation:
     """The public facts about the parties that a plan needs.
 
     Attributes:
-        parties: m.
-        min_records: n₍₁₎.
-        total_records: N.
         max_records: largest n_j; with size weights it bounds a contribution.
         schema: text of the schema that their records are read by; empty: not known here.
     """

@@ -10,6 +10,8 @@ its dotted name (`privacy.epsilon=2`).
     Traceback (most recent call last):
     ...
     parley.server.jobs.section.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
+
+A job from Flower's run config: dotted keys, plain values.
 """
 
 from __future__ import annotations
@@ -187,3 +189,39 @@ def render_job(job: Job, *, comments: bool = True) -> str:
             lines.append(f"{key} = {literal(values[section][key])}")
         lines.append("")
     return "\n".join(lines)
+
+
+RUN_KEYS = {
+    "run-folder": "",
+}
+"""Keys of the run config that are not the job's, with their defaults.
+
+`run-folder` names one of a deployment's runs, to go on with it.
+"""
+
+_LISTS = {
+    f"{section}.{key}"
+    for section, content in Job().values().items()
+    for key, value in content.items()
+    if isinstance(value, list | dict)
+}
+
+
+def from_run_config(config: Mapping[str, Any]) -> Job:
+    """The job of a run config; keys it does not have keep their defaults. Raises JobError."""
+    tree: dict[str, dict[str, Any]] = {}
+    for name, value in config.items():
+        if name in RUN_KEYS:
+            continue
+        section, dot, key = name.partition(".")
+        if not dot:
+            raise JobError(f"Unknown key {name}: expected section.key or one of {[*RUN_KEYS]}.")
+        tree.setdefault(section, {})[key] = _parse(value) if name in _LISTS else value
+    return load_job(values=tree)
+
+
+def _parse(value: Any) -> Any:
+    try:
+        return parse_toml(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value

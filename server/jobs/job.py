@@ -17,16 +17,14 @@ from pydantic import model_validator
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.parameters import assumed_corrupt
-from parley.server.jobs.aggregation import SecureAggregation
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
-from parley.server.jobs.dp_sgd import DPSGD
 from parley.server.jobs.evaluation import Evaluation
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.forms import Forms
 from parley.server.jobs.model import MODELS, Logistic
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
-from parley.server.jobs.running import Run
+from parley.server.jobs.running import DPSGD, Run, SecureAggregation
 from parley.server.jobs.section import JobError, Section, unless_auto
 
 FORMS = {

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.models import losses, own_losses
 from parley.client.models.class_weights import weighted
 from parley.client.models.linear import LinearModel

@@ -16,13 +16,13 @@ from pydantic import Field
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.dp_sgd.layout import padded_width
+from parley.client.dp_sgd.batches import padded_width
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.accounting.subsampled import calibrate_steps
-from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.calibration.calibration import CalibrationError
 from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.server.jobs.algorithm_section import (
@@ -297,7 +297,7 @@ def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
 
 def _way(job: WholeJob, network: Network) -> str:
     """How a record's gradient is clipped; any will do where none is. Raises JobError."""
-    from parley.client.dp_sgd.ways import choose_way  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
+    from parley.client.dp_sgd.clipping import choose_way  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
     if Unit.RECORD not in job.privacy.units:
         return "ghost"

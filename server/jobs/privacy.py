@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
+from parley.privacy.accounting.guarantee import NOISE_POINTS, NoisePoint, Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section, unless_auto

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from parley.server.jobs.dp_sgd import DPSGD
 from parley.server.jobs.model import ModelSection
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy
-from parley.server.jobs.running import Run
+from parley.server.jobs.running import DPSGD, Run
 
 
 class WholeJob(Protocol):

@@ -17,18 +17,15 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.accounting.noise_points import INSIDE, NoisePoint
-from parley.privacy.calibration.calibration import stated_delta
-from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.accounting.guarantee import INSIDE, NoisePoint, Unit
+from parley.privacy.calibration.calibration import CalibrationError, stated_delta
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.scaled_noise import Noise, noise_of, one_noise
-from parley.server.planning.shared import Drawn, drawn_in_shares
+from parley.server.planning.scaled_noise import Drawn, Noise, drawn_in_shares, noise_of, one_noise
 
 _OWN_RING_BITS = 64
 """Of a release whose algorithm has its own grid."""
@@ -108,7 +105,6 @@ class _Release:
     """A release whose grid is still to be chosen.
 
     Attributes:
-        bound: largest |entry| of a weighted contribution.
         noises: how the noise of each unit's guarantee is scaled.
     """
 

@@ -19,13 +19,11 @@ from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.queries.base import Facts, Integers, Query, QueryError
-from parley.client.queries.batch import Batch, check_cells
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Batch, Counting, check_cells
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import INSIDE, NOISE_POINTS
-from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.accounting.guarantee import INSIDE, NOISE_POINTS, Neighbouring
+from parley.privacy.calibration.calibration import CalibrationError
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
@@ -33,9 +31,8 @@ from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
-from parley.server.planning.choices import Choice, choice_of
+from parley.server.planning.instead import Choice, Responses, choice_of, responses_of
 from parley.server.planning.query_terms import QUERY_LAWS, Terms
-from parley.server.planning.responses import Responses, responses_of
 
 ALGORITHM = "query"
 

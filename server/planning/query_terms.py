@@ -8,13 +8,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from parley.client.queries.base import Facts, Norms
-from parley.client.queries.batch import Batch
-from parley.client.queries.counting import Clip, Counting
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import NoisePoint
+from parley.client.queries.batch import Batch, Clip, Counting
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.accounting.rounding import root_up
-from parley.privacy.calibration.calibration import calibrate
-from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.calibration.calibration import CalibrationError, calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.shares import event_of_shares
@@ -26,7 +23,6 @@ class Terms:
 
     Attributes:
         facts: schema, relation of records, and N where sizes are public.
-        parties: m.
         min_records: n₍₁₎; a party with fewer refuses under replace-one.
         most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
         min_survivors: least number of parties in a sum that is opened.
@@ -76,7 +72,6 @@ class QueryLaw:
     Attributes:
         clip: the norm that a party's sum is clipped in, where it is.
         share: of a query's part of the budget, its part of the norm.
-        norm: Δ in the law's own norm.
     """
 
     clip: Clip

@@ -1,18 +1,25 @@
-"""From a job to its algorithm and its release plan, and what a plan's releases come to."""
+"""From a job to its algorithm and its release plan, and what a plan's releases come to.
+
+The release after the rounds: right and wrong answers on the parties' held-out records.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition, lowest
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.claimed import check_asked, plan_claim
+from parley.server.planning.scaled_noise import Noise, cost_of
 
 
 def model_for(job: Job, *, features: int, classes: int) -> Any:
@@ -60,3 +67,44 @@ def averaged(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
         return guarantee.mechanism
     summed = 1 if plan.sampled else plan.parties
     return guarantee.mechanism.in_unit(guarantee.units(plan.encoding.scale) * summed)
+
+
+def counts_of(job: Job, learner: FederatedAlgorithm) -> HeldOutCounts:
+    """What the parties count of a learned model."""
+    return HeldOutCounts(
+        learner=learner,
+        by_class=job.evaluation.by_class,
+        neighbouring=Neighbouring(job.privacy.neighbouring),
+    )
+
+
+def evaluation_plan(
+    job: Job, learner: FederatedAlgorithm, *, parties: int, run_id: str
+) -> ReleasePlan:
+    """The plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
+    counts = counts_of(job, learner)
+    claim = counts.claim()
+
+    def noise(sensitivity: float) -> Mechanism:
+        return calibrate(
+            law=job.noise,
+            calibration=job.privacy.calibration,
+            epsilon=job.evaluation.epsilon,
+            delta=job.privacy.delta,
+            rounds=1,
+            sensitivity=sensitivity,
+            dimension=counts.dimension,
+            accepted=job.laws,
+            cost=cost_of(job),
+        )
+
+    return plan_claim(
+        job,
+        claim,
+        algorithm=counts.kind,
+        # How many records a party holds out is not sent, and nothing depends on it.
+        federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
+        run_id=run_id,
+        round_number=job.rounds + 1,
+        noise=Noise(calibration=job.privacy.calibration, of=noise, delta=job.privacy.delta),
+    )

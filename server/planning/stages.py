@@ -23,9 +23,8 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.evaluation import counts_of, evaluation_plan
 from parley.server.planning.principal_components import leading, release_ahead, with_components
-from parley.server.planning.release import plan_release
+from parley.server.planning.release import counts_of, evaluation_plan, plan_release
 
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""

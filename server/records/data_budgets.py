@@ -16,7 +16,7 @@ from parley.privacy.ledger.errors import NotALedger
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.stages import Stage, rounds_of
-from parley.server.records.data_account import DataAccount
+from parley.server.records.guarantee_facts import DataAccount
 
 MOST_JOBS = 1000
 """Copies of a job that are counted."""

@@ -1,4 +1,7 @@
-"""What a guarantee comes to, planned or spent, and against whom."""
+"""What a guarantee comes to, planned or spent, and against whom.
+
+What a data set's budget is, what all runs spent of it, and what is left.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,28 @@ from typing import Literal
 from parley.privacy.accounting.guarantee import Adversary, Attendance, Neighbouring, Unit
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.round_line import Account
+
+
+class DataAccount(Facts):
+    """One budget (ε, δ) of a data set, for one unit, as a ledger has it.
+
+    Attributes:
+        spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
+        held: releases to come of runs that are not over.
+        left: ε at δ that nobody holds, by basic composition.
+        jobs: how many more jobs of this kind fit, at most 1000.
+    """
+
+    name: str
+    unit: Unit
+    neighbouring: Neighbouring
+    epsilon: float
+    delta: float
+    spent: Figure
+    releases: int
+    held: int
+    left: float
+    jobs: int
 
 
 class NoiseShares(Facts):
@@ -32,7 +57,6 @@ class Noise(Facts):
     Attributes:
         scale, scale_of_sum: of the average, and of the sum of all contributions. With shares
             `scale` is that of the k that are charged, `expected_norm` that of all together.
-        expected_norm: root of the mean squared length of the noise vector.
         point: who adds it; empty in an interrupted run, as figures are None.
     """
 

@@ -11,9 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from parley.server.records import result_words, words
-from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts
-from parley.server.records.guarantee_facts import GuaranteeOutlook, RecordBounds
+from parley.server.records.guarantee_facts import DataAccount, GuaranteeOutlook, RecordBounds
 from parley.server.records.planned import (
     Alternative,
     DistributedOutlook,
@@ -24,6 +23,7 @@ from parley.server.records.planned import (
     SimulationOutlook,
     SyntheticOutlook,
 )
+from parley.server.records.result_words import release_ahead
 from parley.server.records.sections import (
     SUM,
     TRAINING,
@@ -33,7 +33,6 @@ from parley.server.records.sections import (
     present,
     said,
 )
-from parley.server.records.synthetic_words import release_ahead
 
 
 class Outlook(Facts):

@@ -94,8 +94,6 @@ class SyntheticOutlook(Facts):
     Attributes:
         noise: standard deviation on a coordinate of the sum, that of all shares.
         average: records that the average cell of the tables holds; None: there are no cells.
-        noise_norm: expected length of the noise on the mean over the records.
-        vector_bytes: of one party's masked vector.
     """
 
     released: str

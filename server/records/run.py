@@ -1,4 +1,7 @@
-"""What a run leaves in the hands of whoever started it, whichever engine ran it."""
+"""What a run leaves in the hands of whoever started it, whichever engine ran it.
+
+A page of ours within a notebook: closed at first, in a frame that runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.server.records import result_words, sections
-from parley.server.records.framed import framed
 from parley.server.records.summary import RunSummary
+
+
+def framed(page: Path, title: str) -> str:
+    """HTML that opens the page's text in a frame without scripts; empty where there is no page."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return (
+        f"<details><summary>{escape(title)}</summary>"
+        f'<iframe sandbox srcdoc="{escape(text)}" title="{escape(title)}" '
+        'style="width: 100%; height: 40em; border: 1px solid #8888"></iframe></details>'
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from parley.client.contract.file_reading import lines_of, text_of
-from parley.client.contract.model_names import beside, public_name
+from parley.client.contract.plain_names import beside, public_name
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
@@ -44,7 +44,6 @@ class Folder:
     """A folder that one process at a time works in: a run's, or a session's of queries.
 
     Attributes:
-        path: the folder.
         run_id: its name in the ledger: the folder's name and a random suffix.
         begun_with: the file that says what was begun in it.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parley.server.records import result_words, words
 from parley.server.records.guarantee_facts import GuaranteeOutlook, GuaranteeSummary
-from parley.server.records.synthetic_words import table_said
+from parley.server.records.result_words import table_said
 from parley.server.records.words import Fact, join
 
 if TYPE_CHECKING:

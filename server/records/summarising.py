@@ -1,29 +1,136 @@
 """The summary of a run as far as its server knows it: nothing here looks at a record.
 
 A simulation adds what only a simulation may know.
+
+The released fraction of clipped gradients over a run: `clipped_fraction` of `summary.json`.
+
+What the release after the rounds came to: noisy counts, and between which ends accuracy lies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from parley.client.algorithms.held_out_counts import accuracy_interval
 from parley.client.algorithms.registry import kind_of
 from parley.client.contract.feature_map import features_statement
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.model_names import public_name
+from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.subsampled import count_deviation
 from parley.server.jobs.job import Job
-from parley.server.records.clipped_fraction import clipped_facts
-from parley.server.records.data_account import DataAccount
+from parley.server.planning.stages import EVALUATION, Stage
+from parley.server.records.guarantee_facts import DataAccount
 from parley.server.records.guarantees import guarantee_summaries, record_bounds
-from parley.server.records.progress import Outcome
+from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import Evaluation, RunSummary
+from parley.server.records.summary import ClippedFraction, Counted, Evaluation, RunSummary
+
+
+def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
+    """Standard deviation of the noise on a round's fraction; None where none is released.
+
+    With uniform weights for parties of the least size: at most that.
+    """
+    steps = plan.primary.mechanism.training
+    if steps is None or not steps.clipped_share:
+        return None
+    records = plan.mean_records if plan.weights == "size" else plan.min_records
+    batches = steps.sampling_rate * records * steps.steps
+    of_count = count_deviation(steps.noise_multiplier, steps.clipped_share, steps.steps)
+    return of_count / (2 * batches * math.sqrt(parties))
+
+
+def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | None:
+    """The last round's fraction and the mean over rounds, each with its noise; None without one.
+
+    Batches' own spread comes on top: at most ½√((1 − q)/(q·n·T)) a party and round.
+    """
+    measured = [
+        (line.clipped_fraction, deviation)
+        for line in progress.lines
+        if line.clipped_fraction is not None
+        and (deviation := fraction_deviation(plan, parties=line.parties.summed)) is not None
+    ]
+    if not measured:
+        return None
+    fractions, deviations = zip(*measured, strict=True)
+    return ClippedFraction(
+        last=fractions[-1],
+        deviation=deviations[-1],
+        mean=math.fsum(fractions) / len(measured),
+        mean_deviation=math.hypot(*deviations) / len(measured),
+    )
+
+
+CONFIDENCE = 0.95
+"""That the noise of no count is beyond `Evaluation.within`."""
+
+
+def noise_on_counts(plan: ReleasePlan) -> float:
+    """What the noise on no count exceeds at `CONFIDENCE`, whoever is in the sum; in records."""
+    return plan.noise_tail(1 - CONFIDENCE) / plan.encoding.scale
+
+
+def evaluation_facts(
+    stages: Sequence[Stage], outcome: Outcome, *, unmeasured: str
+) -> Evaluation | None:
+    """The evaluation of a run that ended; None where none was asked for.
+
+    Args:
+        unmeasured: why it could not be made.
+    """
+    stage = next((each for each in stages if each.name == EVALUATION), None)
+    if stage is None:
+        return None
+    plan, within = stage.plan, noise_on_counts(stage.plan)
+    released = outcome.progress.ahead.get(EVALUATION, {})
+    counts = outcome.progress.state["counts"] if released else None
+    spent = Composition.empty().add(plan.event(plan.primary.unit))
+    return Evaluation(
+        epsilon=spent.epsilon(plan.primary.delta)[1],
+        delta=plan.primary.delta,
+        law=plan.primary.mechanism.law,
+        scale=plan.primary.mechanism.scale / plan.primary.units(plan.encoding.scale),
+        within=within,
+        confidence=CONFIDENCE,
+        summed=released.get("survivors", 0),
+        asked=plan.parties,
+        counted=() if counts is None else _counted(counts.reshape(-1, 2), within),
+        reason="" if released else unmeasured or "the rounds did not all run",
+    )
+
+
+def with_names(evaluation: Evaluation | None, labels: Sequence[str]) -> Evaluation | None:
+    """With the names of the classes, where those are known; a server has numbers alone."""
+    if evaluation is None or len(evaluation.counted) != len(labels) + 1:
+        return evaluation
+    whole, *classes = evaluation.counted
+    known = [each.adding(label=name) for each, name in zip(classes, labels, strict=True)]
+    return evaluation.adding(counted=(whole, *known))
+
+
+def _counted(counts: NDArray[np.float64], within: float) -> tuple[Counted, ...]:
+    """All records, then each class by its number where there are counts of each."""
+    # The noises of the classes' counts add up, each within its bound.
+    whole = _one("", counts.sum(0), within * len(counts))
+    if len(counts) == 1:
+        return (whole,)
+    return (whole, *(_one(str(number), own, within) for number, own in enumerate(counts)))
+
+
+def _one(label: str, counts: NDArray[np.float64], within: float) -> Counted:
+    accuracy, low, high = accuracy_interval(counts, within=within) or (None, None, None)
+    right, wrong = map(float, counts)
+    return Counted(label=label, right=right, wrong=wrong, accuracy=accuracy, low=low, high=high)
 
 
 def run_summary(

@@ -1,4 +1,9 @@
-"""What a run comes to: `summary.json`, the one object that terminal, report and model read."""
+"""What a run comes to: `summary.json`, the one object that terminal, report and model read.
+
+How good a model is on held-out records, as a summary keeps it; known to a simulation alone.
+
+What a run's synthetic table came to.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,104 @@ from typing import Literal
 
 from pydantic import Field
 
-from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
-from parley.server.records.guarantee_facts import GuaranteeSummary, RecordBounds
-from parley.server.records.judgement import Judgement, TargetJudgement
+from parley.server.records.guarantee_facts import DataAccount, GuaranteeSummary, RecordBounds
 from parley.server.records.round_line import Counts
-from parley.server.records.synthetic import Synthetic
+
+
+class CalibrationBin(Facts):
+    """Records with about the same probability: its mean, and how often it came true."""
+
+    predicted: float
+    observed: float
+    records: int
+
+
+class Judgement(Facts):
+    """A classifier's figures; with K > 2 labels means over the labels, each against the rest.
+
+    Attributes:
+        labels: their names; of two the positive one is second.
+        recall, precision: of the decisions; None where there is nothing to divide by.
+        log_loss, brier, calibration: of probabilities; None and empty where there are only scores.
+        confusion: records by true label (row) and predicted label (column).
+    """
+
+    labels: tuple[str, ...]
+    records: int
+    auc: Figure
+    average_precision: Figure
+    recall: Figure
+    precision: Figure
+    log_loss: Figure
+    brier: Figure
+    calibration: tuple[CalibrationBin, ...]
+    confusion: tuple[tuple[int, ...], ...]
+
+
+class TargetJudgement(Facts):
+    """A regression's figures: in units of the scaled target, which lies in [−1, 1]."""
+
+    records: int
+    rmse: float
+    r2: Figure
+
+
+GRID = "grid"
+"""Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
+
+
+class Synthetic(Facts):
+    """A table that was drawn from what a run released: drawing costs nothing.
+
+    Every figure below `records` looks at the records, and is a simulation's alone. An AUC or an
+    accuracy is that of a model which was fitted to a table and is asked about held-out records:
+    logistic regression on the codes, and boosted trees. TV is total variation, the mean over
+    columns or pairs.
+
+    Attributes:
+        path: of the records, within the run's folder.
+        rows, seed: how many were drawn, and from which public seed.
+        tables, classes: how many tables were released, or classes with a sum of random features.
+        records: N̂, how many records there are as the release says.
+        tv1, tv2: between the table and the training records, of columns and of pairs.
+        held_out_tv2, independent_tv2: of held-out records, and of independent columns.
+        twin_auc: fitted to the table that the same release without noise gives.
+        independent_auc: fitted to columns drawn independently of each other, without noise.
+        tstr_accuracy, real_accuracy: likewise; twin_accuracy: of arrays.
+        copies, held_out_copies: share of the rows that equal one of some training records, and one
+            of as many held-out records: information, and no evidence of privacy, as what follows.
+        nearest, held_out_nearest: mean distance of a row to the closest of them: the share of
+            columns that differ, of arrays the root mean square of the entries' difference.
+        membership_auc: how well a record's distance to the closest row tells training records from
+            held-out ones: .5 is chance.
+    """
+
+    path: str
+    rows: int
+    seed: int
+    tables: int = 0
+    classes: int = 0
+    records: float
+    tv1: Figure = None
+    tv2: Figure = None
+    tstr_auc: Figure = None
+    tstr_trees_auc: Figure = None
+    real_auc: Figure = None
+    real_trees_auc: Figure = None
+    twin_auc: Figure = None
+    independent_auc: Figure = None
+    copies: Figure = None
+    held_out_copies: Figure = None
+    held_out_tv2: Figure = None
+    independent_tv2: Figure = None
+    tstr_accuracy: Figure = None
+    real_accuracy: Figure = None
+    twin_accuracy: Figure = None
+    majority_accuracy: Figure = None
+    nearest: Figure = None
+    held_out_nearest: Figure = None
+    membership_auc: Figure = None
 
 
 class LedgerHead(Facts):
@@ -103,7 +200,6 @@ class Partition(Facts):
     Attributes:
         kind: the rule that split the records; its `alpha` or `column` where it has one.
         labels: names, the commonest 12 and "other"; fifths of numbers with `numeric`.
-        skew: total variation distance between a party's shares and those overall.
         commonest: quantiles of the share of a party's own commonest label; `quantiles` names them.
         counts: `[B][K]`, of few parties.
         shares: of many, quantiles of each label's share over the parties.
@@ -130,7 +226,6 @@ class SelfAudit(Facts):
     Attributes:
         canaries: K, extra records; coins decided which of two each is, or whether it is there.
         epsilon_lower: assumes nothing.
-        epsilon_lower_on_gaussian_curve: Gaussian curve assumed.
         ceiling: the most that so many canaries could have shown.
     """
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.noise_points import point_named
+from parley.privacy.accounting.guarantee import Neighbouring, Unit, point_named
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text
 
 if TYPE_CHECKING:
-    from parley.server.records.data_account import DataAccount
     from parley.server.records.guarantee_facts import (
         AdversaryAccount,
+        DataAccount,
         GuaranteeFacts,
         GuaranteeOutlook,
         GuaranteeSummary,

@@ -27,18 +27,17 @@ from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.stages import rounds_of, stages_of
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import RunSummary
-from parley.server.rounds.execute import execute
+from parley.server.rounds.asking import Transport
+from parley.server.rounds.execute import execute, keep, summary_of
 from parley.server.rounds.inspection import (
     data_head,
     dataset_name,
     federation_of,
     fewest_present,
 )
-from parley.server.rounds.keeping import keep, summary_of
 from parley.server.rounds.observer import Observer
 from parley.server.rounds.parties import Parties
 from parley.server.rounds.party_status import PartyBoard
-from parley.server.rounds.transport import Transport
 
 
 def coordinate(

@@ -5,34 +5,45 @@ same for a simulation and for real parties: the folder and the ledger are locked
 budget of all the stages is set aside before a party is asked for anything, every stage goes
 through `parley.server.rounds.loop`, and what was not used is given back. A run that was killed
 goes on in the stage, and at the release, that its ledger says.
+
+What a run that ended leaves in its folder: model file, synthetic table if any, summary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
+from parley.client.algorithms.registry import describe_task
 from parley.client.contract.state import State
 from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import holding, registered
-from parley.server.planning.stages import Stage, rounds_of
+from parley.server.planning.stages import COMPONENTS, Stage, made_beside, rounds_of
+from parley.server.records.data_budgets import data_accounts
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.cohort import Cohort, PartyFailed
+from parley.server.records.statement import model_description, model_tensors, privacy_statement
+from parley.server.records.summarising import evaluation_facts, run_summary, with_names
+from parley.server.records.summary import RunSummary, Synthetic
+from parley.server.rounds.inspection import data_head
 from parley.server.rounds.loop import Evaluate, resume_point, run_stage
 from parley.server.rounds.observer import Observer
+from parley.server.rounds.release import Cohort, PartyFailed
+from parley.server.synthetic.generation import Tensors, generated
 
 CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]
 """A stage, what it computes and where it begins → its parties, for as long as it runs."""
@@ -181,3 +192,89 @@ def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], Sta
         return {**following[0].algorithm(result).init(), **result}
 
     return start
+
+
+def summary_of(
+    finished: Finished,
+    stages: Sequence[Stage],
+    *,
+    job: Job,
+    folder: RunFolder,
+    secure_sum: dict[str, Any],
+    began: float,
+    engine: str,
+    version: str,
+    deployment: str | None = None,
+    labels: Sequence[str] = (),
+) -> RunSummary:
+    """The summary of a run that ended, as far as its server knows it.
+
+    Args:
+        secure_sum: what is known of the protocol beside its traffic.
+        began: when, by `time.perf_counter`.
+    """
+    outcome = finished.outcome
+    evaluation = evaluation_facts(stages, outcome, unmeasured=finished.unmeasured)
+    return run_summary(
+        job=job,
+        plan=rounds_of(stages).plan,
+        outcome=outcome,
+        secure_sum=secure_sum,
+        folder=folder,
+        ledger_head={"records": finished.head.records, "hash": finished.head.hash},
+        version=version,
+        seconds=time.perf_counter() - began,
+        model=finished.algorithm.model,
+        engine=engine,
+        components=outcome.progress.ahead.get(COMPONENTS),
+        beside=made_beside(stages, outcome.progress.ahead),
+        data_accounts=data_accounts(finished.totals, stages),
+        deployment=deployment,
+        evaluation=with_names(evaluation, labels),
+    )
+
+
+def _with_table(summary: RunSummary, table: Synthetic, tensors: Tensors) -> RunSummary:
+    del tensors
+    return summary.adding(synthetic=table)
+
+
+def keep(
+    finished: Finished,
+    *,
+    job: Job,
+    folder: RunFolder,
+    summary: RunSummary,
+    features: Mapping[str, Any],
+    with_table: Callable[[RunSummary, Synthetic, Tensors], RunSummary] = _with_table,
+) -> RunSummary:
+    """Writes the files, the summary last: a folder that has one has all.
+
+    Args:
+        features: name, settings and digest of the public map of every record; empty: none.
+        with_table: summary, table, its generator → the summary with what is known of the table.
+
+    Raises:
+        NoTable: a release that no rows can be made of.
+    """
+    tensors = model_tensors(finished.theta, finished.outcome.progress.state)
+    more, table = generated(
+        finished.algorithm,
+        job.algorithm,
+        finished.theta,
+        schema=folder.schema,
+        folder=folder.path,
+    )
+    if table is not None:
+        summary = with_table(summary, table, more)
+    named = data_head(job)
+    described = model_description(
+        describe_task(finished.algorithm),
+        label=named["label"],
+        intercept=named["intercept"],
+        schema=folder.schema,
+        features=features,
+    )
+    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
+    folder.write_summary(summary)
+    return summary

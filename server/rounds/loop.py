@@ -23,7 +23,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
 from parley.server.planning.release import account
@@ -31,8 +31,14 @@ from parley.server.planning.stages import Stage, spent_before
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-from parley.server.rounds.release import committed, released, reserved
+from parley.server.rounds.release import (
+    Cohort,
+    PartyFailed,
+    RoundSum,
+    committed,
+    released,
+    reserved,
+)
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 """A model and the round's number → figures that only a simulation may know; empty: none."""

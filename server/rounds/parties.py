@@ -24,13 +24,11 @@ from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.section import JobError
-from parley.server.rounds.asking import Reply, Traffic, ask
-from parley.server.rounds.cohort import RoundSum
+from parley.server.rounds.asking import Reply, Traffic, Transport, ask, reply_bound
 from parley.server.rounds.inspection import PartyFacts
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.release import ATTEMPTS
-from parley.server.rounds.transport import Transport, reply_bound
+from parley.server.rounds.release import ATTEMPTS, RoundSum
 
 RAW_COLUMNS = "columns"
 """How a request says that no label is read."""
@@ -46,7 +44,6 @@ class Parties:
         named: which data are asked about, and how they are read: dataset, label, intercept and
             features of a request.
         timeout_s: what a party has to answer one request.
-        setup: traffic outside the rounds.
         facts: of each party that takes part; what has to be alike is alike.
         declined: why others do not.
     """
@@ -216,7 +213,7 @@ class AskedParties:
     corrupt: int
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """See `parley.server.rounds.cohort.Cohort`: whoever is there joins for each attempt."""
+        """See `parley.server.rounds.release.Cohort`: whoever is there joins for each attempt."""
         del attempt
         question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
         asked = hashlib.sha256(canonical(question)).hexdigest()[:16]

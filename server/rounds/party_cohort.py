@@ -25,15 +25,12 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason
 from parley.client.contract.state import State, save_state
-from parley.secure_agg.codec import decode, kind_of
 from parley.secure_agg.interface import DropoutPolicy, ProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Complaint, Roster
+from parley.secure_agg.messages import Complaint, Roster, decode, kind_of
 from parley.secure_agg.pairwise_server import Server
-from parley.server.rounds.asking import Reply, Traffic
-from parley.server.rounds.attendance import Attendance
-from parley.server.rounds.cohort import RoundSum
+from parley.server.rounds.asking import Attendance, Reply, Traffic, Transport, reply_bound
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.transport import Transport, reply_bound
+from parley.server.rounds.release import RoundSum
 
 _log = logging.getLogger("parley.server")
 
@@ -178,7 +175,7 @@ class PartyCohort:
         return self._prepared.setdefault(number, set())
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """One release's sum; see `parley.server.rounds.cohort.Cohort`.
+        """One release's sum; see `parley.server.rounds.release.Cohort`.
 
         Raises:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.

@@ -40,7 +40,6 @@ class PartyBoard:
         """A board with everybody offline.
 
         Args:
-            path: the file.
             names: of the parties, by index.
         """
         self._path = path

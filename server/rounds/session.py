@@ -26,13 +26,12 @@ from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.planning.queries import PlannedBatch
 from parley.server.planning.query_terms import Terms
 from parley.server.records.plain_json import json_text
 from parley.server.records.session_folder import SessionFolder
-from parley.server.rounds.cohort import Cohort, RoundSum
-from parley.server.rounds.release import committed, released, reserved
+from parley.server.rounds.release import Cohort, RoundSum, committed, released, reserved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,6 @@ class Released:
         batch: its queries with their weights, plain values.
         noisy: one list of `[d]` integers; of a choice the place of the winner.
         epsilon: that was charged.
-        law, scale: of the noise on the sum of these survivors.
         spent, left: of the budget that was charged, after it.
         by_party: every party has its own cells.
         present: with it: the parties that are in the sum.

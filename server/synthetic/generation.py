@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.codes import array_of, coded_columns
 from parley.client.data.schema import Schema
-from parley.server.records.synthetic import GRID, Synthetic
+from parley.server.records.summary import GRID, Synthetic
 from parley.server.synthetic import mixture
 from parley.server.synthetic.rows import file_name, first_rows, write_rows
 

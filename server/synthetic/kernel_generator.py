@@ -44,8 +44,6 @@ class Shape:
 
     Attributes:
         sizes: values of every column of a table; (): an array.
-        axes: of the array.
-        span: the least and largest cell of an array.
     """
 
     sizes: tuple[int, ...] = ()
@@ -139,7 +137,6 @@ def fit(
 
     Args:
         released: `[d]` the noisy sum.
-        steps: of Adam.
 
     Raises:
         ValueError: a release of no records, or a fit that went astray.

@@ -21,10 +21,15 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Counting
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
+from parley.privacy.accounting.guarantee import (
+    NOISE_POINTS,
+    Adversary,
+    Neighbouring,
+    NoisePoint,
+    Unit,
+)
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.planning.queries import plan_batch

@@ -4,6 +4,8 @@ The event of a bound is chosen on a tenth of the worlds and counted on the rest.
 comparisons of an audit. What refutes a claim at the asked confidence is looked at once more, alone,
 at 1 − 10⁻⁶ on four times as many fresh worlds, with the same event: at 95 % one honest audit in
 twenty would refute.
+
+The audit of a job's released model, by attacks that train it many times over.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from parley.privacy.audit.claimed_curve import ClaimedCurve
 from parley.privacy.audit.counts import Event, alpha_of, pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
-from parley.simulations.audit.audited import Audited, audited, stage_names
+from parley.simulations.audit.audited import Audited, as_it_runs, audited, stage_names
 from parley.simulations.audit.methods import METHODS, Seen
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.observed import Observed, Pair, hypotheses, observe, reach
@@ -39,6 +41,7 @@ from parley.simulations.audit.results import (
 from parley.simulations.audit.shapes import LEARNERS, AuditError
 from parley.simulations.audit.trainings import TRAININGS
 from parley.simulations.audit.worlds import Source
+from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.keeping import held_mib, peak_mib
 
 _LEAST_TRIALS = 20
@@ -300,3 +303,50 @@ def rates_of(spent: Composition, delta_of_claim: float) -> Rates:
     )
     negatives = np.maximum(lines.max(axis=1), 0.0)
     return tuple(zip(positives.tolist(), negatives.tolist(), strict=True))
+
+
+_TRIALS = 400
+"""Worlds with a canary, and as many without, unless the audit is asked for others."""
+
+_SYNTHETIC = {
+    "source": "synthetic",
+    "schema": "",
+    "partition": "iid",
+    "test-source": "",
+    "test-schema": "",
+}
+
+
+def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> AuditReport:
+    """What readers of the job's model get, by the attacks of `effort`: names of `TRAININGS`.
+
+    Args:
+        own_records: train on the job's own, of which the scores then say something.
+
+    Raises:
+        AuditError: an attack of another kind, methods that are asked for, or a job that has no
+            such model.
+    """
+    wrong = [name for name in effort.attacks if name not in TRAININGS]
+    if wrong or effort.methods or not effort.attacks:
+        raise AuditError(
+            f"Expected attacks on the released model alone ({', '.join(TRAININGS)}), by their own "
+            f"methods, got {', '.join([*wrong, *effort.methods]) or 'none'}."
+        )
+    if not job.run.in_process:
+        raise AuditError(
+            f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit is never part of a "
+            "deployment."
+        )
+    if not own_records:
+        plain = job.values()
+        plain["data"] |= _SYNTHETIC
+        job = Job.model_validate(plain)
+    world = load_experiment(job)
+    job = job.settled(world.federation, world.classes)
+    targets = {
+        name: as_it_runs(job, world, by_halves=name == "membership", seed=effort.seed)
+        for name in effort.attacks
+    }
+    effort = replace(effort, trials=effort.trials or _TRIALS)
+    return audit_by(targets, effort, own_records=own_records)

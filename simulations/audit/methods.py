@@ -25,10 +25,9 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event as Charge
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_ratio
 from parley.privacy.audit.counts import Event, Hits, best_event, middle_threshold
-from parley.privacy.audit.noise_scale import shape_p
+from parley.privacy.audit.noise_scale import repeated_lag, shape_p
 from parley.privacy.audit.one_run import surest_guesses
 from parley.privacy.audit.pair import gaussian_epsilon_lower, mu_ceiling, mu_lower
-from parley.privacy.audit.whiteness import repeated_lag
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.observed import Observed, bare_noise
 from parley.simulations.audit.results import Finding, pair_finding

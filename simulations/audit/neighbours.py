@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.pools import Block, laid_out, rows_pool
 from parley.simulations.audit.scores import law_of

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.audit.noise_scale import Residuals
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.neighbours import Neighbours, hidden_layers
 from parley.simulations.audit.pools import Block

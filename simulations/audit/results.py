@@ -48,7 +48,6 @@ class Finding:
 
     Attributes:
         epsilon_lower: the bound; None where the method has none.
-        refuted: at the asked confidence.
         confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
         hits_in, hits_out: of the event; 0 where there is none.
         ceiling: the most that so many trials can certify; None where there is no such end.

@@ -137,7 +137,6 @@ class Answer:
         trains: from the state that is sent, which the server may send again.
         optimum: of each party's own objective, whatever state is sent.
         noisy: with noise of a party's own, inside its training.
-        slow: a sum of theirs takes long.
         features: of a record, where attacks see most with so few; 0: as many as the model's.
         quiet: the algorithm without noise, with every record in every batch and every party in
             every sum.

@@ -26,7 +26,7 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.neighbours import Neighbours
 from parley.simulations.audit.pools import Block, bytes_of, laid_out, repeated

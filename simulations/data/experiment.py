@@ -22,7 +22,6 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
-from parley.simulations.data.given import Given
 from parley.simulations.data.keeping import kept_data
 from parley.simulations.data.partitions import (
     by_column,
@@ -32,7 +31,7 @@ from parley.simulations.data.partitions import (
     split_test,
 )
 from parley.simulations.data.prepared import PreparedData
-from parley.simulations.data.reading import read_sources, read_test
+from parley.simulations.data.reading import Given, read_sources, read_test
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"

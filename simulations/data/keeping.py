@@ -23,8 +23,8 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.simulations.data.given import MEMORY
 from parley.simulations.data.prepared import FILES, PreparedData, data_key
+from parley.simulations.data.reading import MEMORY
 
 MIB = 1 << 20
 

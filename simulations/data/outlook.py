@@ -18,7 +18,6 @@ class PublicShape:
     """Columns and least party size.
 
     Attributes:
-        min_records: n₍₁₎.
         origin: where `min_records` comes from, in words.
     """
 

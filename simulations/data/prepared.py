@@ -41,7 +41,6 @@ class PreparedData:
 
     Attributes:
         rows, labels: `[N, p]`, `[N]` party after party, prepared.
-        test_rows, test_labels: held out before the split.
         classes: K of the schema; 0 where it lists none.
         fingerprint, contents: what a ledger knows the data by.
         label_names: of the labels, as the model counts them.

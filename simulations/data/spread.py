@@ -61,7 +61,6 @@ def spread(
 
     Returns:
         the spread, without the rule that made it: every party's counts for few parties, quantiles
-        over them for many.
     """
     shown, at = _binned(labels) if numeric else _named(labels, names)
     sizes = np.diff(offsets)

@@ -62,7 +62,6 @@ class Experiment:
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
         contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
-        data.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
         schema: text of the schema that the records were read by.
         schema_inferred: it was read off the records themselves, which no ε covers.

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.data.frames import Frame
-from parley.client.data.persons import Persons
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock, of_persons, read_table_block
+from parley.client.data.table_block import Persons, TableBlock, of_persons, read_table_block
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.job import Job
 from parley.server.records.run_folder import anchored
 from parley.simulations.data.experiment import experiment_of

@@ -15,8 +15,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import render_consent
+from parley.client.party.consent import Consent, render_consent
 from parley.client.party.data_set import DataSet
 from parley.secure_agg.primitives import KEY_BYTES, signing_public
 from parley.server.jobs.job import Job

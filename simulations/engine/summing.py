@@ -29,10 +29,8 @@ class Asked:
     """What a block of parties is asked for.
 
     Attributes:
-        plan, state: of the release.
         refused: parties that compute nothing.
         absent: parties that compute and are not in the sum.
-        dealt: no shares of noise are added here.
         kept: `[k]` parties in order whose contributions are wanted beside the sum.
     """
 

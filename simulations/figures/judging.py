@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.server.records.judgement import CalibrationBin, Judgement, TargetJudgement
+from parley.server.records.summary import CalibrationBin, Judgement, TargetJudgement
 from parley.simulations.data.world import Predictions
 
 _BINS = 10

@@ -1,19 +1,32 @@
-"""What only a simulation may add to a run's summary, and advice that its numbers support."""
+"""What only a simulation may add to a run's summary, and advice that its numbers support.
+
+What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
+
+What a run of real processes on one machine came to, with what only its launcher may know.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.privacy.accounting.noise_points import point_named
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import point_named
 from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import Stage, rounds_of, spent_before, stages_of
 from parley.server.records import words
-from parley.server.records.judgement import Judgement
-from parley.server.records.summary import DpSgd, RunSummary
+from parley.server.records.summarising import with_names
+from parley.server.records.summary import DpSgd, Judgement, PartyAccount, RunSummary
 from parley.simulations.data.spread import partition_of
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.judging import judged
@@ -168,3 +181,100 @@ def _doubts(summary: RunSummary) -> list[str]:
             f"non-private {'unknown' if twin_auc is None else f'{twin_auc:.2f}'}), and {cause}."
         )
     return doubts
+
+
+def dp_sgd_facts(
+    plan: ReleasePlan,
+    *,
+    answered: NDArray[np.int64],
+    records: NDArray[np.int64],
+    before: Composition,
+    precision: str,
+    device: str,
+) -> DpSgd | None:
+    """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
+
+    Args:
+        answered: `[B]` releases that each party computed for and is charged.
+        records: `[B]` its number of records, known to a simulation alone.
+        before: what every party was charged before the first round.
+        precision, device: in which, and where, the parties trained.
+    """
+    mechanism = plan.primary.mechanism.training
+    if mechanism is None:
+        return None
+    accounts = {
+        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.primary.delta)
+        for count in np.unique(answered)
+    }
+    return DpSgd(
+        sampling_rate=mechanism.sampling_rate,
+        noise_multiplier=mechanism.noise_multiplier,
+        gradient_multiplier=mechanism.gradient_multiplier,
+        clipped_share=mechanism.clipped_share,
+        clip_norm=mechanism.clip_norm,
+        steps_per_round=mechanism.steps,
+        parties_by_releases={str(n): k for n, k in sorted(Counter(answered.tolist()).items())},
+        largest=accounts[int(answered.max())],
+        parties=tuple(
+            PartyAccount(
+                party=party,
+                records=int(records[party]),
+                releases=int(count),
+                steps=int(count) * mechanism.steps,
+                epsilon=accounts[int(count)],
+            )
+            for party, count in enumerate(answered)
+        ),
+        precision=precision,
+        device=device,
+    )
+
+
+def local_summary(
+    summary: RunSummary,
+    *,
+    job: Job,
+    experiment: Experiment,
+    model: Mapping[str, NDArray[np.float64]],
+    parties: list[Path],
+) -> RunSummary:
+    """The server's summary with the simulation's figures.
+
+    Args:
+        parties: the parties' folders, by index.
+    """
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=experiment.federation,
+        features=experiment.block.features.shape[1],
+        components=experiment.components,
+        run_id=summary.run_id,
+    )
+    rounds = rounds_of(stages)
+    facts = dp_sgd_facts(
+        rounds.plan,
+        answered=np.array([_answered(home, summary.run_id, rounds) for home in parties]),
+        records=experiment.block.sizes,
+        before=spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
+        precision=job.dp_sgd.precision,
+        device=str(getattr(experiment.model, "device", "cpu")),
+    )
+    summary = summary.adding(evaluation=with_names(summary.evaluation, experiment.label_names))
+    experiment = experiment.under(rounds.algorithm(dict(model)))
+    return with_simulated_figures(
+        summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
+    )
+
+
+def _answered(home: Path, run_id: str, rounds: Stage) -> int:
+    """How many rounds of a run a party's own ledger was charged for."""
+    path = home / "ledger.sqlite"
+    if not path.exists():
+        return 0
+    with Ledger.open(path, read_only=True) as ledger:
+        # A round has an entry for each of its guarantees.
+        charged = {recorded.entry.index for recorded in ledger.entries(run_id)}
+        return len(charged.intersection(rounds.numbers))

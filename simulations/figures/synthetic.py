@@ -1,4 +1,7 @@
-"""How near synthetic records are to those they stand for: known to a simulation alone."""
+"""How near synthetic records are to those they stand for: known to a simulation alone.
+
+How near synthetic records are to the records that made them, and to others of the same kind.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,61 @@ from parley.client.algorithms.pair_tables import codes_of, named_pairs
 from parley.client.data.codes import array_of
 from parley.client.data.records import as_classes
 from parley.client.data.schema import Schema
-from parley.server.records.summary import RunSummary
-from parley.server.records.synthetic import Synthetic
+from parley.server.records.summary import RunSummary, Synthetic
 from parley.server.synthetic.generation import GENERATORS
 from parley.server.synthetic.rows import first_rows
 from parley.simulations.data.world import Experiment
-from parley.simulations.figures.closest import closest_figures
 from parley.simulations.figures.judging import auc
 
-_MOST = 100_000
+_MOST = 2000
+"""Records of each kind that are looked at: all distances between them are taken."""
+
+Rows = NDArray[Any]
+
+
+def closest_figures(
+    drawn: Rows, train: Rows, held_out: Rows, rng: np.random.Generator, *, codes: bool
+) -> dict[str, float | None]:
+    """Distances, copies, and how well distance tells training records from held-out ones.
+
+    Args:
+        drawn, train, held_out: `[n, columns]` codes, or cells of arrays.
+        rng: which of them are looked at: as many training records as held-out ones.
+        codes: a distance is the share of columns that differ; otherwise the root mean square.
+    """
+    count = min(_MOST, len(train), len(held_out))
+    if not count or not len(drawn):
+        return {}
+
+    def some(rows: Rows, most: int) -> Rows:
+        return rows[rng.choice(len(rows), most, replace=False)]
+
+    made = some(drawn, min(_MOST, len(drawn)))
+    distances = [_distances(made, some(rows, count), codes) for rows in (train, held_out)]
+    own, other = (found.min(axis=1) for found in distances)
+    scores = np.concatenate([-found.min(axis=0) for found in distances])
+    return {
+        "copies": float(np.mean(own == 0)),
+        "held_out_copies": float(np.mean(other == 0)),
+        "nearest": float(np.mean(own)),
+        "held_out_nearest": float(np.mean(other)),
+        "membership_auc": auc(scores, np.arange(2 * count) < count),
+    }
+
+
+def _distances(one: Rows, other: Rows, codes: bool) -> NDArray[np.float64]:
+    """`[a, b]` of rows `[a, p]` and `[b, p]`."""
+    if codes:
+        found = np.zeros((len(one), len(other)), np.int32)
+        for column in range(one.shape[1]):
+            found += one[:, column, None] != other[None, :, column]
+        return np.asarray(found / one.shape[1])
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None] - 2 * one @ other.T
+    return np.asarray(np.sqrt(np.maximum(squares, 0) / one.shape[1]))
+
+
+_MOST_ROWS = 100_000
 """Rows that a model is fitted to."""
 
 _MOST_ARRAYS = 10_000
@@ -156,7 +205,7 @@ def _variation(one: Codes, other: Codes, size: int) -> float:
 
 def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
     """AUC and accuracy of logistic regression, of the last column by the others."""
-    made, held = ((_indicators(each, sizes), each[:, -1]) for each in (rows[:_MOST], test))
+    made, held = ((_indicators(each, sizes), each[:, -1]) for each in (rows[:_MOST_ROWS], test))
     return _fitted(_logistic(max_iter=300), made, held)
 
 
@@ -165,7 +214,7 @@ def learned_by_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figure
     from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     del sizes
-    made, held = ((each[:, :-1], each[:, -1]) for each in (rows[:_MOST], test))
+    made, held = ((each[:, :-1], each[:, -1]) for each in (rows[:_MOST_ROWS], test))
     return {"trees_auc": _fitted(HistGradientBoostingClassifier(random_state=0), made, held)["auc"]}
 
 

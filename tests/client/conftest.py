@@ -15,11 +15,9 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import render_consent
+from parley.client.party.consent import Consent, render_consent
 from parley.client.party.service import PartyService
-from parley.secure_agg.codec import decode
-from parley.secure_agg.messages import Roster
+from parley.secure_agg.messages import Roster, decode
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import signing_public

@@ -10,8 +10,7 @@ from plans import with_primary
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.privacy.accounting.guarantee import Adversary, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, Unit
 from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.file import load_job
 from parley.server.planning.principal_components import release_ahead

@@ -10,11 +10,10 @@ from torch import nn
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
-from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.clipping import WAYS, choose_way
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import train_parties, train_party
-from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit

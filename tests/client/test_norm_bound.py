@@ -16,8 +16,8 @@ from torch import nn
 
 from parley.client.algorithms.second_moments import projected
 from parley.client.dp_sgd import training
+from parley.client.dp_sgd.clipped import clip_slack, trainable
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.gradients import clip_slack, trainable
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums

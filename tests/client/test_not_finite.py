@@ -16,7 +16,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.models.rows import prepare_rows
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.networks import network_for

@@ -12,12 +12,11 @@ from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import ConsentError, load_consent, parse_consent
+from parley.client.party.consent import Consent, ConsentError, load_consent, parse_consent
 from parley.client.party.dataset import Facts
 from parley.client.party.policy import task_of
 from parley.client.party.verification import check_computation
-from parley.deploy.refusals import refusals
+from parley.deploy.follow import refusals
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job

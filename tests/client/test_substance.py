@@ -13,7 +13,7 @@ from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noi
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job

@@ -15,11 +15,16 @@ from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
-from parley.server.planning.evaluation import counts_of, evaluation_plan
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.server.planning.release import (
+    algorithm_for,
+    counts_of,
+    evaluation_plan,
+    model_for,
+    plan_release,
+)
 
 SIZES = (90, 90, 92, 93, 95)
 FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)

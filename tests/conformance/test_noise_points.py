@@ -11,8 +11,7 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.consent import Consent
-from parley.privacy.accounting.guarantee import Adversary
-from parley.privacy.accounting.noise_points import NOISE_POINTS, noise_point
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, noise_point
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job

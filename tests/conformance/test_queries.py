@@ -12,24 +12,16 @@ import pytest
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
-from parley.client.queries.balance import Balance
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.choose import Choose
-from parley.client.queries.choose_best import ChooseBest
-from parley.client.queries.choosing import Choosable
-from parley.client.queries.count import Count
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Balance, Choosable, ChooseBest, Total
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 
 SCHEMA = Schema.from_toml(
     """

@@ -9,7 +9,7 @@ import torch
 
 from parley.client.data.records import read_records
 from parley.client.data.schema import load_schema
-from parley.client.dp_sgd.ways import choose_way
+from parley.client.dp_sgd.clipping import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.client.models.own_code import function_named

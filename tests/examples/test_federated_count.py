@@ -8,7 +8,7 @@ import pytest
 
 from parley.client.algorithms.own import OwnAlgorithmError, build_own
 from parley.client.contract.protocol import Declined
-from parley.client.party.consent_file import load_consent
+from parley.client.party.consent import load_consent
 from parley.client.party.policy import task_of
 from parley.running import run
 from parley.server.jobs.file import load_job

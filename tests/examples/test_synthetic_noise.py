@@ -8,7 +8,7 @@ from scipy import stats
 from parley.client.algorithms.registry import task_from
 from parley.prediction.loading import open_model
 from parley.server.jobs.file import load_job
-from parley.server.records.synthetic_words import cell_noise
+from parley.server.records.result_words import cell_noise
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parley.secure_agg.beacon import commitment
-from parley.secure_agg.codec import encode
 from parley.secure_agg.edges import SharedEdgeWork
-from parley.secure_agg.flags import pack_mask
+from parley.secure_agg.graph import commitment
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import DropoutPolicy
-from parley.secure_agg.messages import SERVER, Survivors
+from parley.secure_agg.messages import SERVER, Survivors, encode
+from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters

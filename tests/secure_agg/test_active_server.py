@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from forgeries import forged_confirmations, refused_without_secrets
 
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Confirmations, RoundStart
+from parley.secure_agg.messages import Confirmations, RoundStart, decode, encode
+from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.state import Phase
 
 

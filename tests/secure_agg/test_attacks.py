@@ -10,12 +10,11 @@ from forgeries import forged_confirmations, refused_without_secrets
 from one_mask import mask_of
 from sums_expected import expected_sum
 
-from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
-from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import SERVER, Roster, RoundStart
+from parley.secure_agg.messages import SERVER, Roster, RoundStart, decode, encode
+from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import public_key
 from parley.secure_agg.state import Phase

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parley.secure_agg.beacon import commitment, next_nonce
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.flags import pack_mask
+from parley.secure_agg.graph import commitment, next_nonce
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Nonces
+from parley.secure_agg.messages import SERVER, Nonces, decode, encode
+from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.parameters import Policy
 
 PARTIES = 101

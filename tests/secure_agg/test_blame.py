@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from sums_expected import expected_sum
 
-from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Advertise, Confirm, Shares
+from parley.secure_agg.messages import Advertise, Confirm, Shares, decode, encode
 from parley.secure_agg.primitives import sign
 from parley.secure_agg.statements import advertised
 

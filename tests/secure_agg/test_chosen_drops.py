@@ -8,9 +8,8 @@ import numpy as np
 from forgeries import forged_confirmations
 from one_mask import mask_of
 
-from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.messages import Reveal
+from parley.secure_agg.messages import Reveal, decode
 
 PARTIES, ARC = 101, 20
 

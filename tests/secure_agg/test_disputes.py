@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from sums_expected import expected_sum
 
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.joining import outgoing
 from parley.secure_agg.messages import (
     Ciphertexts,
     Complaint,
@@ -16,8 +15,10 @@ from parley.secure_agg.messages import (
     Encapsulated,
     Evidence,
     RoundStart,
+    decode,
+    encode,
 )
-from parley.secure_agg.pairing import outgoing
+from parley.secure_agg.outcome import pack_mask, unpack_mask
 from parley.secure_agg.primitives import encapsulate, kem_public
 from parley.secure_agg.state import MaskingState, Phase
 

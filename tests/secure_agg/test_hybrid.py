@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sums_expected import expected_sum
 
 from parley.secure_agg import primitives
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.hybrid import direction, transcript
+from parley.secure_agg.edges import direction, transcript
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Advertise, Ciphertexts, Roster
+from parley.secure_agg.messages import SERVER, Advertise, Ciphertexts, Roster, decode, encode
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import AlgorithmMissing, sign
 from parley.secure_agg.state import Phase

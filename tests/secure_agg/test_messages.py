@@ -8,10 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.secure_agg import messages
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Confirm, Reveal, Shares, Survivors, Vector
+from parley.secure_agg.messages import (
+    SERVER,
+    Confirm,
+    Reveal,
+    Shares,
+    Survivors,
+    Vector,
+    decode,
+    encode,
+)
+from parley.secure_agg.outcome import pack_mask, unpack_mask
 from parley.secure_agg.parameters import RunParameters
 
 RUN = RunParameters.choose(parties=10, min_survivors=6, run_id=b"r" * 16, corrupt=0)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from sums_expected import expected_sum
 
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.disputes import signers_needed
-from parley.secure_agg.flags import pack_mask, unpack_mask
+from parley.secure_agg.answers import signers_needed
 from parley.secure_agg.graph import security_failure
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.messages import Confirmations
+from parley.secure_agg.messages import Confirmations, decode, encode
+from parley.secure_agg.outcome import pack_mask, unpack_mask
 from parley.secure_agg.parameters import RunParameters, derive
 
 PARTIES = 101

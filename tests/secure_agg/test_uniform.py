@@ -7,10 +7,9 @@ Statistical tests at about six standard deviations, so that a right implementati
 import numpy as np
 import pytest
 
-from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.masks import add_masks
-from parley.secure_agg.messages import Reveal
+from parley.secure_agg.messages import Reveal, decode
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.shamir import combine
 from parley.secure_agg.statements import bound, commitment

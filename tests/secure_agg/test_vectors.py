@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.hybrid import (
+from parley.secure_agg.edges import (
     confirmation,
     direction,
     pair_base,
@@ -19,7 +18,7 @@ from parley.secure_agg.hybrid import (
     under_pad,
 )
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import Message
+from parley.secure_agg.messages import Message, decode, encode
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import agree, decapsulate, kem_public, public_key
 from parley.secure_agg.shamir import combine

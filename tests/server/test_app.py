@@ -17,8 +17,7 @@ import parley.client.app
 from parley.client.app import frame_content, frame_of
 from parley.client.contract.protocol import WIRE_VERSION, decode_frame
 from parley.server.app import serve
-from parley.server.jobs.file import load_job
-from parley.server.jobs.run_config import RUN_KEYS
+from parley.server.jobs.file import RUN_KEYS, load_job
 from parley.simulations.engine.fast import simulate
 
 pytestmark = pytest.mark.usefixtures("identity")

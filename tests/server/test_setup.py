@@ -16,11 +16,10 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import load_consent, render_consent
+from parley.client.party.consent import Consent, load_consent, render_consent
 from parley.client.party.service import PartyService
-from parley.secure_agg import beacon, graph, parameters
-from parley.secure_agg.beacon import roster_digest
+from parley.secure_agg import graph, parameters
+from parley.secure_agg.graph import roster_digest
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolder
@@ -113,7 +112,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     assert commit().blobs != first.blobs
     monkeypatch.setattr("parley.client.party.admission.MOST_SETUPS", 1)
     assert commit().head["reason"] == "protocol"
-    assert beacon.MOST_SETUPS == 1 << graph.GRINDING_BITS
+    assert graph.MOST_SETUPS == 1 << graph.GRINDING_BITS
 
 
 def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp_path, caplog):

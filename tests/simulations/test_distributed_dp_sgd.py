@@ -14,7 +14,7 @@ from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.simulations.data.experiment import load_experiment

@@ -14,9 +14,9 @@ from quick_runs import StopAfter
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.calibration.calibration import CalibrationError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate

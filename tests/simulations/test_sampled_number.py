@@ -8,8 +8,7 @@ import pytest
 
 from parley.client.algorithms.attendance import EVERYONE
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import rounds_of, stages_of

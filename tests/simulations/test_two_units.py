@@ -17,8 +17,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate

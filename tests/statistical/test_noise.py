@@ -15,9 +15,8 @@ from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
 from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
+from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace, negative_binomial
 from parley.privacy.sampling.gaussian import rounded_gaussian, rounded_l2_laplace
-from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.stream import NoiseStream
 
 ACCEPT, REJECT = 1e-3, 1e-12

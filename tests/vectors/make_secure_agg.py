@@ -20,21 +20,23 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from parley.secure_agg.beacon import commitment, commitments_digest, next_nonce
-from parley.secure_agg.codec import kem_items
-from parley.secure_agg.edges import EdgeWork, edge_keys, mask_key
-from parley.secure_agg.encoding import FixedPoint
-from parley.secure_agg.hybrid import (
+from parley.secure_agg.edges import (
+    EdgeWork,
     confirmation,
     direction,
+    edge_keys,
+    mask_key,
     pair_base,
     pair_chain,
     place,
     transcript,
     under_pad,
 )
+from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.graph import commitment, commitments_digest, next_nonce
 from parley.secure_agg.interface import DropoutPolicy, DropStage, KeyExchange
 from parley.secure_agg.masks import add_masks
+from parley.secure_agg.messages import kem_items
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters

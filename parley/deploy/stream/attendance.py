@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parley.deploy.events import Event, Say
-from parley.deploy.stream.envelope import EnvelopeError, Reader, chunks
+from parley.deploy.stream.settings import EnvelopeError, Reader, chunks
 
 _MOST_WAITING = 16
 # A party that is slower to read than this beyond a request's time is not reading.

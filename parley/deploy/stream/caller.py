@@ -72,7 +72,6 @@ def check_reachable(
     """Connects as a party would: the server is there, and the authority vouches for it.
 
     Args:
-        ca: the authority's certificate.
         timeout_s: for each step.
         host: the name that its certificate must have; that of the address for None.
 

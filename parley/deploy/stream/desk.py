@@ -20,10 +20,9 @@ import grpc
 
 from parley.client.contract.protocol import strict_json
 from parley.client.contract.roster import Deployment
+from parley.deploy.follow import board_of
 from parley.deploy.peers import NotAdmitted, admit_operator
-from parley.deploy.refusals import board_of
 from parley.deploy.stream.attendance import Attendance
-from parley.deploy.stream.envelope import CHUNK
 from parley.deploy.stream.queue import (
     ANSWERS,
     ASKED,
@@ -34,7 +33,7 @@ from parley.deploy.stream.queue import (
     Queue,
     QueuedRun,
 )
-from parley.deploy.stream.settings import Requests, peer_certificate, service
+from parley.deploy.stream.settings import CHUNK, Requests, peer_certificate, service
 from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError

@@ -36,7 +36,6 @@ class OperatorHome:
     """A folder with an operator's key, and where its server is reached.
 
     Attributes:
-        host: the name in the server's certificate.
         runs: the server's run folders, on its own machine; None elsewhere.
     """
 

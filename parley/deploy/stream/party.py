@@ -34,8 +34,14 @@ from parley.deploy.events import Event, Say
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import end_with_parent
 from parley.deploy.stream.caller import CallError, call_metadata, explained
-from parley.deploy.stream.envelope import Reader, Whole, chunks
-from parley.deploy.stream.settings import ATTEND, channel_credentials, channel_options
+from parley.deploy.stream.settings import (
+    ATTEND,
+    Reader,
+    Whole,
+    channel_credentials,
+    channel_options,
+    chunks,
+)
 
 _log = logging.getLogger("parley.party")
 

@@ -3,16 +3,19 @@
 An event loop in its own thread, so that the coordinator stays plain code. A call is looked at
 in this order, and the first thing that is wrong ends it: the certificate (TLS, before any byte of
 ours), whose it is in the roster, versions and roster of the caller; only then is a frame read.
+
+The server's transport over its port: requests to who attends, replies as they come.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -29,7 +32,7 @@ from parley.deploy.folders import address_of
 from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
-from parley.deploy.stream.attendance import Attendance, Dropped, Line
+from parley.deploy.stream.attendance import Asked, Attendance, Dropped, Line
 from parley.deploy.stream.health import health_service
 from parley.deploy.stream.settings import (
     ATTEND,
@@ -40,6 +43,7 @@ from parley.deploy.stream.settings import (
     server_credentials,
     service,
 )
+from parley.server.rounds.asking import LARGEST_REPLY
 from parley.version import __version__
 
 _log = logging.getLogger("parley.port")
@@ -53,7 +57,6 @@ class Port:
 
     Args:
         folder: ca.crt, server.pem and server.key.
-        deployment: whom it admits.
         port: 0 for a free one.
         say: hears who comes and who goes.
 
@@ -192,3 +195,77 @@ class Port:
         if now - self._noted >= _LOG_EVERY_S:
             self._noted = now
             _log.warning("Ended a connection from %s: %s", context.peer(), what)
+
+
+_LOOK_S = 0.2
+
+
+class StreamTransport:
+    """`parley.server.rounds.asking.Transport` over the streams of a port.
+
+    A party that lost its connection counts as online, and is waited for, for `away_s`; its requests
+    are written again when it is back.
+    """
+
+    def __init__(self, port: Port, *, away_s: float = 5.0) -> None:
+        self._port, self._away_s = port, away_s
+        self._stopped = False
+
+    def online(self) -> tuple[int, ...]:
+        """The parties that can be asked now, in order."""
+        return tuple(sorted(self._port.attendance.online(away_s=self._away_s)))
+
+    def stop(self) -> None:
+        """Has the exchange that is going on, or the next one, raise KeyboardInterrupt, once."""
+        self._stopped = True
+
+    def exchange(
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
+    ) -> Iterator[tuple[int, bytes]]:
+        """Sends each party its request and yields (party, reply) as they come, until the deadline.
+
+        Raises:
+            ValueError: a request to a party that is not in the roster.
+            KeyboardInterrupt: `stop` was called.
+        """
+        count = len(self._port.deployment.parties)
+        if beyond := sorted(set(requests) - set(range(count))):
+            raise ValueError(f"Expected parties below {count}, got {beyond}.")
+        # A queue for each exchange: a reply that comes later is in nobody's.
+        replies = queue.SimpleQueue[tuple[int, bytes]]()
+        until = time.monotonic() + timeout_s
+        asked = {
+            index: Asked(
+                number=self._port.number(),
+                request=requests[index],
+                largest=largest,
+                until=until,
+                deliver=lambda party, reply: replies.put((party, reply)),
+            )
+            for index in self.online()
+            if index in requests
+        }
+        attendance = self._port.attendance
+        waiting = set(asked)
+        if asked:
+            self._port.post(attendance.ask, asked)
+        try:
+            while waiting:
+                if self._stopped:
+                    self._stopped = False
+                    raise KeyboardInterrupt
+                left = until - time.monotonic()
+                try:
+                    index, reply = replies.get(timeout=max(0.0, min(left, _LOOK_S)))
+                except queue.Empty:
+                    # Who does not come back in time is silent.
+                    waiting &= attendance.online(away_s=self._away_s)
+                    if left <= 0:
+                        return
+                    continue
+                if index in waiting:
+                    waiting.discard(index)
+                    yield index, reply
+        finally:
+            numbers = {index: one.number for index, one in asked.items()}
+            self._port.post(attendance.withdraw, numbers)

@@ -27,7 +27,7 @@ from parley.server.jobs.section import JobError
 from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder, RunFolderError
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.asking import Transport
 
 _log = logging.getLogger("parley.server")
 
@@ -104,7 +104,6 @@ class Queue:
         """Makes the folder of a new run, at the end of the queue; its name.
 
         Args:
-            text: the job file.
             own_files: it may name files and code of this machine.
             schema: the parties' schema file as the operator has it, to be kept with the model.
 

@@ -17,8 +17,7 @@ from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import load_deployment
 from parley.deploy.folders import host_of
 from parley.deploy.processes import ProcessError, end_with_parent, wait_until
-from parley.deploy.stream.port import Port
-from parley.deploy.stream.transport import StreamTransport
+from parley.deploy.stream.port import Port, StreamTransport
 from parley.server.conducting import conduct, open_run, telling
 
 _COME_S = 120.0

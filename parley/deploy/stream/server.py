@@ -18,9 +18,8 @@ from parley.deploy.events import Event, Say
 from parley.deploy.folders import ServerHome
 from parley.deploy.stream.desk import Desk
 from parley.deploy.stream.monitor import Monitor, Pages
-from parley.deploy.stream.port import Port
+from parley.deploy.stream.port import Port, StreamTransport
 from parley.deploy.stream.queue import ASKED, Questions, Queue, QueuedRun
-from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
 from parley.server.jobs.section import JobError
 

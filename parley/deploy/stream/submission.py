@@ -11,9 +11,8 @@ from typing import Any
 from parley.client.contract.printable import one_line
 from parley.client.data.schema import load_schema
 from parley.deploy.folders import DeployError
-from parley.deploy.follow import farewell, follow
+from parley.deploy.follow import board_from, counted, farewell, follow, refusals
 from parley.deploy.processes import ProcessError
-from parley.deploy.refusals import board_from, counted, refusals
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job

@@ -10,7 +10,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 
 @dataclass(frozen=True)

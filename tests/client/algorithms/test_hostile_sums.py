@@ -17,7 +17,7 @@ from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.random_features import RandomFeatures
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.encoding import FixedPoint
 
 ONE, LARGEST, PHASES = 1 << 16, 1 << 20, 1 << 14

@@ -11,10 +11,9 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.party.verification import _check_covers
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary
 from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError

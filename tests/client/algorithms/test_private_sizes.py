@@ -10,7 +10,7 @@ from parley.client.models.linear import SUMMED, LinearModel
 from parley.client.models.losses import Logistic, Softmax
 from parley.client.models.rows import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError

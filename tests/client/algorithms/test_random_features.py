@@ -15,7 +15,7 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Declined
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 ONE = 1 << 16
 

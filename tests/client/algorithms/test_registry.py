@@ -16,7 +16,7 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for, model_for, plan_release

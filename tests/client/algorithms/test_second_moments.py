@@ -19,7 +19,7 @@ from parley.client.algorithms.second_moments import (
 from parley.client.data.block import PartyBlock
 from parley.client.models.rows import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 
 def summed(rows, *, neighbouring=Neighbouring.REPLACE_ONE, bound=1e6):

@@ -10,11 +10,10 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import decode_frame, encode_frame
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import render_consent
+from parley.client.party.consent import Consent, render_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 
 
 def contributions(world, wired):

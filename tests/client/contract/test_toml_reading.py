@@ -15,7 +15,7 @@ from parley.client.contract.file_reading import LARGEST_LOG, LARGEST_TEXT, lines
 from parley.client.contract.roster import RosterError, load_deployment
 from parley.client.contract.toml_reading import _STRINGS_AND_COMMENTS, LARGEST_TOML, parse_toml
 from parley.client.data.schema import SchemaError, load_schema
-from parley.client.party.consent_file import ConsentError, load_consent
+from parley.client.party.consent import ConsentError, load_consent
 from parley.deploy.folders import DeployError, check_server
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError

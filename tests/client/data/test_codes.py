@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from parley.client.data.codes import coded_columns
 from parley.client.data.records import as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.codes import Codes
+from parley.client.features.bins import Codes
 from parley.server.synthetic.rows import tables_of, write_table
 
 SCHEMA = """

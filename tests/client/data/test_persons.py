@@ -7,11 +7,10 @@ import polars as pl
 import pytest
 
 from parley.client.data.frames import frame_of
-from parley.client.data.persons import Persons
 from parley.client.data.readers import MissingColumns
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError
-from parley.client.data.table_block import of_persons, read_table_block
+from parley.client.data.table_block import Persons, of_persons, read_table_block
 
 SCHEMA = Schema.from_toml(
     """

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from parley.client.dp_sgd.batches import batches_of, poisson_batch, poisson_batches
-from parley.client.dp_sgd.layout import Layout
+from parley.client.dp_sgd.batches import Layout, batches_of, poisson_batch, poisson_batches
 from parley.privacy.sampling.stream import NoiseStream
 
 SIZES = np.array([40, 1, 25])

@@ -7,7 +7,7 @@ import torch
 from record_loop import loop_sums, together
 from torch import nn
 
-from parley.client.dp_sgd.clip_factors import clip_factors, clip_signs
+from parley.client.dp_sgd.clipped import clip_factors, clip_signs
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.settings import MARGIN
 from parley.client.models.layers import NetworkError, check_layers

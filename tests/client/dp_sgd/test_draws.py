@@ -6,14 +6,12 @@ import torch
 from record_loop import loop_sums
 from torch import nn
 
-from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.clipping import WAYS, choose_way
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import normal_of, party_sum
-from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 K = 3
 

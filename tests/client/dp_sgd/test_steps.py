@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from parley.client.dp_sgd import apart
-from parley.client.dp_sgd.batches import party_batches
-from parley.client.dp_sgd.layout import padded_width
+from parley.client.dp_sgd.batches import padded_width, party_batches
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.networks import Network

@@ -12,7 +12,7 @@ from small_networks import network, party, training, with_entry
 
 from parley.client.dp_sgd import training as dp_sgd
 from parley.client.dp_sgd.batches import poisson_batch
-from parley.client.dp_sgd.clip_factors import shrink
+from parley.client.dp_sgd.clipped import shrink
 from parley.client.dp_sgd.noise import grid_scale
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining

@@ -8,10 +8,9 @@ import torch
 from record_loop import loop_sums
 from torch import nn
 
-from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.clipped import trainable
+from parley.client.dp_sgd.clipping import WAYS, WayError, check_way, choose_way
 from parley.client.dp_sgd.ghost import ghost_layers
-from parley.client.dp_sgd.gradients import trainable
-from parley.client.dp_sgd.ways import WayError, check_way, choose_way
 from parley.client.models.networks import Network
 
 pytestmark = pytest.mark.filterwarnings("ignore")

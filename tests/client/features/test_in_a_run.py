@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import parley
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.party.consent_file import load_consent, render_consent
+from parley.client.party.consent import load_consent, render_consent
 from parley.client.party.dataset import load_holding
 from parley.client.party.policy import map_of
 from parley.prediction.loading import load_model

@@ -12,8 +12,8 @@ from parley.client.data.readers import table_of
 from parley.client.data.records import encoded
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError
-from parley.client.features.cache import cached
-from parley.client.features.local_code import local_code
+from parley.client.features.own import local_code
+from parley.client.features.preparation import cached
 from parley.client.features.table import FEATURES, build_map
 
 IMAGES = Schema.from_toml(

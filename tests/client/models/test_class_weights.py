@@ -13,9 +13,8 @@ from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.canonical import canonical
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
-from parley.client.dp_sgd.clip_factors import clip_factors
+from parley.client.dp_sgd.clipped import clip_factors, plain_sum, trainable
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.gradients import plain_sum, trainable
 from parley.client.models.class_weights import ClassWeighted
 from parley.client.models.layers import NetworkError
 from parley.client.models.linear import LinearModel

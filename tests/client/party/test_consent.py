@@ -2,8 +2,8 @@
 
 import pytest
 
-from parley.client.party.consent import Consent
-from parley.client.party.consent_file import (
+from parley.client.party.consent import (
+    Consent,
     ConsentError,
     load_consent,
     parse_consent,

@@ -8,8 +8,8 @@ from proposals import refused
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
-from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.accounting.guarantee import NOISE_POINTS
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.interface import DropoutPolicy
 
 

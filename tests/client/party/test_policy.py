@@ -10,11 +10,10 @@ from proposals import mechanism, refused
 from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.registry import describe_task
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, Neighbouring, Unit
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import LaplaceAsPrinted
+from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.mechanisms.shares import Shares
 
 

@@ -16,10 +16,9 @@ from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.codec import decode, encode
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.interface import DropoutPolicy
-from parley.secure_agg.messages import Survivors
+from parley.secure_agg.messages import Survivors, decode, encode
 
 
 def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):

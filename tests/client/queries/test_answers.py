@@ -14,11 +14,8 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries import query_from
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.choose import Choose
-from parley.client.queries.count import Count
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
+from parley.client.queries.counts import Choose, Count, Marginals
+from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring

@@ -9,19 +9,13 @@ import pytest
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.queries.balance import Balance
 from parley.client.queries.base import QueryError
-from parley.client.queries.batch import Batch
-from parley.client.queries.choose_best import ChooseBest
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting, counting_from
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
+from parley.client.queries.batch import Batch, Counting, counting_from
+from parley.client.queries.counts import Count, Histogram, Marginals
+from parley.client.queries.kmeans import KMeansStep
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 

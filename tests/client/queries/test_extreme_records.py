@@ -12,13 +12,11 @@ from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.cells import summed
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Histogram
+from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Total
 from parley.privacy.accounting.guarantee import Neighbouring
 
 QUERIES = (

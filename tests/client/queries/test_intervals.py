@@ -7,17 +7,13 @@ import pytest
 
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts
-from parley.client.queries.count import Count
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
-from parley.client.queries.moments import balanced
+from parley.client.queries.counts import Count, Histogram, Marginals
+from parley.client.queries.moments import Mean, Variance, balanced
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Total
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(

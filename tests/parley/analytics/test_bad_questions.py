@@ -8,7 +8,7 @@ import pytest
 import parley
 from parley import col
 from parley.client.data.schema import Schema
-from parley.client.queries.mean import Mean
+from parley.client.queries.moments import Mean
 from parley.privacy.ledger.errors import BudgetExceeded
 
 NAMES = [f"w{k}" for k in range(8)]

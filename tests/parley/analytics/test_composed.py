@@ -14,10 +14,10 @@ import parley
 from parley import col
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.variance import Variance, replaced_norms
+from parley.client.queries.kmeans import KMeansStep
+from parley.client.queries.moments import Variance, replaced_norms
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.discrete import discrete_laplace

@@ -9,12 +9,10 @@ from blocks import block_of_columns
 import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts
-from parley.client.queries.batch import Batch
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Batch, Counting
+from parley.client.queries.counts import Count
 from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
 from parley.privacy.accounting.tradeoff import power
 from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.sampling.stream import NoiseStream

@@ -8,8 +8,8 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 from parley.client.contract.guarantee import Guarantee
 from parley.client.queries.base import QueryError
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Counting
+from parley.client.queries.counts import Count
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.interface import TooFewSurvivors

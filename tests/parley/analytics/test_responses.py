@@ -11,9 +11,8 @@ from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
-from parley.client.queries.batch import Batch
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Batch, Counting
+from parley.client.queries.counts import Count
 from parley.client.queries.response import Response
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse

@@ -11,12 +11,12 @@ import parley
 from parley.analytics.search import QuantileSearch
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.queries.balance import Balance
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.histogram import Histogram
+from parley.client.queries.counts import Histogram
+from parley.client.queries.sums import Balance
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.stream import NoiseStream
 

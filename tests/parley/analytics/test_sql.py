@@ -10,11 +10,10 @@ from parley import col
 from parley.analytics.sql import parse_sql
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.queries.count import Count
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Count
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Total
 from parley.client.where import WhereError
 
 pytest.importorskip("sqlglot", reason="needs the extra parley[sql]")

@@ -9,11 +9,11 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 import parley
 from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
-from parley.client.party.consent_file import ConsentError, load_consent
+from parley.client.party.consent import ConsentError, load_consent
 from parley.client.party.dataset import load_holding
 from parley.client.queries.base import QueryError
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
+from parley.client.queries.batch import Counting
+from parley.client.queries.counts import Count
 from parley.client.where import parse_where
 from parley.deploy.party_check import check_items
 from parley.privacy.accounting.gaussian_curve import gaussian_mu

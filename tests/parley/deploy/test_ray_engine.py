@@ -18,7 +18,7 @@ from dealt_here import WorkersHere, workers_here
 import parley
 from parley.deploy import ray_engine
 from parley.deploy.processes import ProcessError
-from parley.deploy.shard_worker import ShardWorker, this_parley
+from parley.deploy.ray_engine import ShardWorker, this_parley
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.simulations.data.prepared import PreparedData

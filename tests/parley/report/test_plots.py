@@ -4,7 +4,7 @@ import pytest
 from altair.vegalite.v6.schema.core import Root
 from jsonschema import ValidationError
 
-from parley.report import interval_plots, plots
+from parley.report import plots
 from parley.report.plots import Bars, Curve, Level, Palette
 
 SAID = {"title": "Loss", "description": "It falls."}
@@ -21,10 +21,10 @@ PLOTS = {
     "ranking": lambda: plots.ranking([("ours", 3.0, "3", Palette.ACCENT)], **SAID),
     "heat": lambda: plots.heat([(1, "a", 0.2), (2, "a", 0.4)], **SAID, **AXES),
     "ranges": lambda: plots.ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **SAID, **AXES),
-    "interval rows": lambda: interval_plots.interval_rows(
+    "interval rows": lambda: plots.interval_rows(
         [("a", 1.0, 2.0, 3.0)], **SAID, x_title="x", from_zero=True
     ),
-    "interval steps": lambda: interval_plots.interval_steps(
+    "interval steps": lambda: plots.interval_steps(
         [(0.0, 1.0, 1.0, 2.0, 3.0)], **SAID, x_title="x"
     ),
 }

@@ -14,8 +14,7 @@ from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 from parley.terminal.ledger import LedgerContent, print_ledger, read_ledger
-from parley.terminal.outlook import print_outlook
-from parley.terminal.result import print_result
+from parley.terminal.result import print_outlook, print_result
 
 GAUSSIAN = {
     **{"mechanism": "gradient-perturbation", "neighbouring": "replace-one", "norm": "L2"},

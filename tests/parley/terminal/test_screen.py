@@ -20,7 +20,7 @@ from rich.text import Text
 from parley.client.contract.printable import escaped, guard_streams, one_line, printable
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.contract.toml_text import key, literal
-from parley.deploy.refusals import board_from, counted
+from parley.deploy.follow import board_from, counted
 from parley.deploy.stream import submission
 from parley.deploy.stream.caller import explained
 from parley.server.records.plain_json import json_text

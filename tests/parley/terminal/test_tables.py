@@ -10,7 +10,7 @@ from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 from parley.terminal.ledger import print_ledger, read_ledger
 from parley.terminal.result import print_result
-from parley.terminal.tables import plain_table
+from parley.terminal.screen import plain_table
 
 ROOT = Path(parley.__file__).parent
 LONG = "20261125-150519-gradient-perturbation-02b8-fbcdec344dd242cf"

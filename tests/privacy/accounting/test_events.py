@@ -21,8 +21,7 @@ from parley.privacy.accounting.events import (
     Zcdp,
     parse_event,
 )
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
-from parley.privacy.accounting.zcdp import cks20_epsilon
+from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
 
 SLACK = 104 * 2.0**-88
 

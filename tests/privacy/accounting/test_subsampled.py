@@ -31,7 +31,7 @@ from parley.privacy.accounting.subsampled import (
     pld_epsilon,
     rdp_epsilon,
 )
-from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.sampled import PartySteps
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from parley.privacy.audit.counts import Hits
-from parley.privacy.audit.credible import credible_bound
 from parley.privacy.audit.noise_scale import Residuals, factor_bound
 from parley.privacy.audit.one_run import (
     one_run_bound,
@@ -14,7 +13,7 @@ from parley.privacy.audit.one_run import (
     one_run_fdp_bound,
     one_run_p,
 )
-from parley.privacy.audit.pair import mu_bound, pair_epsilon
+from parley.privacy.audit.pair import credible_bound, mu_bound, pair_epsilon
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
 from parley.privacy.audit.counts import Hits, best_event, middle_threshold, pilot_size
-from parley.privacy.audit.noise_scale import Residuals, shape_p
+from parley.privacy.audit.noise_scale import Residuals, repeated_lag, shape_p
 from parley.privacy.audit.one_run import estimated_mu, one_run_epsilon, one_run_mu
 from parley.privacy.audit.pair import (
     mu_ceiling,
@@ -18,7 +18,6 @@ from parley.privacy.audit.pair import (
     pair_ceiling,
     pair_epsilon,
 )
-from parley.privacy.audit.whiteness import repeated_lag
 
 ALPHA = 0.05
 

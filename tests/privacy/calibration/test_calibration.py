@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
-from parley.privacy.calibration.calibration import SAMPLER_DELTA, calibrate, stated_delta
-from parley.privacy.calibration.gaussian import (
+from parley.privacy.calibration.calibration import (
     GAUSSIAN_CALIBRATIONS,
+    SAMPLER_DELTA,
     CalibrationError,
     as_printed_limit,
+    calibrate,
     gaussian_sigma,
+    stated_delta,
 )
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian
 

@@ -17,8 +17,7 @@ from parley.privacy.estimation.intervals import (
     ratio_interval,
     simultaneous,
 )
-from parley.privacy.estimation.marginals import agree
-from parley.privacy.estimation.simplex import simplex
+from parley.privacy.estimation.marginals import agree, simplex
 from parley.privacy.estimation.trees import Tree, monotone
 from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.stream import NoiseStream

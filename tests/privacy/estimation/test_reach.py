@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from parley.privacy.estimation.reach import Reach
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.gaussian import rounded_gaussian

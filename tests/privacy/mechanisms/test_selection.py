@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.mechanisms.selection import SELECTIONS, ExponentialMechanism, PermuteAndFlip
-from parley.privacy.sampling.integers import integers_below
+from parley.privacy.sampling.inversion import integers_below
 from parley.privacy.sampling.stream import NoiseStream
 
 SCORES = [10, 8, 7, 1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting import events
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.zcdp import cks20_epsilon
+from parley.privacy.accounting.gaussian_curve import cks20_epsilon
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1
 from parley.privacy.sampling.gaussian import DISTANCE_PER_COORDINATE

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
 def first(stream):

@@ -8,16 +8,17 @@ from mpmath import mp, mpf
 from scipy.special import ndtri
 
 from parley.privacy.sampling import gaussian, inversion
-from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
+from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace, negative_binomial
 from parley.privacy.sampling.gaussian import (
+    LARGEST_QUICK,
+    QUICK_ERROR,
     add_rounded_gaussian,
     add_rounded_gaussian_rows,
+    quick_half_normal,
     rounded_distance,
     rounded_gaussian,
     rounded_l2_laplace,
 )
-from parley.privacy.sampling.negative_binomial import negative_binomial
-from parley.privacy.sampling.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from parley.privacy.sampling.stream import NoiseStream
 
 SCALAR = [rounded_gaussian, discrete_laplace, discrete_gaussian]

@@ -10,7 +10,7 @@ from in_process import InProcessTransport
 from safetensors.numpy import load_file, save_file
 
 from parley.client.contract.protocol import decode_frame
-from parley.client.party.consent_file import load_consent, render_consent
+from parley.client.party.consent import load_consent, render_consent
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.calibration.calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job

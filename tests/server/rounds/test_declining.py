@@ -7,7 +7,7 @@ import pytest
 from in_process import InProcessTransport
 from scenes import BASE, FEDAVG, Scene, counts
 
-from parley.client.party.consent_file import load_consent
+from parley.client.party.consent import load_consent
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.records.run_folder import RunFolder

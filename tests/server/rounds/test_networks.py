@@ -8,9 +8,9 @@ from plans import planned
 from scenes import FEDAVG, Scene, counts
 
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.client.party.consent_file import load_consent
+from parley.client.party.consent import load_consent
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.rounds.inspection import served_name
 from parley.simulations.engine.fast import simulate
 

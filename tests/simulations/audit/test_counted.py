@@ -13,13 +13,11 @@ from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.batch import Batch
-from parley.client.queries.count import Count
-from parley.client.queries.mean import Mean
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.counts import Count
+from parley.client.queries.moments import Mean, Variance
+from parley.client.queries.sums import Total
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import asked, audited

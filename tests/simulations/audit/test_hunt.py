@@ -11,20 +11,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from parley.client.queries.base import QueryError
-from parley.client.queries.choose import Choose
-from parley.client.queries.count import Count
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
+from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
+from parley.client.queries.sums import Total
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
+from parley.privacy.calibration.calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError

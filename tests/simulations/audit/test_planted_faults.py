@@ -14,8 +14,7 @@ from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.dp_sgd import clipped, training
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream, Randomness
 from parley.secure_agg.encoding import EncodingError
 from parley.server.jobs.file import load_job
 from parley.simulations.audit import measure

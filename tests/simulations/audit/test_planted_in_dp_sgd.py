@@ -7,7 +7,7 @@ import pytest
 
 from parley.client.algorithms import attendance
 from parley.client.dp_sgd import batches, noise, steps
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.measure import Effort, audit
 
@@ -87,7 +87,7 @@ OWN_COINS = attendance._coins
         ),
         ("client.dp_sgd.training.add_noise", noise_of_one_party, WHOLE, "dirac", "white", 300),
         (
-            "privacy.sampling.randomness.Randomness.party_noise",
+            "privacy.sampling.stream.Randomness.party_noise",
             noise_of_the_first_round,
             WHOLE,
             "on-off",

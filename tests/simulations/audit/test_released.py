@@ -10,8 +10,7 @@ from parley.cli import app
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import as_it_runs
-from parley.simulations.audit.measure import Effort
-from parley.simulations.audit.released import audit_released
+from parley.simulations.audit.measure import Effort, audit_released
 from parley.simulations.audit.shapes import AuditError
 from parley.simulations.audit.trainings import TRAININGS
 from parley.simulations.audit.worlds import Source, models

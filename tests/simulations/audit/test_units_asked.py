@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from audit_matrix import SCHEMA
 
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.client.queries.batch import Counting
+from parley.client.queries.counts import Count
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
 from parley.simulations.audit.audited import asked
 from parley.simulations.audit.measure import Effort, audit_guarantee, views
 from parley.simulations.audit.neighbours import neighbours

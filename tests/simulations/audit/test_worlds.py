@@ -10,7 +10,7 @@ from parley.client.algorithms.registry import takes_sum
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import audited
 from parley.simulations.audit.neighbours import ATTACKS, neighbours

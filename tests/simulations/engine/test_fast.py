@@ -170,7 +170,7 @@ def test_of_many_parties_a_random_few_are_checked_and_the_run_says_how_many(tmp_
 
 def test_a_masked_sum_that_differs_stops_the_run(tmp_path, monkeypatch):
     from parley.secure_agg.masked import MaskedSum
-    from parley.simulations.engine.masked_check import MaskedCheckFailed
+    from parley.simulations.engine.block_cohort import MaskedCheckFailed
 
     real = MaskedSum.sum
 

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 from scipy import stats
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary
-from parley.privacy.accounting.noise_points import NOISE_POINTS
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import RingTooSmall

@@ -12,7 +12,7 @@ from parley.client.data.chunks import chunk_ranges
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import rounds_of, stages_of

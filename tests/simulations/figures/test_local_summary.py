@@ -12,7 +12,7 @@ from parley.server.rounds.coordinator import coordinate
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
-from parley.simulations.figures.local_summary import local_summary
+from parley.simulations.figures.summary import local_summary
 
 BASE = (
     "parties.count=3",

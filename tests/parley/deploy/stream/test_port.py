@@ -18,8 +18,8 @@ from parley.deploy.peers import certify_party
 from parley.deploy.pki import client_request
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import CallError, call_metadata
-from parley.deploy.stream.envelope import CHUNK, chunks
 from parley.deploy.stream.port import Port
+from parley.deploy.stream.settings import CHUNK, chunks
 
 
 def tls(world, folder=None, **change):

@@ -13,7 +13,7 @@ from attending import until
 from ports import asked, attended, echo, memory
 
 from parley.deploy.stream import attendance, settings
-from parley.deploy.stream.envelope import CHUNK
+from parley.deploy.stream.settings import CHUNK
 
 
 def test_a_request_is_repeated_after_a_lost_connection_and_computed_once(world):

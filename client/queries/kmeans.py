@@ -1,0 +1,284 @@
+"""Records as points of a cube: several columns of numbers, each scaled to [−1, 1].
+
+k-means by one histogram: `kmeans` with method grid, in one to three columns of numbers.
+
+One step of Lloyd's k-means (1982): `kmeans-step`, from public centres to noisy new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    ColumnsQuery,
+    Facts,
+    Integers,
+    Numbers,
+    Part,
+    QueryError,
+    Table,
+    counts_in,
+    key_of,
+    numeric,
+)
+from parley.client.queries.cells import Adds, Axis, Cells
+from parley.client.queries.moments import UNIT_BALANCE, balanced, check_balance
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.marginals import simplex
+
+MOST_CLUSTERS = 64
+
+_PIECE = 8192
+"""Points at a time."""
+
+
+def check_points(schema: Schema, columns: Sequence[str], clusters: int, most: int) -> None:
+    """Refuses clusters of what are no points."""
+    if not 1 <= len(columns) <= most or len(set(columns)) < len(columns):
+        raise QueryError(
+            f"Expected 1 to {most} distinct columns, got {', '.join(columns) or 'none'}."
+        )
+    for name in columns:
+        numeric(schema, name)
+    if not 1 <= clusters <= MOST_CLUSTERS:
+        raise QueryError(f"Expected 1 to {MOST_CLUSTERS} clusters, got {clusters}.")
+
+
+def points_of(block: TableBlock, columns: Sequence[str]) -> NDArray[np.float64]:
+    """`[N, D]` of the block's records."""
+    ranges = [numeric(block.schema, name) for name in columns]
+    parts = [
+        (2 * block.columns[name] - known.low - known.high) / (known.high - known.low)
+        for name, known in zip(columns, ranges, strict=True)
+    ]
+    return np.clip(np.stack(parts, axis=1), -1, 1)
+
+
+def nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[n, k]` squared distances, |p|² − 2p·c + |c|²: for points that are public."""
+    lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
+    squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
+    return squares
+
+
+def clusters_of(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
+    """`[n]` the nearest centre of each point, by arithmetic on that point alone.
+
+    No product of matrices: its last digits depend on how many points there are, and centres that
+    somebody chose may tie there, so that one record more or less would move others' clusters.
+    """
+    labels = np.empty(len(points), dtype=np.intp)
+    for begin in range(0, len(points), _PIECE):
+        piece = points[begin : begin + _PIECE]
+        squares = np.zeros((len(piece), len(centres)))
+        for axis, along in enumerate(piece.T):
+            squares += np.square(along[:, None] - centres[:, axis])
+        labels[begin : begin + _PIECE] = squares.argmin(axis=1)
+    return labels
+
+
+def centre_table(
+    schema: Schema,
+    columns: Sequence[str],
+    centres: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    half: NDArray[np.float64],
+) -> Table:
+    """Clusters by falling size: each column's value at `centres` `[k, D]`, and its records."""
+    order = np.argsort(-counts, kind="stable")
+    found: Table = {"cluster": (np.arange(len(counts)) + 1).tolist()}
+    for axis, name in enumerate(columns):
+        known = numeric(schema, name)
+        middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
+        found[key_of(name)] = middle + width * centres[order, axis]
+    value, reach = counts[order], half[order]
+    return {**found, "value": value, "low": value - reach, "high": value + reach}
+
+
+_MOST_COLUMNS = 3
+_STARTS = 10
+_STEPS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansGrid(ColumnsQuery):
+    """Centres of k clusters, of at most three columns cut into g cells each."""
+
+    kind: ClassVar[str] = "kmeans-grid"
+    counts: ClassVar[bool] = True
+    simultaneous: ClassVar[bool] = False
+
+    clusters: int
+    grid: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.grid <= 256:
+            raise QueryError(f"Expected a grid of 2 to 256 cells a column, got {self.grid}.")
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        check_points(schema, self.of, self.clusters, _MOST_COLUMNS)
+        if self.clusters > self.cells(schema):
+            raise QueryError(
+                f"Expected at most {self.cells(schema)} clusters, the cells, got {self.clusters}."
+            )
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """A count in each of g^D cells."""
+        del schema
+        return (counts_in(Cells(axes=tuple(map(self._axis, self.of))), weight),)
+
+    def _axis(self, name: str) -> Axis:
+        def codes(block: TableBlock) -> NDArray[np.intp]:
+            place = np.floor((points_of(block, (name,))[:, 0] + 1) * (self.grid / 2))
+            return np.clip(place.astype(np.intp), 0, self.grid - 1)
+
+        return Axis(size=self.grid, codes=codes)
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """Clusters by size; the interval is about that of a sum over as many cells."""
+        counts = noisy / weight
+        public = None if self.selects else facts.records
+        total = max(float(counts.sum()), 0.0) if public is None else float(public)
+        weights = simplex(counts, total=total)
+        middles = (2 * np.arange(self.grid) + 1) / self.grid - 1
+        axes = np.meshgrid(*[middles] * len(self.of), indexing="ij")
+        points = np.stack([axis.ravel() for axis in axes], axis=1)
+        centres, labels = weighted_kmeans(points, weights, self.clusters)
+        sums: Numbers = np.zeros(self.clusters)
+        np.add.at(sums, labels, weights)
+        cells = np.bincount(labels, minlength=self.clusters)
+        half = noise.half_width() / weight * np.sqrt(cells)
+        return centre_table(facts.schema, self.of, centres, sums, half)
+
+
+def weighted_kmeans(
+    points: Numbers, weights: Numbers, clusters: int
+) -> tuple[Numbers, NDArray[np.intp]]:
+    """`[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
+
+    Where nothing has weight every point counts the same.
+    """
+    if not weights.sum() > 0:
+        weights = np.ones(len(points))
+    best: tuple[float, Numbers, NDArray[np.intp]] | None = None
+    for start in range(_STARTS):
+        centres = _spread(points, weights, clusters, np.random.default_rng(start))
+        labels = nearest(points, centres).argmin(axis=1)
+        for _ in range(_STEPS):
+            for axis in range(points.shape[1]):
+                sums = np.bincount(labels, weights=weights * points[:, axis], minlength=clusters)
+                mass = np.bincount(labels, weights=weights, minlength=clusters)
+                # A cluster without weight stays where it is.
+                np.divide(sums, mass, out=centres[:, axis], where=mass > 0)
+            distances = nearest(points, centres)
+            moved, labels = labels, distances.argmin(axis=1)
+            if (moved == labels).all():
+                break
+        inertia = float(weights @ distances[np.arange(len(points)), labels])
+        if best is None or inertia < best[0]:
+            best = inertia, centres, labels
+    if best is None:
+        raise QueryError("Expected at least one start, got none.")
+    return best[1], best[2]
+
+
+def _spread(
+    points: Numbers,
+    weights: Numbers,
+    clusters: int,
+    rng: np.random.Generator,
+) -> Numbers:
+    """`[k, D]` k-means++: each next centre is a point by weight times squared distance."""
+    likely = weights / weights.sum()
+    centres = [points[rng.choice(len(points), p=likely)]]
+    while len(centres) < clusters:
+        gaps = weights * nearest(points, np.array(centres)).min(axis=1)
+        likely = gaps / gaps.sum() if gaps.sum() > 0 else np.full(len(points), 1 / len(points))
+        centres.append(points[rng.choice(len(points), p=likely)])
+    return np.array(centres)
+
+
+MOST_COORDINATES = 64
+"""Of all centres together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansStep(ColumnsQuery):
+    """The centres of the points that are nearest to given centres.
+
+    Attributes:
+        centres: k·D coordinates in [−1, 1], centre after centre: public.
+        balance: w in units of 1/4096.
+    """
+
+    kind: ClassVar[str] = "kmeans-step"
+    whole: ClassVar[bool] = False
+
+    centres: tuple[float, ...]
+    balance: int = UNIT_BALANCE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_balance(self.balance)
+        size = len(self.centres)
+        if not self.of or not size or size % len(self.of) or size > MOST_COORDINATES:
+            raise QueryError(
+                f"Expected 1 to {MOST_COORDINATES} coordinates of centres in {len(self.of)} "
+                f"columns, got {size}."
+            )
+        if not all(-1 <= each <= 1 for each in self.centres):
+            raise QueryError("Expected coordinates in [-1, 1], got one outside.")
+
+    @property
+    def clusters(self) -> int:
+        """k."""
+        return len(self.centres) // len(self.of)
+
+    def _centres(self) -> Numbers:
+        return np.array(self.centres, dtype=np.float64).reshape(self.clusters, len(self.of))
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        check_points(schema, self.of, self.clusters, MOST_COORDINATES)
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """k counts, and k sums a column."""
+        del schema
+        a, s = balanced(weight, self.balance)
+        centres = self._centres()
+
+        def along(name: str) -> Adds:
+            return Adds(low=-s, high=s, of=lambda block: s * points_of(block, (name,))[:, 0])
+
+        labels = Axis(
+            size=self.clusters, codes=lambda block: clusters_of(points_of(block, self.of), centres)
+        )
+        sums = tuple(map(along, self.of))
+        return (Part(cells=Cells(axes=(labels,)), adds=(Adds.always(a), *sums)),)
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """The centres in the order of those given; a cluster without records keeps its own."""
+        (a, s), k = balanced(weight, self.balance), self.clusters
+        counts, sums = noisy[:k] / a, noisy[k:].reshape(len(self.of), k).T / s
+        centres = self._centres()
+        held = counts >= 1
+        centres[held] = np.clip(sums[held] / counts[held, None], -1, 1)
+        found: Table = {"cluster": list(range(1, k + 1))}
+        for axis, name in enumerate(self.of):
+            known = numeric(facts.schema, name)
+            middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
+            found[key_of(name)] = middle + width * centres[:, axis]
+        half = noise.half_width() / a
+        return {**found, "value": counts, "low": counts - half, "high": counts + half}
