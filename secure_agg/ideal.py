@@ -29,7 +29,6 @@ from parley.secure_agg.interface import (
 from parley.secure_agg.outcome import optimistic_outcome, robust_outcome
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
-from parley.secure_agg.rows import MadeRows
 
 
 def simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
@@ -60,9 +59,7 @@ def with_simulated_beacon(run: RunParameters) -> RunParameters:
     return replace(run, commitments=given).with_beacon(nonces)
 
 
-def check_vectors(
-    run: RunParameters, vectors: Ring | MadeRows, round_number: int, last_round: int
-) -> None:
+def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:
     """Refuse vectors or a round number that must not be summed."""
     if vectors.dtype != ring_dtype(run.ring_bits):
         raise LocalProtocolError(

@@ -35,7 +35,6 @@ from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
-from parley.secure_agg.rows import MadeRows
 
 
 class MaskedSum:
@@ -84,7 +83,7 @@ class MaskedSum:
         return "masked"
 
     def sum(
-        self, vectors: Ring | MadeRows, *, round_number: int, dropped: Mapping[int, DropStage]
+        self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
         """See `interface.SecureSum.sum`. An optimistic round that is void is repeated once."""
         run = self.parameters
@@ -96,7 +95,7 @@ class MaskedSum:
             )
         self._last_round, self.last_wire = round_number, Wire()
         server, block = self._ends = self._ends or self._joined()
-        rows = vectors if isinstance(vectors, MadeRows) else dict(enumerate(vectors))
+        rows = dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
 
         def attempt(participants: list[int] | None = None) -> SumResult:

@@ -23,7 +23,7 @@ def test_a_worked_example_keeps_what_its_kind_promises(kinds, tmp_path):
     for kind, name in zip(kinds, names, strict=True):
         blocks = re.findall(r"^```python\n(.*?)^```", SECTIONS[kind], re.MULTILINE | re.DOTALL)
         (tmp_path / name).write_text("\n\n".join(blocks), encoding="utf-8")
-    paths = [str(ROOT / "tests" / folder) for folder in ("conformance", "fixtures")]
+    paths = [str(ROOT / each) for each in (".", "tests/conformance", "tests/fixtures")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA", *names],
         cwd=tmp_path,

@@ -2,7 +2,7 @@
 
 >>> plain_name("20260101-120000-count-3f2a")
 '20260101-120000-count-3f2a'
->>> for lie in ("..", "/etc", "a/b", ".x", "a\n", "", None):
+>>> for lie in ("..", "/etc", "a/b", ".x", "a\\n", "", None):
 ...     assert not is_plain(lie)
 
 Names of models of your own code: what travels is the name, never a path, never the code.

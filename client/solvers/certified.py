@@ -33,7 +33,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Array
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
 
-_MOST_STEPS = 100
+_MOST_BALL_STEPS = 100
 
 
 def constrained_ridge(
@@ -72,7 +72,7 @@ def _apply(matrices: Array, vectors: Array) -> Array:
 def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
     """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
     shift = np.full(len(values), lambda_)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MOST_BALL_STEPS):
         ratio = squares / (values + shift[:, None]) ** 2
         square = ratio.sum(axis=1)
         fall = (ratio / (values + shift[:, None])).sum(axis=1)  # −½ d‖θ‖²/ds
@@ -83,7 +83,7 @@ def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Arra
     return shift
 
 
-_MOST_BALL_STEPS = 3000
+_MOST_STEPS = 3000
 _CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
 _LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
 _MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds
@@ -237,21 +237,21 @@ def _solve(
     if method is Dual:
         gram = np.matmul(rows, rows.swapaxes(-1, -2))
         dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
-        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_BALL_STEPS)
+        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_STEPS)
         theta = model.pull_back(unknown, rows)
     else:
         start = np.zeros((len(rows), model.dimension))
         primal = method(
             model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
         )
-        theta, steps = minimise(primal, start, aim, _MOST_BALL_STEPS)
+        theta, steps = minimise(primal, start, aim, _MOST_STEPS)
     system = ConjugateGradients(
         model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
     )
     norm = _certificate(system, theta)
     # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
     if method is Dual and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
-        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_BALL_STEPS)
+        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_STEPS)
         theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
         steps[weak] += more
     radius = model.loss.theta_radius

@@ -349,7 +349,6 @@ def _check_parties(job: WholeJob) -> None:
         raise ValueError(f"Expected at least 2 parties with {unit}, got {job.parties.count}.")
 
 
-_RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")
 _OF_RECORDS = ("dp_sgd", ("clipped_fraction_share",), "privacy.unit = 'record'")
 _OF_BOTH = ("privacy", BOTH_KEYS, "privacy.unit = 'both'")
 _IDLE_OF_UNIT = {

@@ -227,6 +227,16 @@ def test_the_file_of_one_data_set_with_the_records_of_another_is_refused(ledger_
             ledger.register(replace(other, contents="rows:1"))
 
 
+def test_both_budgets_of_a_data_set_follow_its_records(ledger_url: str) -> None:
+    own = replace(ADULT, contents="rows:1")
+    with Ledger.open(ledger_url) as ledger:
+        pair = (own, replace(own, unit=Unit.PARTY, epsilon=0.5))
+        ledger.register(*pair)
+        assert ledger.register(RESAVED, replace(RESAVED, unit=Unit.PARTY, epsilon=0.5)) == pair
+        with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
+            ledger.register(RESAVED)
+
+
 def test_a_partys_budget_is_not_opened_beside_releases_by_saving_the_file_anew(
     ledger_url: str,
 ) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +20,6 @@ from parley.secure_agg.interface import (
 )
 from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.parameters import RunParameters, derive
-from parley.secure_agg.rows import MadeRows
 
 STAGES = list(DropStage)
 
@@ -192,25 +190,3 @@ def test_what_ten_million_parameters_cost_in_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 * vectors[0].nbytes
-
-
-def test_rows_that_are_made_when_they_are_sent_are_never_many_at_once():
-    run = simulated_parameters(parties=12, min_survivors=8)
-    vectors = np.random.default_rng(3).integers(0, 2**32, (12, 40), dtype=np.uint32)
-    made, most = [], 0
-
-    def make(party):
-        nonlocal most
-        row = vectors[party].copy()
-        made.append(weakref.ref(row))
-        most = max(most, sum(each() is not None for each in made))
-        return row
-
-    rows = MadeRows(range(12), make, shape=vectors.shape, dtype=vectors.dtype)
-    dropped = {2: DropStage.BEFORE_VECTOR, 5: DropStage.AFTER_VECTOR}
-    found = MaskedSum(run, shared_bytes=0).sum(rows, round_number=1, dropped=dropped)
-    known = IdealSum(run).sum(vectors, round_number=1, dropped=dropped)
-    assert found.total.tolist() == known.total.tolist()
-    assert (found.survivors, found.bytes_up) == (known.survivors, known.bytes_up)
-    assert most <= 2
-    assert len(made) == 11  # nobody makes the vector of whom is gone before it
