@@ -7,7 +7,7 @@ neighbour's ciphertext does not give its tag accuses that neighbour, and one of 
 * one accuses more than c others: it lies itself, for they cannot all;
 * else accuser and accused are in no round together, and for each accuser that is left out one of
   the accused is, too: nobody can shut out more than it costs. Once a list was confirmed, the
-  accuser is asked for the seed of its ML-KEM key (`disputes` says when it may give it), which must
+  accuser is asked for the seed of its ML-KEM key (`answers` says when it may give it), which must
   give the key that it signed. Anyone can then decapsulate the ciphertext and hold the tag against
   it: a false tag convicts the sender, a true one the accuser. Who will not prove takes no further
   part.

@@ -2,12 +2,12 @@
 
 By pair i, j and round r, all with domain-separated info:
 
-    chain^1   = HKDF-Extract(salt = `hybrid.transcript` of the pair, X25519(i, j))
+    chain^1   = HKDF-Extract(salt = `transcript` of the pair, X25519(i, j))
     chain^r+1 = HKDF-Expand(chain^r, "next")       a round's keys cannot be had from later state
     base^r, envelope^r = HKDF-Expand(chain^r, purpose ‖ r)
     k^r       = HKDF-Expand(base^r, "mask" ‖ digest of the round's plan)
 
-A hybrid run has other chains and another base^1 (`hybrid`), from ML-KEM-768 too.
+A hybrid run has other chains and another base^1, from ML-KEM-768 too.
 
 Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
 share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,

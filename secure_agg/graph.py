@@ -2,7 +2,7 @@
 
 Complete up to m = 100. Beyond it the Harary graph of a random order (Bell et al., CCS 2020, ePrint
 2020/704, section 3: a random permutation, then every party is joined to the k/2 before and the k/2
-after it), which every party recomputes from the run's beacon (`beacon`). k is even: an odd one
+after it), which every party recomputes from the run's beacon. k is even: an odd one
 would join every party to the one opposite, and k = 1 is a perfect matching, whose pairs open.
 
 With c corrupt and d dropped parties out of m, a degree k and threshold t are good when, each by

@@ -1,4 +1,4 @@
-"""The messages: what each is made of, and how long; `codec` writes and reads them.
+"""The messages: what each is made of, how long it is, and how its bytes are read.
 
 Every message starts with 18 bytes: version, kind, 8 bytes of the run's digest, sender, round. There
 are no counts inside: what a body holds follows from its length, so a message cannot ask for more
@@ -196,7 +196,7 @@ class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Message, kind=5):
-    """A masked vector, little-endian words, and halves of masks behind it (`pairing`).
+    """A masked vector, little-endian words, and halves of masks behind it (`joining`).
 
     Uniform to whoever lacks a mask. The one body that is not copied: it has no parts.
     """

@@ -176,7 +176,7 @@ class Party:
 
         Only before this party sent any vector, and once so many of its neighbours' neighbours
         signed a list of this run, that is sent vectors, that those who can prove anything are
-        fewer than t with the colluders: `disputes`.
+        fewer than t with the colluders: `answers`.
         """
         state = self.state
         if state.phase is not Phase.IDLE or not state.disputed or not state.kem_seed:

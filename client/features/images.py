@@ -1,10 +1,8 @@
 """Scattering coefficients of images as features: group-normalised by record.
 
-S(x) of `parley.client.features.images`, its channels in groups, each group of a record to mean
-0 and variance 1 by itself (Wu & He 2018; Tramèr & Boneh 2021, §3: 27 groups). Nothing is learned,
-and no record sees another.
-
-Scattering coefficients of images: fixed Morlet wavelets, moduli and a low-pass; nothing learned.
+S(x): fixed Morlet wavelets, moduli and a low-pass, its channels in groups, each group of a record
+to mean 0 and variance 1 by itself (Wu & He 2018; Tramèr & Boneh 2021, §3: 27 groups). Nothing is
+learned, and no record sees another.
 """
 
 from __future__ import annotations
