@@ -1,6 +1,7 @@
 """A run killed with SIGKILL at any point resumes to the same bits and pays for nothing twice."""
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,7 +42,7 @@ BOTH = job_of(
 
 
 def killed_and_resumed(tmp_path, name, rng, whole_s, job):
-    """Kills the run again and again at random moments until it ends; returns how often."""
+    """Kills the run again and again at random moments until it ends."""
     kills = 0
     process = start(tmp_path, "--out", name, *job)
     while True:
@@ -51,7 +52,11 @@ def killed_and_resumed(tmp_path, name, rng, whole_s, job):
                 timeout=rng.uniform(0.3, 1.3 if kills else 0.8) * whole_s
             )
             assert process.returncode == 0, error
-            return kills
+            if kills:
+                return
+            shutil.rmtree(tmp_path / name)  # this machine had less to do than before: once more
+            process = start(tmp_path, "--out", name, *job)
+            continue
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
@@ -70,8 +75,7 @@ def check(tmp_path, seed, job=JOB, entries=ROUNDS):
     began = time.monotonic()
     assert start(tmp_path, "--out", "whole", *job).wait(200) == 0
     whole_s = time.monotonic() - began
-    kills = killed_and_resumed(tmp_path, "killed", random.Random(seed), whole_s, job)
-    assert kills > 0
+    killed_and_resumed(tmp_path, "killed", random.Random(seed), whole_s, job)
     theta = load_file(tmp_path / "whole" / "model.safetensors")["theta"]
     again = load_file(tmp_path / "killed" / "model.safetensors")["theta"]
     assert np.array_equal(theta, again)
