@@ -117,6 +117,11 @@ class GradientPerturbation(_OfLinearModel):
         """And what private sizes need."""
         super().check(job)
         check_private_sizes(job)
+        if self.rounds == "auto" and job.privacy.delta == 0:
+            raise ValueError(
+                "Expected privacy.delta > 0 with algorithm.rounds = 'auto' (its rule weighs "
+                "Gaussian noise), got 0: say how many rounds, or allow a delta."
+            )
         if self.nesterov is True and self.momentum in (0, "auto") and self.rounds != "auto":
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
 
@@ -158,7 +163,8 @@ def _signal(job: WholeJob, parties: Federation) -> float:
     """A of `parley.server.jobs.steps`."""
     point, moved = job.privacy.point, 2 if job.privacy.neighbouring == "replace-one" else 1
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
-    honest = least - colluders if point.in_contributions else parties.parties
+    # Where nobody is honest the planner refuses the job, in its own words.
+    honest = max(least - colluders, 1) if point.in_contributions else parties.parties
     mu = gaussian_mu(job.privacy.epsilon, stated_delta(job.noise, job.privacy.delta))
     # Where sizes are private the public number stands for all of them.
     hidden = job.privacy.private_sizes

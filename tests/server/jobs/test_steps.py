@@ -88,3 +88,11 @@ def test_what_takes_no_steps_has_one_round_and_networks_are_refused():
         job("algorithm.kind=fedavg", "model.kind=mlp")
     with pytest.raises(JobError, match="settled"):
         _ = job().rounds
+
+
+def test_a_pure_budget_and_shares_that_nobody_honest_adds_are_refused_in_words():
+    with pytest.raises(JobError, match=r"privacy\.delta > 0 with algorithm\.rounds = 'auto'"):
+        job("privacy.delta=0", "privacy.noise=laplace-l1")
+    alone = ("min-survivors=1", "corrupt=2", "dropouts=optimistic")
+    with pytest.raises(JobError, match="corrupt"):
+        parley.plan(job(*(f"secure-aggregation.{each}" for each in alone)))
