@@ -15,8 +15,8 @@ sum of all records' directions, each as long as the clip C, stands over the nois
 Why: T noisy steps of the rate η move a margin by noise of about τC/A, whatever T is, while the
 signal goes the way τ: so noise over signal is C/A at s = 1, and T has only to be large enough for
 accelerated descent to go that way (Nesterov 2004, Theorem 2.2.2). s = 1, but for targets (ridge) ½,
-and .35 where A < 500. The constants were found on splits of census, health, wine and survey tables
-and hold on others (docs/methods.md). A key that the job gives keeps its value.
+and .35 where A < 500. The constants were found on splits of census, health, wine and survey tables;
+docs/methods.md has what they give. A key that the job gives keeps its value.
 
 >>> steps_by_rule(signal=1329.0, lipschitz=1.0, curvature=0.25, targets=False).rounds
 58
