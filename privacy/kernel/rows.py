@@ -3,7 +3,7 @@
 Whole numbers below 2⁵³ are float64 numbers, and so are all of their sums and products that stay
 below it: BLAS adds them up in any order, in any number of threads, to the same bits.
 
-**Whether a row is short enough** is asked of its own numbers. Squares are not negative, and adding
+**Whether a row is short enough** is asked of its numbers alone. Squares are not negative, and adding
 one never makes a rounded sum smaller: a sum of squares that comes out below 2⁵³ is exact, and NaN
 and ∞ are not below it. What fails the test adds nothing. That test is the one line that privacy
 hangs on; how a row came about, and by which factor it was shortened, is not.
@@ -72,7 +72,8 @@ def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: int) -> NDArray[
 
 def row_sum(rows: Rows, length: int) -> NDArray[np.int64]:
     """`[d]` the sum of whole rows `[n, d]`, none longer than `length`."""
-    return outer_sum(np.ones((len(rows), 1)), rows, length)[0]
+    total: NDArray[np.int64] = outer_sum(np.ones((len(rows), 1)), rows, length)[0]
+    return total
 
 
 def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
@@ -81,18 +82,13 @@ def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     Args:
         length: no ‖slopes_i‖·‖rows_i‖ is more.
     """
-    step = _step(len(rows), length)
+    if not 0 < length < EXACT or len(rows) * length >= 2**63:
+        raise ValueError(
+            f"Expected rows no longer than 2^53 and a sum below 2^63, got {len(rows)} of {length}."
+        )
+    step = (EXACT - 1) // length
     total = np.zeros((slopes.shape[1], rows.shape[1]), dtype=np.int64)
     for begin in range(0, len(rows), step):
         own = slice(begin, begin + step)
         total += (slopes[own].T @ rows[own]).astype(np.int64)
     return total
-
-
-def _step(records: int, length: int) -> int:
-    """Rows whose sum is exact."""
-    if not 0 < length < EXACT or records * length >= 2**63:
-        raise ValueError(
-            f"Expected rows no longer than 2^53 and a sum below 2^63, got {records} of {length}."
-        )
-    return max(1, (EXACT - 1) // length)

@@ -50,10 +50,6 @@ class Lengths:
         """Of a sum of `count` such vectors: a person's records, moved together."""
         return Lengths(count * self.l1, count**2 * self.l2_squared)
 
-    def twice_apart(self) -> Lengths:
-        """Of u and −v in different places."""
-        return self + self
-
     def or_longer(self, other: Lengths) -> Lengths:
         """Of either."""
         return Lengths(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
@@ -163,10 +159,6 @@ class OneCell(Set):
     cells: int
     within: Set
 
-    def __post_init__(self) -> None:
-        if self.cells < 1:
-            raise ValueError(f"Expected at least one cell, got {self.cells}.")
-
     @property
     def radius(self) -> Lengths:
         """The inner set's."""
@@ -176,7 +168,7 @@ class OneCell(Set):
     def diameter(self) -> Lengths:
         """In one cell the inner set's; else u here and −v there."""
         own = self.within.diameter
-        return own if self.cells == 1 else own.or_longer(self.within.radius.twice_apart())
+        return own if self.cells == 1 else own.or_longer(self.radius + self.radius)
 
 
 @dataclass(frozen=True)
