@@ -3,10 +3,10 @@
 Whole numbers below 2⁵³ are float64 numbers, and so are all of their sums and products that stay
 below it: BLAS adds them up in any order, in any number of threads, to the same bits.
 
-**Whether a row is short enough** is asked of its numbers alone. Squares are not negative, and adding
-one never makes a rounded sum smaller: a sum of squares that comes out below 2⁵³ is exact, and NaN
-and ∞ are not below it. What fails the test adds nothing. That test is the one line that privacy
-hangs on; how a row came about, and by which factor it was shortened, is not.
+**Whether a row is short enough** is asked of its numbers alone. Squares are not negative, and
+adding one never makes a rounded sum smaller: a sum of squares that comes out below 2⁵³ is exact;
+NaN and ∞ are not below it. What fails the test adds nothing. Privacy hangs on that one line: how a
+row came about, and by which factor it was shortened, is no matter.
 
     >>> rows = np.array([[3.0, 4.0], [3.0, 5.0], [np.nan, 0.0]])
     >>> keep_within(rows, 25)
