@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from parley.client.data.block import PartyBlock
+from parley.client.models.gradients import gradients
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic
 from parley.client.models.rows import prepare_rows
@@ -45,9 +46,8 @@ def variants(block: PartyBlock, theta: np.ndarray, with_torch: bool) -> dict[str
         return np.stack([x.T @ (-y / (1 + np.exp(y * (x @ theta)))) / size for x, y in pairs])
 
     found: dict[str, Callable] = {
-        "ours": lambda: model.gradients(theta, block),
-        "ours, clipped": lambda: model.gradients(theta, block, 0.5),
-        "ours, with losses": lambda: model.gradients_and_loss(theta, block)[0],
+        "ours": lambda: gradients(model, theta, block),
+        "ours, clipped": lambda: gradients(model, theta, block, 0.5),
         "numpy, loop over parties": numpy_loop,
     }
     if not with_torch:

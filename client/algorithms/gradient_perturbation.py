@@ -3,10 +3,15 @@
 For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §4; Bassily et al. 2014).
 
-| neighbours | v_j | Δ of the sum |
+What is summed is every record's gradient over a public n, in whole numbers that depend on that
+record alone (`parley.client.models.gradients`). They lie in a ball of radius G/n, so that a record
+replaced moves the sum by 2G/n, and one more or less by G/n:
+
+| | n of party j's records | least n |
 |---|---|---|
-| replace-one | the mean of the n_j records' gradients | 2G/n₍₁₎, or 2G/n̄ by size |
-| add-or-remove-one | their sum over the public n₍₁₎, whatever n_j is | G/n₍₁₎ |
+| replace-one, uniform | n_j: w_j·v_j is their mean | n₍₁₎ |
+| replace-one, by size | n̄ = N/m: w_j·v_j is n_j/n̄ times their mean | n̄ |
+| add-or-remove-one | the public n₍₁₎, whatever n_j is | n₍₁₎ |
 
 Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in every round.
 """
@@ -14,6 +19,7 @@ Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Final
 
@@ -24,15 +30,14 @@ from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicF
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import clamp
-from parley.client.models.linear import SUMMED, LinearModel
+from parley.client.models.gradients import MOST_RECORDS, SlopeGrid, gradients
+from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.rounding import exact, round_up
-from parley.privacy.calibration.sensitivity import Weights, gradient_sensitivity
+from parley.privacy.calibration.sensitivity import Weights
 from parley.privacy.sampling.stream import Randomness
 
-MOST_RECORDS: Final = 1 << 28
-"""Of a party whose number of records is private: rounding is covered for so many."""
+_LEAST_STEPS: Final = 64
+"""Of a slope's grid below G: on a coarser one most records would add nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,10 @@ class GradientPerturbation(Iterates):
         return self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
 
     @property
+    def _of_means(self) -> bool:
+        return self.weights == "uniform" and not self._private_sizes
+
+    @property
     def dimension(self) -> int:
         """The model's."""
         return self.model.dimension
@@ -101,15 +110,29 @@ class GradientPerturbation(Iterates):
     ) -> Contribution:
         """Every party's gradients at θ; none fails, whatever θ and the records are."""
         del randomness
-        theta, clip = state["theta"], self.clip_norm
+        total = round(plan.mean_records * plan.parties)
+        grid, records = self._grid(plan.parties, plan.min_records, total)
+        values = gradients(
+            self.model,
+            state["theta"],
+            block,
+            self.clip_norm,
+            grid=grid,
+            records=None if self._of_means else records,
+        )
+        return Contribution(values=values, failed=(), weighted=True)
+
+    def _grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:
+        """The grid of gradients over n, and the least n; of public numbers alone."""
         if self._private_sizes:
-            values = self.model.gradient_sums(theta, block, clip=clip)
-            values /= plan.min_records
-        else:
-            values = self.model.gradients(theta, block, clip=clip)
-        # Clamping each entry brings no two contributions further apart.
-        clamp(values, self.bound)
-        return Contribution(values=values, failed=())
+            return SlopeGrid.of(self.lipschitz, private=min_records), Fraction(min_records)
+        if self._of_means:
+            return SlopeGrid.of(self.lipschitz), Fraction(min_records)
+        if total < parties * min_records:
+            raise ValueError(f"Expected N >= {parties * min_records}, m times n, got {total}.")
+        mean = Fraction(total, parties)
+        heaviest = (total - (parties - 1) * min_records) / mean  # all others have no more than n₍₁₎
+        return SlopeGrid.of(self.lipschitz, heaviest=float(heaviest)), mean
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """One step along the noisy average gradient."""
@@ -122,37 +145,21 @@ class GradientPerturbation(Iterates):
         return self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient.
-
-        Under add-or-remove-one G/n₍₁₎: one record's gradient is in a party's sum or is not.
-        """
-        if self._private_sizes:
-            if facts.max_records > MOST_RECORDS:
-                raise ValueError(
-                    f"Expected at most {MOST_RECORDS} records of a party, got {facts.max_records}."
-                )
-            sensitivity = round_up(exact(self.lipschitz) / facts.min_records)
-            # A record's own gradient has the same bits in both data sets, and is longer than G by
-            # its own rounding alone. The sums are each off by at most n·(SUMMED + 64)·2⁻⁵³·G
-            # (`LinearModel.gradient_sums`), for any n that a party may have: its own is private.
-            rounded = MOST_RECORDS * (SUMMED + 64) + self.dimension + 8
-        else:
-            sensitivity = gradient_sensitivity(
-                lipschitz=self.lipschitz,
-                parties=facts.parties,
-                min_records=facts.min_records,
-                total_records=facts.total_records,
-                weights=self.weights,
+        """The ball that a record's gradient over the least n lies in."""
+        if self._private_sizes and facts.max_records > MOST_RECORDS:
+            raise ValueError(
+                f"Expected at most {MOST_RECORDS} records of a party, got {facts.max_records}."
             )
-            # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
-            # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n.
-            rounded = facts.max_records * (facts.max_records + self.dimension + 8)
+        grid, least = self._grid(facts.parties, facts.min_records, facts.total_records)
+        most = facts.max_records if self._of_means else least
+        if grid.most(most) < _LEAST_STEPS:
+            raise ValueError(f"Expected gradients of fewer records to add up, got {most}.")
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
-            sensitivity=sensitivity,
-            rounding=rounded * 2.0**-52,
+            lies_in=grid.ball(self.dimension, least),
+            grid_bits=grid.sum_bits,
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             weights=self.weights,

@@ -14,11 +14,19 @@ is a block with B = 1, the fast engine's block holds all parties.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from parley.privacy.kernel.rows import squares
+
+ROW_BITS: Final = 16
+"""Entries of prepared rows are whole numbers of 2^-16."""
+
+_PIECE: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,6 +78,8 @@ class PartyBlock(Parties):
 
     features: NDArray[np.floating]
     labels: NDArray[np.generic]
+    _begin: int = 0
+    _squares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,6 +95,25 @@ class PartyBlock(Parties):
     def record_bytes(self) -> int:
         """Of a record's features."""
         return int(self.features.itemsize * self.features.shape[1])
+
+    @property
+    def row_squares(self) -> NDArray[np.float64]:
+        """`[N]` exact ‖x‖² in units of 2^-32; ∞ of a row that is not on the grid, or longer than 1.
+
+        Once for all rounds, also of a span: what is not among prepared rows adds nothing to any.
+        """
+        where = self._begin, self._begin + len(self.features)
+        if where not in self._squares:
+            found = np.empty(len(self.features))
+            for begin in range(0, len(found), _PIECE):
+                piece = slice(begin, begin + _PIECE)
+                with np.errstate(over="ignore"):
+                    whole = np.multiply(self.features[piece], 2.0**ROW_BITS, dtype=np.float64)
+                found[piece] = squares(whole)
+            found[~(found <= 4.0**ROW_BITS)] = np.inf
+            found.flags.writeable = False
+            self._squares[where] = found
+        return self._squares[where]
 
     @cached_property
     def uniform_size(self) -> int | None:
@@ -102,6 +131,8 @@ class PartyBlock(Parties):
             labels=self.labels[begin:end],
             offsets=self.offsets[first : last + 1] - begin,
             places=np.arange(first, last) if self.places is None else self.places[first:last],
+            _begin=self._begin + begin,
+            _squares=self._squares,
         )
 
     def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:

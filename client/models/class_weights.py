@@ -102,10 +102,9 @@ class ClassWeighted(Loss):
         """w_y·ℓ′."""
         return np.asarray(self.loss.slope(margins, labels) * self._across(labels, margins))
 
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        """w_y·ℓ and w_y·ℓ′."""
-        value, slope = self.loss.value_and_slope(margins, labels)
-        return value * self._of(labels, margins), slope * self._across(labels, margins)
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """w_y·ℓ."""
+        return np.asarray(self.loss.value(margins, labels) * self._of(labels, margins))
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """w_y·ℓ″; of several margins ℓ's own, and w_y beside it as one more column."""

@@ -58,11 +58,15 @@ class Loss(ABC):
 
     @abstractmethod
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """First derivative with respect to the margins; same shape as `margins`."""
+        """First derivative with respect to the margins; same shape as `margins`.
+
+        A record's by + − × ÷, comparisons, rounding and tables on that record alone, in one order
+        (`parley.client.models.exact_math`): its bits are the same whoever stands beside it.
+        """
 
     @abstractmethod
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        """Loss of each record `[…]`, and `slope` to the same bits."""
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """Loss of each record `[…]`: a simulation's own figure, and nothing that is released."""
 
     @abstractmethod
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.models.exact_math import exp, ordered_sum
 from parley.client.models.loss import Array, Loss, LossOfSigns, LossOfTargets
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 
@@ -35,8 +36,9 @@ LEAST_LABEL = 2.0**-20
 
 def softmax(scores: Array) -> Array:
     """e^z over its sum along the last axis, which neither overflows nor divides by zero."""
-    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
+    shares = exp(scores - scores.max(axis=-1, keepdims=True))
+    shares /= ordered_sum(shares)[..., None]
+    return shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +52,15 @@ class Logistic(LossOfSigns):
 
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
         """−y / (1 + e^(yz))."""
-        slope: Array = np.multiply(margins, labels)
-        with np.errstate(over="ignore"):  # e^(yz) = inf gives the slope 0, as it should
-            np.exp(slope, out=slope)
-        np.subtract(-1, slope, out=slope)
+        slope = exp(np.multiply(margins, labels))
+        slope += 1
         np.divide(labels, slope, out=slope)
-        return slope
+        return np.negative(slope, out=slope)
 
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        """Values as max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
         agreement = np.multiply(margins, labels)
-        with np.errstate(divide="ignore", over="ignore"):
-            grown = np.exp(agreement)
-            value = np.log1p(np.minimum(grown, 1 / grown))
-        value -= np.minimum(agreement, 0)
-        slope = -1 - grown
-        return value, np.divide(labels, slope, out=slope)
+        return np.asarray(np.log1p(np.exp(-np.abs(agreement))) - np.minimum(agreement, 0))
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """s(1 − s) with s = 1/(1 + e^|z|): free of overflow, and of y."""
@@ -109,11 +104,10 @@ class HuberSVM(LossOfSigns):
         slope: Array = -self._share(margins, labels)[1] * labels
         return slope
 
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
         """h·share² + max(1 − h − yz, 0) is the loss on all three pieces."""
         lack, share = self._share(margins, labels)
-        value = self.width * share**2 + np.maximum(lack - 2 * self.width, 0)
-        return value, -share * labels
+        return np.asarray(self.width * share**2 + np.maximum(lack - 2 * self.width, 0))
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """1/(2h) where |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
@@ -163,10 +157,9 @@ class SquaredLoss(LossOfTargets):
         """z − y."""
         return np.asarray(np.subtract(margins, labels))
 
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        """½(z − y)² and z − y."""
-        error = np.subtract(margins, labels)
-        return error * error / 2, error
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """½(z − y)²."""
+        return np.asarray(np.square(np.subtract(margins, labels)) / 2)
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """1."""
@@ -191,28 +184,23 @@ class Softmax(Loss):
         """K."""
         return self.classes
 
-    def _probabilities(self, margins: Array) -> tuple[Array, Array, Array]:
-        top = margins.max(axis=-1, keepdims=True)
-        grown = np.exp(margins - top)
-        total = grown.sum(axis=-1, keepdims=True)
-        grown /= total
-        return grown, top[..., 0], total[..., 0]
-
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Probabilities minus the one-hot label, `[…, K]`."""
-        return self.value_and_slope(margins, labels)[1]
-
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        """Values `[…]` and slopes `[…, K]`."""
-        slope, top, total = self._probabilities(margins)
+        slope = softmax(margins)
         index = labels[..., None].astype(np.int64, copy=False)
-        chosen = np.take_along_axis(margins, index, axis=-1)[..., 0]
         np.put_along_axis(slope, index, np.take_along_axis(slope, index, axis=-1) - 1, axis=-1)
-        return np.log(total) + (top - chosen), slope
+        return slope
+
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """By the largest margin, so that nothing overflows."""
+        top = margins.max(axis=-1, keepdims=True)
+        index = labels[..., None].astype(np.int64, copy=False)
+        chosen = np.take_along_axis(margins, index, axis=-1)
+        return np.asarray(np.log(np.exp(margins - top).sum(axis=-1)) + (top - chosen)[..., 0])
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """The probabilities P, `[…, K]`; the Hessian is diag(P) − P Pᵀ."""
-        return self._probabilities(margins)[0]
+        return softmax(margins)
 
     def curvature_times(self, curvature: Array, change: Array) -> Array:
         """(diag(P) − P Pᵀ) applied to each record's change."""
@@ -222,8 +210,7 @@ class Softmax(Loss):
 
     def slope_norm(self, slopes: Array) -> Array:
         """√Σ_k slope_k²."""
-        norm: Array = np.sqrt(np.vecdot(slopes, slopes))
-        return norm
+        return np.sqrt(ordered_sum(slopes * slopes))
 
     def predict(self, margins: Array) -> NDArray[Any]:
         """The class with the largest margin."""

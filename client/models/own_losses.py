@@ -127,24 +127,22 @@ class _TabledLoss(Loss):
         before = np.minimum(at.astype(np.int64), NODES - 2)
         return place, at - before, before + NODES * np.asarray(self._row(labels), np.int64)
 
-    def _slope(self, place: Real, share: Real, before: NDArray[np.int64]) -> Real:
-        low, high = self._table[before], self._table[before + 1]
-        slope = np.clip(low + share * (high - low), -self.lipschitz, self.lipschitz)
-        return np.where(np.isnan(place), np.nan, slope)  # dropped, as other losses' are
-
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Read off the table."""
-        return self._slope(*self._read(margins, labels)).astype(margins.dtype)
+        place, share, before = self._read(margins, labels)
+        low, high = self._table[before], self._table[before + 1]
+        slope = np.clip(low + share * (high - low), -self.lipschitz, self.lipschitz)
+        # dropped, as other losses' are
+        return np.where(np.isnan(place), np.nan, slope).astype(margins.dtype)
 
-    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        """The integral of the slopes, and the slopes."""
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """The integral of the slopes."""
         place, share, before = self._read(margins, labels)
         low, high = self._table[before], self._table[before + 1]
         within = _STEP * share * (low + share / 2 * (high - low))
         beyond = np.where(place > REACH, place - REACH, np.minimum(place + REACH, 0.0))
         value = self._values[before] + within + beyond * np.where(place > 0, high, low)
-        slope = self._slope(place, share, before)
-        return value.astype(margins.dtype), slope.astype(margins.dtype)
+        return np.asarray(value.astype(margins.dtype))
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """(s_{k+1} − s_k)/h; 0 beyond the table."""

@@ -1,22 +1,28 @@
-"""Records as linear models take them: no longer than 1, with the intercept's constant."""
+"""Records as linear models take them: whole numbers of 2^-16, no longer than 1.
+
+A product of such rows with whole numbers is exact in float64 (`parley.client.models.gradients`).
+They are exact in float32, too, which is only how they may be stored.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from parley.client.data.block import ROW_BITS
 from parley.client.models.loss import Array
+from parley.privacy.kernel.rows import keep_within
 
 
 def prepare_rows(features: Array, intercept: bool) -> Array:
     """Scale every record by itself so that its L2 norm is at most 1; no other record is read.
 
-    A row longer than 1 is scaled down to 1 (to rounding). With `intercept` the constant 1 is
-    appended after that and the row divided by √2: (x, 1)/√2 has norm ≤ 1, and the intercept is a
-    coefficient like any other, regularised too, as the sensitivity theorems require.
+    A row longer than 1 is scaled down to 1. With `intercept` the constant 1 is appended after that
+    and the row divided by √2: (x, 1)/√2 has norm ≤ 1, and the intercept is a coefficient like any
+    other, regularised too, as the sensitivity theorems require. Entries are cut, towards zero, to
+    multiples of 2^-16.
 
     Args:
-        features: `[N, p]`, float32 or float64 (the precision is kept; float32 rows are a little
-            shorter, so that rounding leaves none longer than 1).
+        features: `[N, p]`, float32 or float64 (how the rows are stored, too).
 
     Returns:
         `[N, p]` or `[N, p + 1]`, a new contiguous array.
@@ -31,15 +37,20 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
         raise ValueError(
             f"Expected finite features, got {features[row, column]} in row {row}, column {column}."
         )
-    if features.dtype == np.float32:
-        rows = prepare_rows(features.astype(np.float64), intercept)
-        return (rows * (1 - 2.0**-23)).astype(np.float32)
     # Divided by the largest entry first: the square of a large number would overflow.
     largest = np.maximum(np.abs(features).max(axis=1, keepdims=True, initial=0), 1)
-    scaled: Array = features / largest
+    scaled = np.divide(features, largest, dtype=np.float64)
     norms = np.sqrt(np.vecdot(scaled, scaled))[:, None]
     scaled /= np.maximum(norms, 1 / largest)
-    if not intercept:
-        return scaled
-    ones = np.ones((len(scaled), 1), features.dtype)
-    return np.concatenate([scaled, ones], axis=1) / features.dtype.type(np.sqrt(2))
+    if intercept:
+        ones = np.ones((len(scaled), 1))
+        scaled = np.concatenate([scaled, ones], axis=1) / np.sqrt(2)
+    return cut_rows(scaled).astype(features.dtype, copy=False)
+
+
+def cut_rows(rows: Array) -> Array:
+    """`[n, p]` float64: entries cut to multiples of 2^-16; zeros where a row is longer than 1."""
+    whole = np.asarray(np.trunc(rows * 2.0**ROW_BITS), np.float64)
+    keep_within(whole, 4**ROW_BITS)
+    whole *= 2.0**-ROW_BITS
+    return whole

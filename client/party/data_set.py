@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from parley.client.algorithms.gradient_perturbation import MOST_RECORDS
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.models.gradients import MOST_RECORDS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
 

@@ -35,6 +35,7 @@ from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
+from parley.client.models.rows import cut_rows
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
 
@@ -326,13 +327,15 @@ def _prepared(
         places = ", ".join(str(row + 1) for row in missing[:10])
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         raise _unreadable(path, f"expected finite numbers as labels; not so in rows {places}{more}")
-    # What `prepare_rows` leaves above 1 by rounding, and no more: the sensitivity rests on it.
+    # A little above 1 by rounding, and no more.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
+    whole = np.empty(rows.shape, precision)
     for begin in range(0, len(rows), _PIECE):
         piece = np.asarray(rows[begin : begin + _PIECE], np.float64)
         if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
             raise _unreadable(path, "expected finite rows of norm at most 1")
-    return np.ascontiguousarray(rows), labels
+        whole[begin : begin + _PIECE] = cut_rows(piece)
+    return whole, labels
 
 
 @contextmanager

@@ -208,7 +208,7 @@ def optimum(
             gradient_tolerance=np.array([gradient_tolerance]),
         )
     margins = model.margins(theta[0], rows[0])
-    loss = float(np.vdot(weights, model.loss.value_and_slope(margins, labels)[0]))
+    loss = float(np.vdot(weights, model.loss.value(margins, labels)))
     return Optimum(
         theta=theta[0],
         gradient_norm=float(norm[0]),

@@ -1,4 +1,4 @@
-"""How far one replaced record can move what a round releases: Δ₂ of the sum over the parties.
+"""How far one replaced record can move certified local optima: Δ₂ of the sum over the parties.
 
 m parties, party j holds n_j records, n₍₁₎ is the least n_j or a public lower bound of it, n̄ = N/m.
 The loss is convex and G-Lipschitz. What is summed is w_j·v_j with w_j = 1 ("uniform") or n_j/n̄
@@ -6,12 +6,10 @@ The loss is convex and G-Lipschitz. What is summed is w_j·v_j with w_j = 1 ("un
 counts as they are. Noise goes on the sum, so that its scale does not depend on how many parties
 survive. Every Δ₂ is rounded up.
 
-- gradient of the mean loss: 2G/n₍₁₎, or 2G/n̄ (clipped per record to C: G = C)
-- local optimum of the mean loss + (λ/2)‖θ‖²: 2G/(n₍₁₎λ), or 2G/(n̄λ) (Chaudhuri, Monteleoni &
-  Sarwate 2011, Corollary 8). λ is that of ½λ‖θ‖²: code with λ‖θ‖² has twice this λ.
+The local optimum of the mean loss + (λ/2)‖θ‖² moves the sum by 2G/(n₍₁₎λ), or 2G/(n̄λ) (Chaudhuri,
+Monteleoni & Sarwate 2011, Corollary 8). λ is that of ½λ‖θ‖²: code with λ‖θ‖² has twice this λ. What
+a sum over records is moved by, the set of what one adds says (`parley.privacy.kernel.sets`).
 
-    >>> gradient_sensitivity(lipschitz=1.0, parties=100, min_records=500)
-    0.004
     >>> output_sensitivity(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
     0.4
 """
@@ -25,25 +23,6 @@ from typing import Literal
 from parley.privacy.accounting.rounding import check_positive, exact, round_up
 
 Weights = Literal["uniform", "size"]
-
-
-def gradient_sensitivity(
-    *,
-    lipschitz: float,
-    parties: int,
-    min_records: int,
-    total_records: int | None = None,
-    weights: Weights = "uniform",
-) -> float:
-    """Δ₂ of the parties' mean gradients: 2G/n₍₁₎ for the sum, or 2G/n̄ with weights n_j/n̄.
-
-    Args:
-        lipschitz: G, or the norm C to which each record's gradient is clipped.
-        total_records: N, public; needed for "size" weights.
-    """
-    records = _records(parties, min_records, total_records, weights)
-    check_positive("lipschitz", lipschitz)
-    return round_up(2 * exact(lipschitz) / records)
 
 
 def output_sensitivity(

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.block import PartyBlock
-from parley.client.data.chunks import block_ranges
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima, optimum
 from parley.server.jobs.federation import Federation
@@ -117,10 +116,7 @@ class Experiment:
 
     def loss(self, theta: NDArray[np.float64]) -> float:
         """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
-        losses = np.empty(self.block.parties)
-        for first, last in block_ranges(self.block, self.model.dimension):
-            piece = self.block.span(first, last)
-            losses[first:last] = self.model.gradients_and_loss(theta, piece)[1]
+        losses = self.model.losses(theta, self.block)
         return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
 
     def accuracy(self, theta: NDArray[np.float64]) -> float | None:

@@ -14,6 +14,7 @@ from parley.client.algorithms.registry import ALGORITHMS, describe_task, task_fr
 from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
+from parley.client.models.rows import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
@@ -36,7 +37,7 @@ def block_of(labels, seed=0):
     """Five parties, rows of 4 features and of L2 norm 1."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(sum(SIZES), 4))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (1 + 1e-9)
+    rows = prepare_rows(rows / np.linalg.norm(rows, axis=1, keepdims=True), intercept=False)
     return PartyBlock(
         features=rows,
         labels=rng.choice(np.asarray(labels), size=len(rows)),

@@ -82,7 +82,7 @@ def test_no_record_moves_a_sum_by_more_than_is_charged_where_theta_ties(name, dt
 
         def given(own, said, algorithm=algorithm, theta=theta):
             block = PartyBlock(features=own, labels=said, offsets=np.array([0, len(said)]))
-            plan = SimpleNamespace(min_records=RECORDS)
+            plan = SimpleNamespace(min_records=RECORDS, mean_records=RECORDS, parties=1)
             return algorithm.local({**algorithm.init(), "theta": theta}, block, plan, None).values
 
         whole, charged = given(rows, labels), algorithm.claim(facts).covered
@@ -100,7 +100,7 @@ def test_no_record_moves_others_where_classes_tie_by_rounding_alone(dtype):
         classes, p = (2, 3, 10)[case % 3], (5, 8, 17, 31, 64)[case % 5]
         count = int(rng.choice([2, 3, 5, 8, 9, 13, 17, 33]))
         loss, row = Softmax(classes=classes), rng.normal(size=p)
-        rows = np.repeat((row / np.linalg.norm(row) / 1.0001)[None].astype(dtype), count, axis=0)
+        rows = np.repeat(prepare_rows(row[None].astype(dtype), intercept=False), count, axis=0)
         first = rows[0].astype(np.float64)
         theta = rng.normal(size=(classes, p)) * 10.0 ** rng.choice([15, 16, 17, 18])
         most = np.argmax(np.abs(first))
@@ -121,7 +121,7 @@ def test_no_record_moves_others_where_classes_tie_by_rounding_alone(dtype):
                     labels=np.zeros(count - gone, dtype=np.int64),
                     offsets=np.array([0, count - gone]),
                 ),
-                SimpleNamespace(min_records=count),
+                SimpleNamespace(min_records=count, mean_records=count, parties=1),
                 None,
             ).values
             for gone in (0, 1)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_gradients import plain_gradients
 from record_loop import together
 from torch import nn
 
@@ -16,6 +17,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.clipped import clip_factors, plain_sum, trainable
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.models.class_weights import ClassWeighted
+from parley.client.models.gradients import gradients
 from parley.client.models.layers import NetworkError
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
@@ -61,8 +63,10 @@ def test_a_weight_is_that_many_copies_of_the_record(name):
     more, its, count = repeated(loss, rows, labels)
     plain = LinearModel(loss=loss.loss, features=model.features)
     theta = np.random.default_rng(1).normal(size=model.dimension)
-    ours = model.gradients_and_loss(theta, one_party(rows, labels))
-    theirs = plain.gradients_and_loss(theta, one_party(more, its))
+    ours, theirs = (
+        (plain_gradients(of, theta, party), of.losses(theta, party))
+        for of, party in ((model, one_party(rows, labels)), (plain, one_party(more, its)))
+    )
     scale = count / len(labels)
     np.testing.assert_allclose(ours[0], theirs[0] * scale, rtol=1e-12)
     np.testing.assert_allclose(ours[1], theirs[1] * scale, rtol=1e-12)
@@ -84,7 +88,7 @@ def test_constants_are_the_largest_weights():
     model = LinearModel(loss=weighted, features=1)
     for label, longest in ((1.0, 8.0), (-1.0, 0.5)):
         block = one_party(np.array([[1.0]]), np.array([label]))
-        gradient = model.gradients(np.array([-60.0 * label]), block)
+        gradient = gradients(model, np.array([-60.0 * label]), block)
         assert abs(gradient[0, 0]) == pytest.approx(longest)
 
 
@@ -103,18 +107,18 @@ def test_replacing_one_record_moves_the_sum_by_at_most_2g_and_the_gradient_by_it
     rows, labels, model = records(loss, count=12, seed=seed)
     rng = np.random.default_rng(seed)
     first = scale * rng.normal(size=model.dimension)
-    each = model.gradients(
-        first, PartyBlock(features=rows, labels=labels, offsets=np.arange(len(labels) + 1))
+    each = gradients(
+        model, first, PartyBlock(features=rows, labels=labels, offsets=np.arange(len(labels) + 1))
     )
     tiny = 1 + 1e-9
     apart = np.linalg.norm(each[:, None] - each[None], axis=-1)  # any record for any other
     assert (apart <= 2 * loss.lipschitz * tiny).all()
     second = first + 1e-3 * rng.normal(size=model.dimension)
-    moved = model.gradients(
-        second, PartyBlock(features=rows, labels=labels, offsets=np.arange(len(labels) + 1))
+    moved = gradients(
+        model, second, PartyBlock(features=rows, labels=labels, offsets=np.arange(len(labels) + 1))
     )
     bound = loss.smoothness * np.linalg.norm(first - second) * tiny
-    assert (np.linalg.norm(each - moved, axis=1) <= bound + 1e-12 * loss.lipschitz).all()
+    assert (np.linalg.norm(each - moved, axis=1) <= bound + 1e-9 * loss.lipschitz).all()
 
 
 def test_weights_travel_in_the_task_and_nothing_else_changes_without_them():

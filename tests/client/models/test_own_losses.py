@@ -10,9 +10,11 @@ from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
+from parley.client.models.gradients import gradients
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic
 from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss, tabled
+from parley.client.models.rows import prepare_rows
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.planning.release import model_for
@@ -49,10 +51,8 @@ def test_the_table_of_a_known_loss_is_that_loss():
     own = tabled(OwnLoss, logistic, lipschitz=1.0)
     rng = np.random.default_rng(0)
     z, y = rng.normal(0, 6, 4000), rng.choice([-1.0, 1.0], 4000)
-    value, slope = own.value_and_slope(z, y)
-    known, steep = Logistic().value_and_slope(z, y)
-    np.testing.assert_allclose(slope, steep, atol=1e-4)
-    np.testing.assert_allclose(value, known, atol=1e-3)
+    np.testing.assert_allclose(own.slope(z, y), Logistic().slope(z, y), atol=1e-4)
+    np.testing.assert_allclose(own.value(z, y), Logistic().value(z, y), atol=1e-3)
     assert own.lipschitz == pytest.approx(1.0, abs=1e-6)
     assert own.lipschitz <= 1
     assert own.smoothness == pytest.approx(0.25, abs=1e-3)
@@ -73,7 +73,7 @@ def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
             assert (np.abs(slopes) <= own.lipschitz).all()
             assert np.isnan(own.slope(np.array([np.nan]), np.array([label]))).all()
         z = np.random.default_rng(1).uniform(-20, 20, 500) + 1e-3
-        up, down = (own.value_and_slope(z + e, np.full(500, label))[0] for e in (1e-6, -1e-6))
+        up, down = (own.value(z + e, np.full(500, label)) for e in (1e-6, -1e-6))
         at = own.slope(z, np.full(500, label))
         np.testing.assert_allclose((up - down) / 2e-6, at, atol=1e-4)
         assert (own.curvature(z, np.full(500, label)) <= own.smoothness).all()
@@ -84,15 +84,14 @@ def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
 def test_one_record_moves_a_sum_by_g_at_most_whatever_stands_beside_it():
     own = tabled(OwnLoss, squared_hinge, lipschitz=2.0, steeper="clip")
     model, rng = LinearModel(loss=own, features=3), np.random.default_rng(2)
-    rows = rng.normal(size=(40, 3))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = prepare_rows(rng.normal(size=(40, 3)), intercept=False)
     labels = rng.choice([-1.0, 1.0], 40)
     for theta in (np.zeros(3), rng.normal(0, 5, 3), np.full(3, 1e308), np.array([np.inf, 1, 0])):
         blocks = [
             PartyBlock(features=x[None], labels=y[None], offsets=np.array([0, 1]))
             for x, y in zip(rows, labels, strict=True)
         ]
-        each = np.stack([model.gradient_sums(theta, block)[0] for block in blocks])
+        each = np.stack([gradients(model, theta, block)[0] for block in blocks])
         assert (np.linalg.norm(each, axis=1) <= own.lipschitz * (1 + 1e-12)).all()
         # A record's slope has the same bits alone and among others.
         with np.errstate(all="ignore"):

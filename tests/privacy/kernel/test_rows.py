@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.privacy.kernel.rows import EXACT, keep_factored, keep_within, outer_sum, row_sum
+from parley.privacy.kernel.rows import (
+    EXACT,
+    keep_factored,
+    keep_slopes,
+    keep_within,
+    outer_sum,
+    row_sum,
+    squares,
+)
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 5e-324, -1e308, 1.8e308, 0.5, 2.0**53, 2.0**60, 0.0])
 
@@ -69,6 +77,28 @@ def test_factored_records_are_never_longer_than_they_may_be(seed: int) -> None:
     for inputs, slopes in layers:
         assert not inputs[~kept].any()
         assert not slopes[~kept].any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5))
+def test_slopes_are_kept_by_their_own_and_their_row_s_length(seed: int, width: int) -> None:
+    """‖s‖²·‖x‖² in whole numbers, whatever stands in them; what is far below is kept."""
+    rng = np.random.default_rng(seed)
+    rows, slopes = hostile(rng, (30, 7), 1e5), hostile(rng, (30, width), 1e9)
+    with np.errstate(all="ignore"):
+        lengths = squares(rows)
+    squared = 10.0 ** rng.uniform(2, 30, (30, 1)[: rng.integers(1, 2)])
+    kept = slopes.copy()
+    keep_slopes(kept, lengths, squared)
+    for row, before, after, most in zip(rows, slopes, kept, squared, strict=True):
+        of_row, of_slope = exact_square(row), exact_square(before)
+        product = None if of_row is None or of_slope is None else of_row * of_slope
+        if after.any():
+            assert (after == before).all()
+            assert product is not None
+            assert product <= int(most)
+        elif product is not None:
+            assert product == 0 or 1000 * product > 999 * int(most)
 
 
 def test_records_well_inside_are_kept() -> None:
