@@ -239,6 +239,14 @@ class FederatedAlgorithm(Protocol):
     def dimension(self) -> int:
         """d: coordinates of a v_j, the model's and those of `released`."""
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the claim rests on beyond its proof (`parley.client.algorithms.assumptions`).
+
+        Empty where contributions are exact by construction. Your own has none to say: that its
+        claim is right is one.
+        """
+
     def claim(self, facts: PublicFacts) -> Claim:
         """What a release asks the noise to cover: a pure function of the task and the facts."""
 
