@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.algorithms.base import COMPANY, Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -110,6 +110,11 @@ class DistributedDPSGD(Iterates):
         """C (record) or S (party): no unit's share of a sum is longer."""
         clip = self.training.clip_norm if self.unit is Unit.RECORD else self.party_norm
         return float(clip or 0)
+
+    @property
+    def assumption(self) -> str:
+        """That of per-record clipping (`parley.client.algorithms.base.COMPANY`)."""
+        return COMPANY if self.unit is Unit.RECORD else ""
 
     def init(self) -> State:
         """The network's public start."""

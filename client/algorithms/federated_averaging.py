@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.algorithms.base import COMPANY, Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -130,6 +130,11 @@ class FederatedAveraging(Iterates):
         if self.unit is Unit.RECORD and self.training.clip_norm is not None:
             return self.training.clip_norm
         return self.update_bound
+
+    @property
+    def assumption(self) -> str:
+        """That of per-record clipping (`parley.client.algorithms.base.COMPANY`)."""
+        return COMPANY if self.unit is Unit.RECORD else ""
 
     def init(self) -> State:
         """The network's public start."""
