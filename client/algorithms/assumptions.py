@@ -17,7 +17,7 @@ from typing import Final
 
 from parley.privacy.accounting.guarantee import Unit
 
-ALONE: Final = (
+COMPANY: Final = (
     "a record's gradient does not depend on its company: tried on this machine, not proved"
 )
 """Of networks that torch computes, several records at a time."""
@@ -62,5 +62,5 @@ def of_queries(unit: Unit, *, reported: bool, chosen: bool = False) -> tuple[str
 
 def assumptions_for(unit: Unit, said: Iterable[str]) -> tuple[str, ...]:
     """Those that the guarantee of a unit rests on, each once."""
-    kept = (each for each in said if unit is not Unit.PARTY or each in _OF_PARTIES)
+    kept = (each for each in filter(None, said) if unit is not Unit.PARTY or each in _OF_PARTIES)
     return tuple(dict.fromkeys(kept))

@@ -86,9 +86,9 @@ class GradientPerturbation(Iterates):
         return self.lipschitz if self.lipschitz < self.model.lipschitz else None
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumption(self) -> str:
         """Sums are not of whole numbers."""
-        return (ROUNDED,)
+        return ROUNDED
 
     @property
     def bound(self) -> float:

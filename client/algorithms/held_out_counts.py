@@ -63,9 +63,9 @@ class HeldOutCounts:
         return 2 * (self.classes if self.by_class else 1)
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumption(self) -> str:
         """None: one record is asked at a time, and is in one cell."""
-        return ()
+        return ""
 
     def init(self) -> State:
         """A model like the learner's."""

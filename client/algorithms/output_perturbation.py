@@ -62,9 +62,9 @@ class OutputPerturbation(AsReleased):
         return self.model.dimension
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumption(self) -> str:
         """A certificate is as good as its arithmetic."""
-        return (CERTIFIED,)
+        return CERTIFIED
 
     def check_certifiable(self, records: int) -> None:
         """Refuses problems whose optimum double precision may not reach, for some records.

@@ -78,9 +78,9 @@ class QueryRelease(AsReleased):
         return self.counting.cells(self.batch, self._schema)
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumption(self) -> str:
         """Who a person is, and that reports are drawn anew; sums are of whole numbers."""
-        return of_queries(self.counting.unit, reported=self.batch.reports is not None)
+        return "; ".join(of_queries(self.counting.unit, reported=self.batch.reports is not None))
 
     def init(self) -> State:
         """Nothing to start from."""

@@ -226,9 +226,9 @@ def takes_sum(algorithm: FederatedAlgorithm) -> bool:
     return row is not None and row.summed
 
 
-def assumptions_of(algorithm: FederatedAlgorithm) -> tuple[str, ...]:
+def assumption_of(algorithm: FederatedAlgorithm) -> str:
     """What an algorithm's claim rests on beyond its proof; of your own, that it is right."""
-    return (OWN_CLAIM,) if is_own(algorithm.kind) else algorithm.assumptions
+    return OWN_CLAIM if is_own(algorithm.kind) else algorithm.assumption
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:

@@ -76,9 +76,9 @@ class SumOfRecords(AsReleased):
             raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumption(self) -> str:
         """None: contributions are whole numbers."""
-        return ()
+        return ""
 
     @abstractmethod
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
