@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,17 +36,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--columns", type=int, default=10)
     asked = parser.parse_args()
-    contents = _timed("rows digested", lambda: _digested(asked.rows, asked.columns))
-    more = sum_of([contents, of_rows(np.ones((1, asked.columns)), np.zeros(1))])
-    assert more is not None
+    contents = _timed("rows digested", partial(_digested, asked.rows, asked.columns))
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "ledger.sqlite"
         with Ledger.open(path) as ledger:
-            _timed("registered", lambda: ledger.register(_budget("table", contents)))
+            _timed("registered", partial(ledger.register, _budget("table", contents)))
+            more = sum_of([contents, of_rows(np.ones((1, asked.columns)), np.zeros(1))])
+            assert more is not None
             grown = _budget("other", more)
-            (known,) = _timed("known again, a row more", lambda: ledger.register(grown))
+            del contents, more
+            (known,) = _timed("known again, a row more", partial(ledger.register, grown))
             assert known.name == "table"
-            _timed("registered again, unchanged", lambda: ledger.register(grown))
+            _timed("registered again, unchanged", partial(ledger.register, grown))
             _timed("verified", ledger.check)
         print(f"ledger: {path.stat().st_size / 2**20:.0f} MiB")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

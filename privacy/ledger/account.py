@@ -31,19 +31,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, parse_event
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import canonical_json
-from parley.privacy.ledger.rows import KnownRows
 
 _MOST_KNOWN = 64
 """Fingerprints that are kept: a table that grows has a new one every night."""
 
 Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRows:
+    """What an account says of its rows.
+
+    Attributes:
+        key: tells one key from another, and nothing else of it.
+        blocks: how many there are.
+        digest: SHA-256 over all of them, one after the other.
+    """
+
+    key: str
+    blocks: int
+    digest: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self | None:
+        """The inverse of `vars`; None where nothing is known."""
+        return None if value is None else cls(**value)
 
 
 @dataclass(frozen=True, kw_only=True)

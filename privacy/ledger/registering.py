@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import Account, KnownRows
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import RecordKind, now
 from parley.privacy.ledger.errors import LedgerConflict
-from parley.privacy.ledger.rows import Digests, KnownRows, common, row_key
+from parley.privacy.ledger.rows import Digests, common, row_key
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer

@@ -14,12 +14,11 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.account import Account, claims_from_json, digest
+from parley.privacy.ledger.account import Account, KnownRows, claims_from_json, digest
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
-from parley.privacy.ledger.rows import KnownRows
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a record's body raises, where somebody edited it."""

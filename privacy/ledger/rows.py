@@ -21,13 +21,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.ledger.account import KnownRows
 from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
 
 Digests = NDArray[np.uint64]
@@ -38,26 +38,6 @@ BLOCK: Final = 1 << 17
 _KEY: Final = 32
 _PIECE: Final = 1 << 16
 _CHECK: Final = b"parley ledger rows"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownRows:
-    """What an account says of its rows.
-
-    Attributes:
-        key: tells one key from another, and nothing else of it.
-        blocks: how many there are.
-        digest: SHA-256 over all of them, one after the other.
-    """
-
-    key: str
-    blocks: int
-    digest: str
-
-    @classmethod
-    def from_json(cls, value: Any) -> Self | None:
-        """The inverse of `vars`; None where nothing is known."""
-        return None if value is None else cls(**value)
 
 
 class RowKey:
@@ -123,8 +103,10 @@ def common(blocks: Iterable[bytes], digests: Digests) -> NDArray[np.bool_]:
     known = np.zeros(len(digests), dtype=bool)
     for block in blocks:
         stored = np.frombuffer(block, "<u8")
-        at = np.searchsorted(stored, digests)
-        known |= stored[np.minimum(at, len(stored) - 1)] == digests
+        at = np.searchsorted(digests, stored)
+        there = at < len(digests)
+        at, stored = at[there], stored[there]
+        known[at[digests[at] == stored]] = True
     return known
 
 

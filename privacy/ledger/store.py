@@ -21,12 +21,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.account import Account, digest
+from parley.privacy.ledger.account import Account, KnownRows, digest
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
 from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
-from parley.privacy.ledger.rows import Digests, KnownRows, RowKey, in_blocks, row_key, summary
+from parley.privacy.ledger.rows import Digests, RowKey, in_blocks, row_key, summary
 
 FORMAT = "parley-ledger"
 VERSION = 5
