@@ -100,7 +100,7 @@ class PartyBlock(Parties):
     def row_squares(self) -> NDArray[np.float64]:
         """`[N]` exact ‖x‖² in units of 2^-32; ∞ of a row that is not on the grid, or longer than 1.
 
-        Once for all rounds, also of a span: what is not among prepared rows adds nothing to any.
+        Once for all rounds, also of a span.
         """
         where = self._begin, self._begin + len(self.features)
         if where not in self._squares:

@@ -6,7 +6,7 @@ neither order nor company, blocks, threads or the library's kernel can matter:
 
 | | whole numbers, times | such that |
 |---|---|---|
-| row x | 2^-16, once, when rows are prepared | ‖x‖ ≤ 2^16 |
+| row x | 2^-16, once, when rows are prepared | ‖x‖ ≤ 2^16; a longer one adds nothing |
 | θ, once a round | a power of two that ‖θ‖∞ says | ‖θ‖·2^16 < 2^53: so is every part of θ·x |
 | slope s | 2^-k (`SlopeGrid`) | ‖s‖·‖x‖ ≤ S·2^16, asked of the numbers themselves |
 | Σ s xᵀ | 2^-(k + 16) | added up as whole numbers of 64 bits |
@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 from parley.client.data.block import ROW_BITS, PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
 from parley.client.models.linear import LinearModel
+from parley.client.models.rows import cut_rows
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.rows import keep_slopes, outer_sum
+from parley.privacy.kernel.rows import keep_slopes, outer_sum, squares
 from parley.privacy.kernel.sets import Ball
 
 Real = NDArray[np.float64]
@@ -184,23 +185,21 @@ class _Sums:
         ends = np.clip(self.block.offsets[first : last + 1], begin, end) - begin
         sizes = ends[1:] - ends[:-1]
         x = self.block.features[part].astype(np.float64, copy=False)
-        squares = self.block.row_squares[part]
-        if (unfit := np.isinf(squares)).any():
-            x = np.where(unfit[:, None], 0.0, x)
+        lengths = self.block.row_squares[part]
+        if np.isinf(lengths).any():  # rows that nobody prepared
+            x = cut_rows(x)
+            lengths = squares(x * 2.0**ROW_BITS)
         most = self.most[first:last]
         alike = bool((sizes == sizes[0]).all() and (most == most[0]).all())
         of_record = most[:1] if alike else np.repeat(most, sizes)
-        slopes = self.slopes(x, self.block.labels[part], squares, of_record)
+        slopes = self.slopes(x, self.block.labels[part], lengths, of_record)
         if alike:
-            stacked = (
-                slopes.reshape(len(sizes), sizes[0], -1),
-                x.reshape(len(sizes), sizes[0], -1),
-            )
-            return outer_sum(*stacked, int(most[0]) << ROW_BITS)
+            shape = len(sizes), int(sizes[0]), -1
+            return outer_sum(slopes.reshape(shape), x.reshape(shape), int(most[0]) << ROW_BITS)
         parts = zip(most.tolist(), ends[:-1], ends[1:], strict=True)
         return np.stack([outer_sum(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
 
-    def slopes(self, x: Real, labels: NDArray[Any], squares: Real, most: NDArray[np.int64]) -> Real:
+    def slopes(self, x: Real, labels: NDArray[Any], lengths: Real, most: NDArray[np.int64]) -> Real:
         """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
         (whole, unit), outputs = self.theta, self.model.loss.outputs
         # Measured: one dot product a row streams fresh memory twice as fast as a product with it.
@@ -210,9 +209,9 @@ class _Sums:
         # Room for rounding to whole numbers, and for the test's own caution.
         scale = np.maximum(most - 1 - math.sqrt(outputs) / 2, 0) / self.longest
         if self.clip is not None:
-            norms = self.model.loss.slope_norm(slopes) * np.sqrt(squares) * 2.0**-ROW_BITS
+            norms = self.model.loss.slope_norm(slopes) * np.sqrt(lengths) * 2.0**-ROW_BITS
             scale = scale * (self.clip / np.maximum(norms, self.clip))
         found = np.rint(slopes.reshape(len(x), outputs) * np.reshape(scale, (-1, 1)))
-        keep_slopes(found, squares, np.square(most * 2.0**ROW_BITS))
+        keep_slopes(found, lengths, np.square(most * 2.0**ROW_BITS))
         found *= 2.0**ROW_BITS
         return found

@@ -7,6 +7,7 @@ They are exact in float32, too, which is only how they may be stored.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.client.data.block import ROW_BITS
 from parley.client.models.loss import Array
@@ -48,9 +49,9 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
     return cut_rows(scaled).astype(features.dtype, copy=False)
 
 
-def cut_rows(rows: Array) -> Array:
+def cut_rows(rows: Array) -> NDArray[np.float64]:
     """`[n, p]` float64: entries cut to multiples of 2^-16; zeros where a row is longer than 1."""
-    whole = np.asarray(np.trunc(rows * 2.0**ROW_BITS), np.float64)
+    whole: NDArray[np.float64] = np.trunc(rows * 2.0**ROW_BITS).astype(np.float64, copy=False)
     keep_within(whole, 4**ROW_BITS)
     whole *= 2.0**-ROW_BITS
     return whole

@@ -224,12 +224,12 @@ def test_no_theta_and_no_record_moves_a_sum_by_more_than_the_ball_says(name, cli
         assert not np.any(ours)
 
 
-def test_a_row_that_was_never_prepared_adds_nothing():
+def test_a_row_that_was_never_prepared_is_cut_and_a_longer_one_adds_nothing():
     model = LinearModel(loss=Logistic(), features=2)
-    rows = np.array([[0.6, 0.8], [1.0, 1.0], [np.nan, 0.0], [0.5, 0.5]])
+    rows = np.array([[0.125, 2.0**-17], [1.0, 1.0], [np.nan, 0.0], [0.5, 0.5]])
     block = PartyBlock(features=rows, labels=np.ones(4), offsets=np.array([0, 4]))
     found = gradients(model, np.zeros(2), block)
-    np.testing.assert_allclose(found, [[-0.0625, -0.0625]], atol=1e-9)
+    np.testing.assert_allclose(found, [[-0.625 / 8, -0.5 / 8]], atol=1e-9)
 
 
 def exact_slope(loss, margins, label):
