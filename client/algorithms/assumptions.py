@@ -22,12 +22,6 @@ COMPANY: Final = (
 )
 """Of networks that torch computes, several records at a time."""
 
-ROUNDED: Final = (
-    "gradients and their sums are rounded by no more than the bounds of double precision that are "
-    "charged"
-)
-"""Of linear models whose sums are not of whole numbers."""
-
 CERTIFIED: Final = (
     "a party's optimum is as near as its certificate says, which double precision computed"
 )

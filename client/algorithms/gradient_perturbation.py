@@ -26,7 +26,6 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.assumptions import ROUNDED
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -96,8 +95,8 @@ class GradientPerturbation(Iterates):
 
     @property
     def assumption(self) -> str:
-        """Sums are not of whole numbers."""
-        return ROUNDED
+        """None: sums are of whole numbers."""
+        return ""
 
     @property
     def bound(self) -> float:

@@ -94,7 +94,7 @@ def test_the_tilt_of_its_objective_is_public_and_costs_nothing():
     algorithm = algorithm_for(job, model, OF_100)
     again = algorithm_for(job, model, OF_100)
     assert (algorithm.tilt == again.tilt).all()
-    assert algorithm.claim(OF_100.facts("uniform")).sensitivity == 2 / 500
+    assert 0.0039999 < algorithm.claim(OF_100.facts("uniform")).sensitivity <= 2 / 500
 
 
 @pytest.mark.parametrize(
