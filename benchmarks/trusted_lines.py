@@ -6,7 +6,7 @@ A module is trusted where it stands between a record on the disk and the noisy n
 or says how much that number costs. What a mistake in other modules does is make a run end, or be
 worse, or be told wrong in words. Three judgements that make the figures larger, not smaller:
 
-- losses and networks count: a sum in whole numbers bounds what a record adds, whatever they compute,
+- losses and networks count: whole numbers bound what a record adds, whatever these compute,
   but that a record's is computed from that record alone is theirs to keep;
 - reading counts: a row that depended on other rows would break the same;
 - the ledger counts: an ε is of all releases.

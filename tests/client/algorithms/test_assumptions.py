@@ -68,7 +68,7 @@ def _rows(title):
 
 
 def test_the_page_has_a_row_for_every_algorithm_and_every_query():
-    assert list(_rows("Each algorithm")) == list(ALGORITHMS)
+    assert set(_rows("Each algorithm")) == set(ALGORITHMS)
     assert set(_rows("Each query")) == set(QUERIES)
 
 
