@@ -226,13 +226,13 @@ def _chart(
         ticks = alt.Axis(tickCount=5, format="~g") if spread else alt.Axis()
         y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale, axis=ticks)
         layers = [
-            base.mark_rule().encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
+            base.mark_rule().encode(x=x, y=alt.Y("low:Q", scale=y_scale), y2="high:Q", color=color),
             base.mark_line().encode(x=x, y=y, color=color),
             base.mark_point(filled=True, size=45).encode(x=x, y=y, color=color, shape=shape),
         ]
         width, height = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
         for number, each in enumerate(each for each in lines if each["panel"] == name):
-            rule = alt.Chart(alt.Data(values=[each])).encode(y="mean:Q")
+            rule = alt.Chart(alt.Data(values=[each])).encode(y=alt.Y("mean:Q", scale=y_scale))
             # Two that are close to each other have their names at either end.
             end = {"align": "right", "dx": -4} if number % 2 else {"align": "left", "dx": 4}
             layers += [

@@ -136,13 +136,14 @@ def _figures(of: Judgement | TargetJudgement) -> str:
 
 
 def _lost(summary: RunSummary) -> float:
-    """What the noise cost, in accuracy, AUC or R², beyond one standard error; 0: too little."""
+    """What the noise cost in accuracy, AUC, R² or loss, beyond a standard error; 0: too little."""
     found, twin = summary.judgement, summary.baseline_judgement
     if isinstance(found, TargetJudgement) and isinstance(twin, TargetJudgement):
         lost = (twin.r2 or 0.0) - (found.r2 or 0.0)
         return lost if lost > _MAY_LOSE else 0.0
     if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
-        return 0.0
+        excess = summary.excess_loss or 0.0  # all that is known without held-out records
+        return excess if found is None and excess > _MAY_LOSE else 0.0
     rarest = max(min(sum(row) for row in twin.confusion), 1)
     kinds = [((twin.right - found.right) / twin.records, twin.right / twin.records, twin.records)]
     kinds.append((_gap(found, twin), twin.auc or 0.5, rarest))
@@ -265,6 +266,12 @@ def _changes(job: Job, own: Federation) -> Iterator[tuple[str, list[str], Federa
     parties = replace(own, parties=2 * own.parties, total_records=2 * own.total_records)
     keys = [f"parties.count={parties.parties}"]
     yield f"twice as many parties of that size (now {own.parties})", keys, parties
+    if job.privacy.delta == 0:
+        keys = [
+            "privacy.noise=gaussian",
+            f"privacy.delta={min(1e-5, 0.01 / own.total_records):.0e}",
+        ]
+        yield f"`{' '.join(f'--set {key}' for key in keys)}` (a guarantee with δ > 0)", keys, own
     for key, why in (
         ("parties.weights=size", "parties' sizes become public"),
         ("secure-aggregation.corrupt=0", "if no party colludes with the server"),
