@@ -59,12 +59,6 @@ class Way:
 
 def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, list[str]]:
     """The verdict on a run's model, empty where nothing is known against it; and further advice."""
-    if not math.isfinite(summary.loss or 0.0):
-        return (
-            "The model diverged: its loss on the training records is not finite. Records whose "
-            "gradient is not finite add zero, so that nothing tells of them. A smaller learning "
-            "rate, or a model that is finite on every row, helps."
-        ), []
     found, twin = summary.judgement, summary.baseline_judgement
     wrong, lost = shortcoming(found, records=_HELD_OUT), _lost(summary)
     if wrong and twin is not None and not _by_noise(found, twin):

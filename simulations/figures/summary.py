@@ -7,6 +7,7 @@ What a run of real processes on one machine came to, with what only its launcher
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,6 +48,11 @@ _INFERRED = (
     "The schema was read off the records: its ranges and categories say something about them that "
     "no ε covers. Before anything is released, hand over a schema made of public knowledge."
 )
+_DIVERGED = (
+    "The model diverged: its loss on the training records is not finite. Records whose gradient is "
+    "not finite add zero, so that nothing tells of them. A smaller learning rate, or a model that "
+    "is finite on every row, helps."
+)
 
 
 def with_simulated_figures(
@@ -82,6 +88,8 @@ def with_simulated_figures(
     )
     advice = [_INFERRED] if experiment.schema_inferred else []
     verdict, better = advised(summary, job=job, world=experiment)
+    if not math.isfinite(figures.get("loss") or 0.0):
+        verdict, better = _DIVERGED, []
     return summary.adding(verdict=verdict, advice=[*advice, *better, *_warnings(summary)])
 
 
