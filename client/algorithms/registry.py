@@ -178,7 +178,7 @@ ALGORITHMS: dict[str, Kind] = {
     "fedavg": network_kind(
         averaging,
         "federated averaging",
-        advice="Every party has noise of its own: `--set algorithm.kind=distributed-dp-sgd` has "
+        advice="Every party adds noise alone: `--set algorithm.kind=distributed-dp-sgd` has "
         "one for the batches of all parties together",
     ),
     "distributed-dp-sgd": network_kind(distributed, "distributed DP-SGD", summed=True),

@@ -152,7 +152,7 @@ class Model:
         if len(self.classes_) != 2:
             got = f"one of {len(self.classes_)} labels" if len(self.classes_) else "one of values"
             raise ModelFileError(f"Expected a model of two labels with a threshold, got {got}.")
-        chances = self.chances(np.zeros(1 if self.label == "logistic" else (1, 2)))
+        chances = self.chances(np.zeros((1, 2)))
         if not math.isfinite(threshold) or (chances is not None and not 0 <= threshold <= 1):
             wanted = "score" if chances is None else "probability in [0, 1]"
             raise ModelFileError(f"Expected a {wanted} as the threshold, got {threshold:g}.")

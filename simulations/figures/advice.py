@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.data.columns import IgnoreColumn, NumericColumn
 from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureError
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.calibration.calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
@@ -31,6 +31,7 @@ from parley.server.records import words
 from parley.server.records.numerals import number
 from parley.server.records.result_words import RANKS, shortcoming
 from parley.server.records.summary import Judgement, RunSummary, TargetJudgement
+from parley.simulations.data.experiment import feature_map
 from parley.simulations.data.world import Experiment
 
 _MAY_LOSE = 0.01
@@ -153,8 +154,7 @@ def _lost(summary: RunSummary) -> float:
 def _settings(job: Job, world: Experiment) -> str:
     """The command that learns from more; empty where the job says what it would say."""
     keys = []
-    plain = getattr(job.model, "features", None) == "none" and job.model.learns == "linear"
-    if plain and any(isinstance(each, NumericColumn) for each in _columns(world)):
+    if _hats_differ(job, world):
         keys.append("--set model.features=hats")
     if _off_rule(job, world):
         keys.append(_BY_RULE)
@@ -176,14 +176,22 @@ def _off_rule(job: Job, world: Experiment) -> bool:
     return any(max(a, b) > 2 * min(a, b) for a, b in pairs)
 
 
-def _columns(world: Experiment) -> list[object]:
-    return list(Schema.from_toml(world.schema).columns.values()) if world.schema else []
+def _hats_differ(job: Job, world: Experiment) -> bool:
+    """Whether the job learns from no map, and hats would give it more than the columns are."""
+    if job.model.feature_map or not world.schema:
+        return False
+    schema = Schema.from_toml(world.schema)
+    try:
+        hats = feature_map(load_job(values=job.values(), overrides=["model.features=hats"]))
+        return hats is not None and hats.on(schema).width > schema.dimension
+    except (FeatureError, JobError):
+        return False  # it takes no map, or no such columns
 
 
 def _schema(world: Experiment) -> str:
     """What a person can look at where nothing else is left."""
-    named = Schema.from_toml(world.schema).columns if world.schema else {}
-    unread = [name for name, column in named.items() if isinstance(column, IgnoreColumn)]
+    schema = Schema.from_toml(world.schema) if world.schema else None
+    unread = [name for name in schema.columns if name not in schema.used] if schema else []
     left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
     return (
         "These columns, as the schema reads them, do not tell what is asked: look there for ranges "

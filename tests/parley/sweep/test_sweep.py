@@ -237,7 +237,7 @@ def test_accuracies_that_differ_by_two_thousandths_are_two_lines(tmp_path):
     y = spec["layer"][1]["encoding"]["y"]
     assert y["scale"]["domain"] == [0.986, 0.99]
     assert "axis from 0.986" in y["title"]
-    assert all(f">{tick}<" in figure.svg for tick in ("0.987", "0.989"))
+    assert all(f">{tick}<" in figure.svg for tick in ("0.9870", "0.9890"))
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):
