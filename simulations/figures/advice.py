@@ -95,7 +95,7 @@ def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float
 def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
     """What makes the noise smaller, or less of it do harm."""
     ways = "; ".join(
-        f"{number(way.times, 2)} times with {way.said}" for way in _ways(job, world)[:_MOST_WAYS]
+        f"{way.times:.2g} times with {way.said}" for way in _ways(job, world)[:_MOST_WAYS]
     )
     found = (
         [f"By the formulas of `parley plan` the noise would be smaller: {ways}."] if ways else []
@@ -250,7 +250,8 @@ def _ways(job: Job, world: Experiment) -> list[Way]:
             continue  # it cannot be had
         if times > 1.05:
             found.append(Way(said=said, times=times))
-    return sorted(found, key=lambda way: -way.times)
+    # By what is shown, so that rounding decides no order.
+    return sorted(found, key=lambda way: -float(f"{way.times:.2g}"))
 
 
 def _changes(job: Job, own: Federation) -> Iterator[tuple[str, list[str], Federation]]:
@@ -301,7 +302,7 @@ def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: floa
             return (
                 f"The noise of ε = {as_written(epsilon)} ({words.scope(summary.primary)}) is too "
                 f"large for {world.federation.total_records:,} records: `parley run … --set {key}` "
-                f"makes it {number(times, 2)} times as small"
+                f"makes it {times:.2g} times as small"
             )
     return (
         f"No ε up to {_LARGEST_EPSILON:g} ({words.scope(summary.primary)}) is enough for "
