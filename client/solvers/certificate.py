@@ -75,7 +75,7 @@ def cut(values: Array, bits: int) -> tuple[list[Array], Array]:
 def put_together(parts: list[Array], units: Array) -> Array:
     """Σ T_k·u_k, from the largest to the smallest."""
     shape = (-1,) + (1,) * (parts[0].ndim - 1)
-    total = parts[0] * units[0].reshape(shape)
+    total: Array = parts[0] * units[0].reshape(shape)
     for part, unit in zip(parts[1:], units[1:], strict=True):
         total = total + part * unit.reshape(shape)
     return total
@@ -135,7 +135,8 @@ def certificates(
 
 def _length(vectors: Array) -> Array:
     """`[…]` L2 norms of `[…, d]`, none too small by more than the callers' 2^-40 allows."""
-    return np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52)
+    length: Array = np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52)
+    return length
 
 
 def _summed(model: LinearModel, slopes: Array, whole: Array) -> Array:
