@@ -23,7 +23,7 @@ COMPANY: Final = (
 """Of networks that torch computes, several records at a time."""
 
 CERTIFIED: Final = (
-    "a party's optimum is as near as its certificate says, which double precision computed"
+    "every party's solver reaches its certificate, whatever its records are: tried, not proved"
 )
 """Of local optima."""
 
