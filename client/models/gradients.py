@@ -104,6 +104,7 @@ def gradients(
     """`[B, d]` every party's sum of its records' gradients of the data loss, divided by n.
 
     Args:
+        theta: `[d]`, or `[B, d]` a model of each party's own.
         clip: C; each record's gradient is scaled down to L2 norm ≤ C before the sum.
         grid: left out: that of means.
         records: n; None: each party's own number, which is public then.
@@ -111,7 +112,11 @@ def gradients(
     Returns:
         Multiples of 2^-`grid.sum_bits`, of at most 52 bits.
     """
-    if block.features.shape[1] != model.features or theta.shape != (model.dimension,):
+    each = np.atleast_2d(theta)
+    if block.features.shape[1] != model.features or each.shape not in (
+        (1, model.dimension),
+        (block.parties, model.dimension),
+    ):
         raise ValueError(
             f"Expected rows of {model.features} features and theta of {model.dimension} entries, "
             f"got {block.features.shape} and {theta.shape}."
@@ -120,7 +125,8 @@ def gradients(
         raise ValueError(f"Expected clip > 0, got {clip}.")
     grid = grid or SlopeGrid.of(model.lipschitz if clip is None else clip)
     totals = np.zeros((block.parties, model.loss.outputs, model.features), np.int64)
-    if np.isfinite(theta).all():
+    known = np.asarray(np.isfinite(each).all(axis=1))
+    if known.any():
         most = {n: grid.most(records or n) for n in set(block.sizes.tolist())}
         sums = _Sums(
             model=model,
@@ -128,7 +134,7 @@ def gradients(
             clip=clip,
             longest=grid.longest,
             most=np.array([most[n] for n in block.sizes.tolist()]),
-            theta=_cut(theta.reshape(totals.shape[1:])),
+            theta=_cut(np.where(known[:, None], each, 0).reshape(-1, *totals.shape[1:])),
         )
         pieces = _pieces(block)
         with np.errstate(all="ignore"):  # what is not finite is dropped
@@ -137,16 +143,18 @@ def gradients(
             )
         for (first, last, *_), found in zip(pieces, done, strict=True):
             totals[first:last] += found
+    totals *= known[:, None, None]
     limit = math.floor(exact(grid.largest) * Fraction(2) ** grid.sum_bits)
     np.clip(totals, -limit, limit, out=totals)
     return np.asarray(totals.reshape(block.parties, -1) * 2.0**-grid.sum_bits)
 
 
-def _cut(theta: Real) -> tuple[Real, float]:
-    """`[K, p]` whole numbers, no row longer than 2^36, and the power of two that they count."""
-    exponent = math.frexp(float(np.abs(theta).max()))[1]
-    bits = 36 - ((theta.shape[1] - 1).bit_length() + 1) // 2  # 2^36 ≥ √p·2^bits
-    return np.rint(np.ldexp(theta, bits - exponent)), math.ldexp(1.0, exponent - bits)
+def _cut(theta: Real) -> tuple[Real, Real]:
+    """`[T, K, p]` whole numbers, no row longer than 2^36; `[T]` powers of two that they count."""
+    exponents = np.frexp(np.abs(theta).max(axis=(1, 2)))[1]
+    bits = 36 - ((theta.shape[2] - 1).bit_length() + 1) // 2  # 2^36 ≥ √p·2^bits
+    whole = np.rint(np.ldexp(theta, (bits - exponents)[:, None, None]))
+    return whole, np.ldexp(1.0, exponents - bits)
 
 
 def _pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
@@ -169,7 +177,7 @@ class _Sums:
     Attributes:
         longest: G.
         most: `[B]` S, a slope of length G.
-        theta: whole numbers `[K, p]`, and their unit.
+        theta: whole numbers `[T, K, p]` and their units `[T]`, T = 1 or B.
     """
 
     model: LinearModel
@@ -177,7 +185,7 @@ class _Sums:
     clip: float | None
     longest: float
     most: NDArray[np.int64]
-    theta: tuple[Real, float]
+    theta: tuple[Real, Real]
 
     def of(self, first: int, last: int, begin: int, end: int) -> NDArray[np.int64]:
         """`[last − first, K, p]` of records `begin` to `end`."""
@@ -192,26 +200,38 @@ class _Sums:
         most = self.most[first:last]
         alike = bool((sizes == sizes[0]).all() and (most == most[0]).all())
         of_record = most[:1] if alike else np.repeat(most, sizes)
-        slopes = self.slopes(x, self.block.labels[part], lengths, of_record)
+        margins = self.margins(x, slice(first, last), sizes)
+        slopes = self.slopes(margins, self.block.labels[part], lengths, of_record)
         if alike:
             shape = len(sizes), int(sizes[0]), -1
             return outer_sum(slopes.reshape(shape), x.reshape(shape), int(most[0]) << ROW_BITS)
         parts = zip(most.tolist(), ends[:-1], ends[1:], strict=True)
         return np.stack([outer_sum(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
 
-    def slopes(self, x: Real, labels: NDArray[Any], lengths: Real, most: NDArray[np.int64]) -> Real:
-        """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
-        (whole, unit), outputs = self.theta, self.model.loss.outputs
+    def margins(self, x: Real, parties: slice, sizes: NDArray[np.int64]) -> Real:
+        """`[n]`, or `[n, K]`."""
+        (whole, units), alone = self.theta, self.model.loss.outputs == 1
+        if len(whole) > 1:
+            own, unit = (np.repeat(each[parties], sizes, axis=0) for each in (whole, units))
+            several: Real = np.vecdot(x[:, None], own) * unit[:, None]
+            return several[:, 0] if alone else several
         # Measured: one dot product a row streams fresh memory twice as fast as a product with it.
-        margins = np.vecdot(x, whole[0]) if outputs == 1 else x @ whole.T
-        margins *= unit
+        found: Real = np.vecdot(x, whole[0, 0]) if alone else x @ whole[0].T
+        found *= units[0]
+        return found
+
+    def slopes(
+        self, margins: Real, labels: NDArray[Any], lengths: Real, most: NDArray[np.int64]
+    ) -> Real:
+        """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
+        outputs = self.model.loss.outputs
         slopes = self.model.loss.slope(margins, labels)
         # Room for rounding to whole numbers, and for the test's own caution.
         scale = np.maximum(most - 1 - math.sqrt(outputs) / 2, 0) / self.longest
         if self.clip is not None:
             norms = self.model.loss.slope_norm(slopes) * np.sqrt(lengths) * 2.0**-ROW_BITS
             scale = scale * (self.clip / np.maximum(norms, self.clip))
-        found = np.rint(slopes.reshape(len(x), outputs) * np.reshape(scale, (-1, 1)))
+        found = np.rint(slopes.reshape(len(margins), outputs) * np.reshape(scale, (-1, 1)))
         keep_slopes(found, lengths, np.square(most * 2.0**ROW_BITS))
         found *= 2.0**ROW_BITS
         return found

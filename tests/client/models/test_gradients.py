@@ -164,6 +164,20 @@ def test_the_same_bits_with_other_kernels_of_the_library_and_other_numbers_of_th
         assert done.stdout.strip() == here.hexdigest()
 
 
+@EACH
+@SIZES
+def test_each_party_may_have_a_theta_of_its_own(name, sizes):
+    model, block = make_block(KINDS[name], sizes, 6)
+    thetas = np.random.default_rng(3).normal(size=(block.parties, model.dimension))
+    thetas[1] = np.nan
+    thetas[2] *= 1e300
+    found = gradients(model, thetas, block)
+    assert not found[1].any()
+    for party in range(block.parties):
+        alone = gradients(model, thetas[party], block.take([party]))[0]
+        assert (alone == found[party]).all()
+
+
 @EVERY
 def test_what_a_record_adds_is_in_the_ball_and_the_sum_is_that_of_its_records(name):
     """In Python's whole numbers; nearly as long as it may be where the loss is."""
