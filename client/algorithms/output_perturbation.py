@@ -60,6 +60,11 @@ class OutputPerturbation(AsReleased):
         """The model's."""
         return self.model.dimension
 
+    def noise_gain(self, done: int) -> float | None:
+        """See `parley.client.algorithms.base.KnowsGain`: the noise is on θ itself."""
+        del done
+        return 1.0
+
     def check_certifiable(self, records: int) -> None:
         """Refuses problems whose optimum double precision may not reach, for some records.
 

