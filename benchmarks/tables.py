@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def cells(asked: argparse.Namespace) -> Iterator[tuple[int, str, str, float | No
             for name in asked.only:
                 system = SYSTEMS[name]
                 for epsilon in asked.epsilons if system.private else (None,):
-                    for parties in PARTIES if system.many else (1,):
+                    for parties in asked.parties if system.many else (1,):
                         yield split, table, name, epsilon, parties
 
 
@@ -132,37 +133,82 @@ def judged(case: Case, scores: np.ndarray) -> dict[str, float]:
     return {"auc": float(np.mean(each)), "accuracy": float(accuracy)}
 
 
-def told(asked: argparse.Namespace) -> None:
-    """A table a measure: rows are tables and ε, columns systems."""
-    from scipy.stats import t as student
+OURS = ("Parley", 10)
+MARKS = "<!-- rows: benchmarks/tables.py -->\n", "<!-- end of rows -->\n"
 
+
+def told(asked: argparse.Namespace) -> None:
+    """Rows are tables and ε, columns systems; then where our defaults of ten parties lose."""
     found = measured(asked.lines)
     heads = [
         (name, parties)
         for name in asked.only
-        for parties in (PARTIES if SYSTEMS[name].many else (1,))
+        for parties in (asked.parties if SYSTEMS[name].many else (1,))
     ]
     names = [f"{name}, m = {p}" if SYSTEMS[name].many else name for name, p in heads]
-    print(f"| table | ε | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}")
+    lines = [f"| table | ε | {' | '.join(names)} |", f"|{'---|' * (len(names) + 2)}"]
+    behind: list[str] = []
     for table in asked.tables:
         for epsilon in asked.epsilons:
-            shown = []
-            for name, parties in heads:
-                at = epsilon if SYSTEMS[name].private else None
-                got = [
-                    each.get(asked.measure, each.get("r2"))
+            got = {
+                (name, parties): {
+                    key[4]: each.get(asked.measure, each.get("r2"))
                     for key, each in found.items()
-                    if key[:4] == (table, name, at, parties)
-                ]
-                values = [each for each in got if each is not None]
-                text = "–"
-                if values:
-                    text = f"{statistics.mean(values):.3f}"
-                if len(values) > 1:
-                    half = student.ppf(0.975, len(values) - 1) / len(values) ** 0.5
-                    text += f" ± {half * statistics.stdev(values):.3f}"
-                shown.append(text.replace("0.", ".") if text.startswith(("0.", "-0.")) else text)
-            print(f"| {table} | {epsilon:g} | {' | '.join(shown)} |")
+                    if key[:4] == (table, name, epsilon if SYSTEMS[name].private else None, parties)
+                }
+                for name, parties in heads
+            }
+            cells = [shown(interval(each.values())) for each in got.values()]
+            lines.append(f"| {table} | {epsilon:g} | {' | '.join(cells)} |")
+            behind += [
+                f"{table} at ε = {epsilon:g} by {mean:.3f} to {name}"
+                for (name, _), theirs in got.items()
+                if SYSTEMS[name].private and not SYSTEMS[name].many
+                for mean, half in [less(theirs, got.get(OURS, {}))]
+                if mean > half
+            ]
+    lines += ["", f"Behind, by differences on the same splits: {'; '.join(behind) or 'nowhere'}."]
+    text = "\n".join(lines) + "\n"
+    if asked.docs is None:
+        print(text, end="")
+        return
+    page = asked.docs.read_text()
+    begin, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
+    asked.docs.write_text(page[:begin] + "\n" + text + "\n" + page[end:])
+
+
+def less(theirs: dict[int, float | None], ours: dict[int, float | None]) -> tuple[float, float]:
+    """The mean of what others have more on the splits that both have, and half its interval."""
+    both = [
+        (each, mine)
+        for split, each in theirs.items()
+        for mine in [ours.get(split)]
+        if each is not None and mine is not None
+    ]
+    return interval(each - mine for each, mine in both) or (0.0, 0.0)
+
+
+def interval(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """The mean, and half of Student's 95 % interval; None of nothing."""
+    from scipy.stats import t as student
+
+    known = [each for each in values if each is not None]
+    if not known:
+        return None
+    if len(known) == 1:
+        return known[0], float("nan")
+    half = student.ppf(0.975, len(known) - 1) / len(known) ** 0.5
+    return statistics.mean(known), half * statistics.stdev(known)
+
+
+def shown(got: tuple[float, float] | None) -> str:
+    """As a cell: .903 ± .002."""
+    if got is None:
+        return "–"
+    if got[0] < -1:
+        return "< −1"
+    text = f"{got[0]:.3f}" if got[1] != got[1] else f"{got[0]:.3f} ± {got[1]:.3f}"
+    return re.sub(r"(?<![\d.])0\.", ".", text).replace("-", "−")
 
 
 def main() -> None:
@@ -175,7 +221,9 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", choices=SOURCES, default=list(SOURCES))
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    parser.add_argument("--parties", nargs="+", type=int, choices=PARTIES, default=PARTIES)
     parser.add_argument("--measure", choices=["auc", "accuracy"], default="auc")
+    parser.add_argument("--docs", type=Path, help="a page to write the table into")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     (measure if asked.what == "measure" else told)(asked)

@@ -112,6 +112,7 @@ def _text(value: object) -> str:
 def parley(case: Case, keys: tuple[str, ...] = ()) -> np.ndarray:
     """Our defaults, many parties."""
     import parley as product
+    from parley.simulations.engine.fast import simulate
 
     job = product.load_job(
         overrides=[
@@ -127,7 +128,7 @@ def parley(case: Case, keys: tuple[str, ...] = ()) -> np.ndarray:
         ]
     )
     with tempfile.TemporaryDirectory() as folder:
-        product.run(job, out=Path(folder) / "run")
+        simulate(job, out=Path(folder) / "run")  # `parley run` without its report
         model = product.load_model(Path(folder) / "run")
         cells = {
             name: column.astype(float) if case.entries[name]["kind"] == "numeric" else column
@@ -255,7 +256,7 @@ def dp_sgd(case: Case) -> np.ndarray:
         target_delta=DELTA,
         sample_rate=batch / len(train),
         epochs=EPOCHS,
-        accountant="prv" if case.epsilon >= 0.5 else "rdp",
+        accountant="prv",
     )
     loader = torch.utils.data.DataLoader(
         torch.utils.data.TensorDataset(train, wanted), batch_size=batch

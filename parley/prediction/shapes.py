@@ -136,10 +136,10 @@ def shapes_of(model: Model, summary: RunSummary | None = None) -> Shapes | None:
         values = own if features is None else own @ features.T  # [labels, points]
         middle = values.mean(axis=1)
         constants = constants + middle * factor
-        centred = (values - middle[:, None]) * factor
+        centred = _plain((values - middle[:, None]) * factor)
         band = None
         if deviation is not None:
-            band = tuple((deviation * off * abs(factor) * _lengths(block)).tolist())
+            band = tuple(_plain(deviation * off * abs(factor) * _lengths(block)).tolist())
         columns.append(
             Shape(
                 name=block.name,
@@ -174,6 +174,11 @@ def _lengths(block: Block) -> NDArray[np.float64]:
     if block.features is None:
         return np.full(block.width, math.sqrt(1 - 1 / block.width))
     return np.sqrt(((block.features - block.features.mean(axis=0)) ** 2).sum(axis=1))
+
+
+def _plain(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """With 0 where rounding alone left something."""
+    return np.where(np.abs(values) > 1e-12 * np.abs(values).max(), values, 0.0)
 
 
 def _answer(model: Model) -> tuple[float, str, list[str]]:
