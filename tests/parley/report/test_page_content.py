@@ -9,8 +9,8 @@ from pages import Page, interrupted, make_run, read
 
 import parley
 from parley.report.page import write_report
-from parley.server.records.numerals import number
 from parley.server.jobs.file import load_job
+from parley.server.records.numerals import number
 from parley.server.records.reading import read_run
 from parley.simulations.engine.fast import simulate
 
