@@ -81,7 +81,8 @@ def hats(
 ) -> NDArray[np.float64]:
     """`[n, intervals + 1]` weights of the two knots that each of `[n]` cells lies between."""
     position = (cells - low) / (high - low) * intervals
-    return np.maximum(0, 1 - np.abs(position[:, None] - np.arange(intervals + 1)))
+    away = np.abs(position[:, None] - np.arange(intervals + 1))
+    return np.asarray(np.maximum(0, 1 - away))
 
 
 def steps(name: str, begin: int, column: NumericColumn, cuts: NDArray[np.float64]) -> Block:

@@ -173,7 +173,8 @@ def _lengths(block: Block) -> NDArray[np.float64]:
     """`[n]` ‖φ − φ̄‖ at each point."""
     if block.features is None:
         return np.full(block.width, math.sqrt(1 - 1 / block.width))
-    return np.sqrt(((block.features - block.features.mean(axis=0)) ** 2).sum(axis=1))
+    off = block.features - block.features.mean(axis=0)
+    return np.asarray(np.sqrt((off**2).sum(axis=1)))
 
 
 def _plain(values: NDArray[np.float64]) -> NDArray[np.float64]:
