@@ -85,9 +85,8 @@ class QueryRelease(AsReleased):
         return {"theta": np.zeros(0)}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """Δ₁ and Δ₂ of the integers, exactly; no grid adds to them."""
+        """The set of the batch's whole numbers; no grid adds to them."""
         given = self.counting.set(self.batch, self._schema)
-        moved = self.counting.moved(self.batch, self._schema, self.neighbouring)
         # Where sizes are private a contribution is cut to the plan's bound, whatever that is; of
         # unit party `largest` is that of a party.
         records = 1 if self.counting.private(self.neighbouring) else facts.max_records
@@ -98,9 +97,8 @@ class QueryRelease(AsReleased):
             dimension=self.dimension,
             features=1,
             bound=float(records * given.largest),
-            sensitivity=moved.l2(),
-            sensitivity_l1=float(moved.l1),
-            whole=True,
+            lies_in=given,
+            records=self.counting.records,
             unit=self.counting.unit,
             neighbouring=self.neighbouring,
             scale_bits=0,

@@ -72,7 +72,7 @@ def check_computation(
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
     kind.check(algorithm, plan)
-    if consent.insist_on_fine_grid and not claim.whole:  # whole numbers are on any grid
+    if consent.insist_on_fine_grid and not claim.exact_on(plan.encoding.scale):
         length = claim.covered if claim.grid_length is None else claim.grid_length
         check_grid(plan, entry=claim.bound, sensitivity=length, scale_bits=claim.scale_bits)
 

@@ -25,11 +25,11 @@ from parley.client.queries.base import LARGEST_WEIGHT, Integers, Query, QueryErr
 from parley.client.queries.counts import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.kernel.sets import (
+    Acute,
     Ball,
     Interval,
     L1Ball,
     Lengths,
-    NotNegative,
     Product,
     Set,
     moved_by,
@@ -193,6 +193,11 @@ class Counting:
             )
         return cells
 
+    @property
+    def records(self) -> int:
+        """How many vectors of `set` one neighbour moves."""
+        return 1 if self.unit is Unit.PARTY else self.most
+
     def set(self, batch: Batch, schema: Schema) -> Set:
         """Of what one record adds; of unit party, of a party's whole vector."""
         if self.unit is not Unit.PARTY:
@@ -206,18 +211,17 @@ class Counting:
         if query.counts and cells == 1:
             return Interval(0, bound if self.clip == "l1" else math.isqrt(bound))
         ball = L1Ball(bound) if self.clip == "l1" else Ball(dimension=cells, squared=bound)
-        return NotNegative(ball) if query.counts else ball
+        return Acute(ball) if query.counts else ball
 
     def moved(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Lengths:
         """How far a neighbour moves the integer sum. Raises QueryError."""
-        given, records = self.set(batch, schema), 1 if self.unit is Unit.PARTY else self.most
         alone = max(each.largest for each in batch.sets(schema))
         if self.private(neighbouring) and alone > _LARGEST_PRIVATE:
             raise QueryError(
                 f"Expected entries of at most 2^31 where a party's size is private, got {alone}: "
                 "more equal shares of the budget help."
             )
-        moved = moved_by(given, neighbouring, records=records)
+        moved = moved_by(self.set(batch, schema), neighbouring, records=self.records)
         return moved.in_coordinates(self.cells(batch, schema))
 
     def _bounds(self, batch: Batch, schema: Schema) -> list[int]:

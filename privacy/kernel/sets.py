@@ -14,7 +14,7 @@ only formulas of a sensitivity; an algorithm, a table or a query names its set.
 | `Parabola` (s·t, s·(2t² − 1)), |t| ≤ 1, rounded | 2s, 2s² | ⌈25s/8⌉ + 2, (√(71/16 + √½)·s + √2)² |
 | `OneCell`: u ∈ S in one of G cells, 0 in all others | of S | max of S's and twice S's radius |
 | `OrNothing`: u ∈ S, or 0 | of S | max of S's and S's radius |
-| `NotNegative`: u ∈ S with u ≥ 0 | of S | of S; twice S's radius in L2² |
+| `Acute`: u ∈ S, u·v ≥ 0 of any two | of S | of S; twice S's radius in L2² |
 | `Product` of S₁, S₂, … | sums | sums |
 
 All are whole numbers, and bounds.
@@ -204,12 +204,12 @@ class OrNothing(_Within):
 
 
 @dataclass(frozen=True)
-class NotNegative(_Within):
-    """A vector of `within` without a number below 0."""
+class Acute(_Within):
+    """Vectors of `within` with u·v ≥ 0: without numbers below 0, as counts; or triangles of xxᵀ."""
 
     @property
     def lengths(self) -> tuple[Lengths, Lengths]:
-        """‖u − v‖² ≤ ‖u‖² + ‖v‖², as u·v ≥ 0."""
+        """‖u − v‖² = ‖u‖² + ‖v‖² − 2u·v."""
         radius, own = self.within.lengths
         return radius, Lengths(own.l1, min(own.l2_squared, 2 * radius.l2_squared))
 

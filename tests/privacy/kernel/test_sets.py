@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.kernel.sets import (
+    Acute,
     Ball,
     Interval,
     L1Ball,
     Lengths,
-    NotNegative,
     OneCell,
     OrNothing,
     Parabola,
@@ -54,7 +54,7 @@ def _vectors(of: Set) -> Iterator[Vector]:
         case OrNothing(within):
             yield from (inner := vectors(within))
             yield (0,) * len(inner[0])
-        case NotNegative(within):
+        case Acute(within):
             yield from (each for each in vectors(within) if min(each) >= 0)
         case Parabola(scale):
             along = np.linspace(-1, 1, 40 * scale + 1)
@@ -81,7 +81,7 @@ celled = st.one_of(simple, st.builds(OneCell, cells=st.integers(1, 3), within=si
 optional = st.one_of(celled, st.builds(OrNothing, celled))
 every_set = st.one_of(
     optional,
-    st.builds(NotNegative, ball),
+    st.builds(Acute, ball),
     st.tuples(optional, simple).map(Product),
     st.builds(OneCell, cells=st.just(2), within=optional),
 )
@@ -122,8 +122,8 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(of: Set) -> None:
         (OneCell(cells=2, within=Interval(-3, 3)), (3, 9), (6, 36)),
         (OrNothing(OneCell(cells=1, within=Interval(1, 1))), (1, 1), (1, 1)),
         (Product((Interval(0, 1), Interval(0, 2))), (3, 5), (3, 5)),
-        (NotNegative(L1Ball(4)), (4, 16), (8, 32)),
-        (NotNegative(Ball(dimension=2, squared=25)), (7, 25), (14, 50)),
+        (Acute(L1Ball(4)), (4, 16), (8, 32)),
+        (Acute(Ball(dimension=2, squared=25)), (7, 25), (14, 50)),
         (Parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
     ],
 )
