@@ -20,9 +20,9 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.rounding import round_up
+from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights
-from parley.privacy.kernel.sets import Set, moved_by
+from parley.privacy.kernel.sets import Ball, Set, moved_by
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import Randomness
@@ -202,8 +202,7 @@ class Claim:
     def guarantees(self) -> tuple[Asked, ...]:
         """What the plan has to guarantee, the primary one first; of a party too, with `party_norm`.
 
-        Replacing all that a party holds moves v_j from anywhere in the ball of radius S to anywhere
-        in it.
+        All that a party holds makes a v_j in the ball of radius S.
         """
         own = Asked(
             unit=self.unit,
@@ -221,7 +220,9 @@ class Claim:
         of_party = Asked(
             unit=Unit.PARTY,
             neighbouring=Neighbouring.REPLACE_ONE,
-            sensitivity=2 * self.party_norm,
+            sensitivity=moved_by(
+                Ball(dimension=self.dimension, squared=1), Neighbouring.REPLACE_ONE
+            ).l2(exact(self.party_norm)),
             clip_norm=self.party_norm,
             # Records' coins do not hide their party.
             sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),

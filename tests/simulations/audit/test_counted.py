@@ -137,7 +137,7 @@ def test_half_of_the_sensitivity_of_tables_and_counts_is_refuted(monkeypatch, jo
     monkeypatch.setattr(
         algorithm,
         "claim",
-        lambda *rest: replace(own(*rest), sensitivity=own(*rest).sensitivity / 2),
+        lambda *rest: replace(own(*rest), lies_in=None, sensitivity=own(*rest).sensitivity / 2),
     )
     assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "refuted"
 
