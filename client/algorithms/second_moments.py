@@ -13,6 +13,7 @@ has besides only x_i²y_i² ≥ 0.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,7 +27,6 @@ from parley.client.algorithms.sums import SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.state import State
 from parley.client.models.described import LARGEST_MODEL
-from parley.client.models.own_margins import TILE, own_margins
 from parley.privacy.kernel.rows import keep_within, outer_sum
 from parley.privacy.kernel.sets import Acute, Ball
 
@@ -38,6 +38,9 @@ _ON_DIAGONAL, _BESIDE = 32, 45
 
 _MOST_BITS = 12
 """b at most."""
+
+_ROW_BITS, _PIECE = 20, 8192
+"""Of rows that are projected, so many at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,18 +154,21 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[N, p]` → `[N, k]` rows on the components, each by arithmetic on that row alone.
+    """`[N, p]` → `[N, k]` rows on the components, each a function of that row alone.
 
-    One product of a party's rows would have last digits that depend on how many they are. A server
-    chooses components and θ: where a row cancels to those digits, they decide what a network makes
-    of it, and one record less would move others' gradients (`parley.client.dp_sgd.apart`).
+    A server chooses components and θ: where a row cancels to its last digits, they decide what a
+    network makes of it. So a product has none that are rounded: rows are whole numbers of 2⁻²⁰,
+    components of as many bits as keep |x·c| ≤ ‖x‖·‖c‖, of any part of the sum too, below 2⁵³. A row
+    that is not finite, or longer than 32, is zeros.
     """
-    axes = np.ascontiguousarray(components.T)
-    found = np.empty((len(rows), len(axes)))
-    for begin in range(0, len(rows), TILE):
-        tile = rows[begin : begin + TILE].astype(np.float64)
-        found[begin : begin + TILE] = own_margins(tile, axes)
-    return found
+    bits = 27 - math.frexp(float(np.linalg.norm(components, axis=0).max()))[1]
+    axes = np.rint(np.ldexp(components, bits))
+    found = np.empty((len(rows), components.shape[1]))
+    for begin in range(0, len(rows), _PIECE):
+        whole = np.rint(rows[begin : begin + _PIECE].astype(np.float64) * 2.0**_ROW_BITS)
+        keep_within(whole, 4 ** (_ROW_BITS + 5))
+        found[begin : begin + _PIECE] = whole @ axes
+    return np.ldexp(found, -_ROW_BITS - bits)
 
 
 def check_components(components: NDArray[np.generic]) -> None:

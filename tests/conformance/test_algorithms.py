@@ -377,6 +377,13 @@ class TestOnesOwn(AlgorithmConformance):
         return model_for(job, features=4, classes=2)
 
 
+class TestClippedSumOfOnesOwn(TestOnesOwn):
+    kind = "own_sum.py:Powers"
+    place = f"{Path(__file__).parents[1] / 'fixtures' / 'own_sum.py'}:Powers"
+    job = (f"algorithm.kind={place}", "algorithm.rounds=1", "model.kind=none")
+    strange = (np.nan, 7.0)
+
+
 def test_every_algorithm_is_held_to_it():
     kinds = AlgorithmConformance.__subclasses__()
     held = {kind.kind for kind in kinds if not kind.place}
