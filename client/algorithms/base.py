@@ -123,7 +123,7 @@ class Claim:
         lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
         clip_norm: to which every record's share is clipped, if it is.
         gradient_tolerance: κG, of certified local optima.
-        grid_length: what rounding to the grid has to be small against; None: Δ.
+        grid_length: what rounding to the grid has to be small against; None: each Δ on the sum.
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
         sums: sampled sums that a release consists of; None: one sum, of all records.
         objective: ε₁ of noise inside the parties' objectives; the noise on the sum covers what
@@ -188,6 +188,12 @@ class Claim:
     def covered(self) -> float:
         """Δ with what double precision may add: the plan's is at least this."""
         return self.sensitivity * (1 + self.rounding)
+
+    @property
+    def length(self) -> float:
+        """What rounding to the grid has to be small against."""
+        on_sum = [each.sensitivity for each in self.guarantees if not each.inside]
+        return self.grid_length or min(on_sum, default=self.covered)
 
     def exact_on(self, units: float) -> bool:
         """Whether every contribution is on a grid of `units` a unit already."""

@@ -304,7 +304,7 @@ class FederatedAveraging(Iterates):
             classes=self.model.classes,
             lipschitz=self.lipschitz,
             clip_norm=self.lipschitz,
-            grid_length=2 * self.update_bound if clipped else fine,
+            grid_length=None if clipped else fine,
             work=training.steps,
             sums=sums,
         )

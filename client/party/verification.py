@@ -72,8 +72,7 @@ def check_computation(
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
     kind.check(algorithm, plan)
     if consent.insist_on_fine_grid and not claim.exact_on(plan.encoding.scale):
-        length = claim.covered if claim.grid_length is None else claim.grid_length
-        check_grid(plan, entry=claim.bound, sensitivity=length, scale_bits=claim.scale_bits)
+        check_grid(plan, entry=claim.bound, sensitivity=claim.length, scale_bits=claim.scale_bits)
 
 
 def sufficient(what: str, required: float, got: float) -> None:
