@@ -22,6 +22,7 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.solvers.certified import local_optima
+from parley.privacy.calibration.sensitivity import output_sensitivity
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
 from parley.privacy.sampling.gaussian import rounded_l2_laplace
@@ -90,7 +91,13 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         missed = self.relative_tolerance * self.lipschitz + rounding
         return replace(
             super().claim(facts),
-            sensitivity=2 * missed / (facts.min_records * convexity) * _UP,
+            sensitivity=_UP
+            * output_sensitivity(
+                lipschitz=missed,
+                lambda_=convexity,
+                parties=facts.parties,
+                min_records=facts.min_records,
+            ),
             bound=self._bound(noise, facts.min_records),
             objective=self.objective_epsilon,
         )

@@ -171,7 +171,9 @@ def _off_rule(job: Job, world: Experiment) -> bool:
         asked = load_job(values=job.values(), overrides=[*autos, "model.lambda=auto"])
         ruled = asked.settled(world.federation, world.classes)
     except JobError:
-        return False  # it has no such rule
+        return False
+    if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
+        return False  # there is no rule for it
     pairs = ((job.rounds, ruled.rounds), (job.model.regularisation, ruled.model.regularisation))
     return any(max(a, b) > 2 * min(a, b) for a, b in pairs)
 

@@ -34,7 +34,8 @@ def run(folder, *overrides):
 
 def test_a_rare_label_that_is_ranked_is_cured_by_a_threshold(tmp_path):
     data = table(tmp_path, share=0.06, sick_at=[70], others_at=[50], spread=10)
-    summary = run(tmp_path, *data, "privacy.epsilon=4")
+    plain = ("privacy.epsilon=4", "model.features=none", "algorithm.rounds=10")
+    summary = run(tmp_path, *data, *plain)
     assert summary.verdict.startswith("The model answers 'no' for all of 600 held-out records")
     assert "noise is not the cause" in summary.verdict
     assert "verdict" in summary.simulation_only
@@ -92,6 +93,14 @@ def test_the_ways_are_those_of_the_plan(tmp_path):
     twice = load_job(values=job.values(), overrides=["privacy.epsilon=0.1"])
     lengths = [parley.plan(each).primary.expected_norm for each in (job, twice)]
     assert f"{lengths[0] / lengths[1]:.2g} times with twice ε" in ways
+
+
+@pytest.mark.parametrize("kind", ["gradient-perturbation", "output-perturbation"])
+def test_steps_by_the_rule_are_advised_where_there_is_a_rule(kind, tmp_path):
+    asked = (f"algorithm.kind={kind}", "model.lambda=0.1", "algorithm.rounds=40")
+    advice = " ".join(run(tmp_path, *asked, "privacy.epsilon=0.1").advice)
+    assert "formulas of `parley plan`" in advice
+    assert ("algorithm.rounds=auto" in advice) == (kind == "gradient-perturbation")
 
 
 def test_a_good_model_has_no_verdict(tmp_path):
