@@ -6,7 +6,7 @@
 
    - a record that is removed moves the sum by its vector, a replaced one by the difference of two;
    - radius and diameter, in L1 and in L2 squared, of an interval, a ball, an L1 ball, one cell, a
-     set or nothing, and a product;
+     set or nothing, vectors that are never opposed, and a product;
    - a person with k records moves it by at most k times as much (k^2, squared).
 
    `coqc -Q . Parley vectors.v && coqc -Q . Parley sets.v` checks it, with Coq 8.16. *)
@@ -203,6 +203,37 @@ Proof.
     destruct (zeros_are d) as [-> ->]. lia.
 Qed.
 
+(* Vectors of a set of which no two are opposed, such as counts. *)
+
+Definition acute (S A : vector -> Prop) : Prop :=
+  (forall u, A u -> S u) /\ forall u v, A u -> A v -> 0 <= dot u v.
+
+Theorem acute_diameter : forall S A b r, acute S A -> has_diameter S b -> has_radius S r ->
+  has_diameter A {| of_l1 := of_l1 b; of_l2 := Z.min (of_l2 b) (2 * of_l2 r) |}.
+Proof.
+  intros S A b r [Sub Dot] HD HR u v Hu Hv.
+  destruct (HD u v (Sub u Hu) (Sub v Hv)) as [D1 D2].
+  destruct (HR u (Sub u Hu)) as [_ U]. destruct (HR v (Sub v Hv)) as [_ V].
+  unfold within. simpl. split; [exact D1 |]. apply Z.min_glb; [exact D2 |].
+  unfold sub. rewrite l2_add, dot_opp, l2_opp. pose proof (Dot u v Hu Hv). lia.
+Qed.
+
+Theorem counts_are_acute : forall u v,
+  Forall (fun a => 0 <= a) u -> Forall (fun b => 0 <= b) v -> 0 <= dot u v.
+Proof.
+  induction u as [| a u IH]; intros v Hu Hv; destruct v as [| b v]; simpl; try lia.
+  inversion Hu; inversion Hv; subst. assert (0 <= dot u v) by (apply IH; assumption). nia.
+Qed.
+
+(* Of d coordinates: Cauchy and Schwarz. *)
+
+Theorem in_coordinates : forall u b, within u b ->
+  within u {| of_l1 := Z.min (of_l1 b) (Z.sqrt (Z.of_nat (length u) * of_l2 b)); of_l2 := of_l2 b |}.
+Proof.
+  intros u b [H1 H2]. unfold within. simpl. split; [| exact H2]. apply Z.min_glb; [exact H1 |].
+  pose proof (l1_squared_below u). pose proof (l1_nonneg u). apply Z.sqrt_le_square; nia.
+Qed.
+
 (* One cell of many: u there, zeros in all others. Cells have d places each. *)
 
 Fixpoint in_cell (d cells : nat) (at_ : nat) (u : vector) : vector :=
@@ -386,6 +417,9 @@ Print Assumptions product_radius.
 Print Assumptions product_diameter.
 Print Assumptions or_nothing_radius.
 Print Assumptions or_nothing_diameter.
+Print Assumptions acute_diameter.
+Print Assumptions counts_are_acute.
+Print Assumptions in_coordinates.
 Print Assumptions one_cell_radius.
 Print Assumptions one_of_one_diameter.
 Print Assumptions removed.
