@@ -263,6 +263,18 @@ class SummedAtOnce(Protocol):
         """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""
 
 
+@runtime_checkable
+class KnowsGain(Protocol):
+    """An algorithm that can bound how far the noise on its averages moves its model."""
+
+    def noise_gain(self, done: int) -> float | None:
+        """The most that θ's standard deviation is along any direction, after `done` rounds.
+
+        For noise of standard deviation 1 in each coordinate of every average, to first order, and
+        from public facts alone; None where no bound is known.
+        """
+
+
 class FederatedAlgorithm(Protocol):
     """A way of learning from noisy averages."""
 
