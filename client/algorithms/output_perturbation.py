@@ -62,6 +62,11 @@ class OutputPerturbation(AsReleased):
         """The model's."""
         return self.model.dimension
 
+    def noise_gain(self, done: int) -> float | None:
+        """See `parley.client.algorithms.base.KnowsGain`: the noise is on θ itself."""
+        del done
+        return 1.0
+
     @property
     def assumption(self) -> str:
         """That no party fails: its certificate is proved, its solver is not."""
