@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+from parley.client.data.schema import SchemaError, load_schema
+from parley.client.data.schema_check import check_file
+from parley.client.data.schema_inference import infer_schema
+from parley.terminal.schema import print_reading
+
 schema_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,
@@ -36,10 +41,6 @@ def schema_infer(
 
     Lists every column, how it was read and why, with the lines of cells that don't fit.
     """
-    from parley.client.data.schema import SchemaError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.schema_inference import infer_schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.schema import print_reading  # noqa: PLC0415 - start-up: for this command alone
-
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
     inferred = infer_schema(
@@ -71,9 +72,6 @@ def schema_check(
 
     It quotes cells and lines of the file, for the person who holds it: share none of it.
     """
-    from parley.client.data.schema import load_schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.schema_check import check_file  # noqa: PLC0415 - start-up: for this command alone
-
     found = check_file(file, load_schema(schema))
     for remark in found.remarks:
         typer.echo(f"· {remark}")

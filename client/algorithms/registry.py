@@ -21,7 +21,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.kind import Kind, Party, plain_size, settings_of
-from parley.client.algorithms.network_task import averaging, distributed, network_kind
+from parley.client.algorithms.network_task import network_size
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
 from parley.client.algorithms.own import is_own, own_kind, own_task
@@ -94,7 +94,7 @@ def _check_state(algorithm: Linear, state: State) -> None:
 def _later(module: str, name: str) -> Callable[..., Any]:
     """A function of a module of this room, which is imported when it is called.
 
-    `predict` needs none of them, nor `plan` of another kind: they take .06 to .1 s.
+    `predict` needs none of them, nor `plan` of another kind: torch takes 1.4 s.
     """
 
     def called(*args: Any) -> Any:
@@ -106,6 +106,12 @@ def _later(module: str, name: str) -> Callable[..., Any]:
 def _codec(module: str) -> dict[str, Any]:
     """The three that every row has."""
     return {name: _later(module, name) for name in ("to_task", "of_task", "size")}
+
+
+def _network(title: str, **more: Any) -> Kind:
+    """The row of an algorithm that trains a network."""
+    codec = {**_codec("network_codec"), "size": network_size}
+    return Kind(title=title, **codec, check=_later("network_codec", "check"), trains=True, **more)
 
 
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
@@ -178,8 +184,8 @@ ALGORITHMS: dict[str, Kind] = {
         advice="Every round is charged: fewer rounds cost less. gradient-perturbation spreads its "
         "budget over all rounds instead.",
     ),
-    "fedavg": network_kind(averaging, "federated averaging"),
-    "distributed-dp-sgd": network_kind(distributed, "distributed DP-SGD", summed=True),
+    "fedavg": _network("federated averaging"),
+    "distributed-dp-sgd": _network("distributed DP-SGD", summed=True),
     "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),
     "random-features": Kind(
         title="random features",

@@ -7,9 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.printable import one_line
 from parley.options import AsJson, ModelPath, OwnModels
+from parley.prediction.files import predict_file
+from parley.prediction.loading import load_model
+from parley.server.model_file import ModelFileError
 from parley.server.records.plain_json import json_text
+from parley.twin import TWINS
 
 SchemaFile = Annotated[
     Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
@@ -36,9 +41,6 @@ def predict(
     A row is read by the schema that the model was learned under: the same ranges, categories and
     scaling. The label's column need not be there; if it is, it is not read.
     """
-    from parley.prediction.files import predict_file  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
-
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     count, labels = predict_file(loaded, rows, out, keep=keep)
     typer.echo(f"{count:,} predictions in {out}")
@@ -53,11 +55,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
-    from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.model_file import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.twin import TWINS  # noqa: PLC0415 - start-up: for this command alone
-
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task
     if task["kind"] not in {*ALGORITHMS, *TWINS}:

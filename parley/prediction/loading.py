@@ -17,6 +17,7 @@ from parley.client.contract.protocol import Declined
 from parley.client.data.columns import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.table import build_map
 from parley.client.models.described import linear_model_from
 from parley.prediction.model import Estimator, Model
 from parley.server.model_file import ModelFileError, open_model
@@ -89,8 +90,6 @@ def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | 
     """The public map that rows go through, the very one that the model was learned on."""
     if described is None:
         return None
-    from parley.client.features.table import build_map  # noqa: PLC0415 - start-up: `predict` without a feature map (15 ms)
-
     try:
         named = features_from(described, agreed=True)
         made = build_map(
