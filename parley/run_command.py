@@ -9,7 +9,6 @@ import click
 import typer
 
 from parley.options import AsJson, JobFile, Sets
-from parley.running import run as run_job
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
@@ -99,6 +98,7 @@ def run(
     elif job is not None or overrides or out is not None or print_job or audit is not None:
         raise JobError("Expected --resume RUN alone: the run continues with its own job.")
     canaries = 0 if audit is None else _canaries(audit)
+    from parley.running import run as run_job  # noqa: PLC0415 - start-up: --print-job runs nothing (.3 s)
 
     with RunDisplay(quiet=quiet) as display:
         result = run_job(

@@ -12,9 +12,8 @@ from parley.client.contract.printable import one_line
 from parley.options import AsJson, ModelPath, OwnModels
 from parley.prediction.files import predict_file
 from parley.prediction.loading import load_model
-from parley.server.model_file import ModelFileError
+from parley.server.model_file import NON_PRIVATE, ModelFileError
 from parley.server.records.plain_json import json_text
-from parley.twin import TWINS
 
 SchemaFile = Annotated[
     Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
@@ -57,7 +56,7 @@ def show(
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task
-    if task["kind"] not in {*ALGORITHMS, *TWINS}:
+    if task["kind"] not in {*ALGORITHMS, *NON_PRIVATE}:
         raise ModelFileError(
             f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
         )
