@@ -4,7 +4,7 @@
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
 send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`).
 
-What the algorithms for linear models share: the task's codec, its size, what is refused.
+Also here: what the algorithms for linear models share: the task's codec, its size, what is refused.
 """
 
 from __future__ import annotations

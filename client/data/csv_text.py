@@ -4,7 +4,7 @@ A batch ends where a record ends: at a line's end that no quoted field reaches o
 has no quotation mark that is its last line's end; otherwise Python's `csv` says where records end.
 Every batch knows the line it begins on, so that an error can name a cell's line.
 
-How a CSV is written, found out from the file: encoding and separator.
+Also here: how a CSV is written, found out from the file: encoding and separator.
 """
 
 from __future__ import annotations

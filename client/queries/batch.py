@@ -4,7 +4,7 @@ Query q is multiplied by an integer a_q before it joins the others, so that its 
 is its own to choose: Δ₁ = Σ a_q·Δ₁q and Δ₂² = Σ (a_q·Δ₂q)², exactly, and its own noise has scale
 b/a_q or σ/a_q. A batch of one query is the ordinary case.
 
-Whom a release of queries hides, and how much of the sum that one may be: `Counting`.
+Also here: whom a release of queries hides, and how much of the sum that one may be: `Counting`.
 """
 
 from __future__ import annotations

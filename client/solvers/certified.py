@@ -16,7 +16,7 @@ from the records, at the θ that is returned, and that norm is the certificate. 
     >>> optima.theta.round(4).tolist(), optima.certified.tolist()
     ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
 
-Ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
+Also here: ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It needs nothing but itself: no script, no address; its own content-security policy forbids both.
 What it shows is released already, or public: it may be passed on to whomever the answers are for.
 
-Each answer of a session as a figure or a table of its page.
+Also here: each answer of a session as a figure or a table of its page.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every function returns one inline `<svg>` element: no script, no style sheet, no
 could clash with another plot's, no address. Colours are the six of `Palette`, which `report.css`
 repaints in the dark scheme. A column of 424 px is half a desktop page.
 
-Plots of values with intervals: a row a name, or a step an interval of numbers.
+Also here: plots of values with intervals: a row a name, or a step an interval of numbers.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the chain doesn't vouch for. The head must be the hash of the last record, that 
 digest of all accounts as they are stored, and a record that a step relies on must lead to the head
 hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
 
-The four tables of a ledger.
+Also here: the four tables of a ledger.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The records that a job's data section names: bundled, in memory, one file, or one a party.
 
-Data that the caller hands over in memory, with the schema that reads them.
+Also here: data that the caller hands over in memory, with the schema that reads them.
 """
 
 from __future__ import annotations
