@@ -24,7 +24,8 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.state import State
-from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import Randomness
@@ -63,7 +64,7 @@ class Finished:
     theta: NDArray[np.float64]
     unmeasured: str
     head: Head
-    totals: tuple[DatasetTotals, ...]
+    totals: tuple[Account, ...]
 
 
 def execute(
