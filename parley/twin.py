@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -72,7 +72,8 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
-    theta = {"centralised": experiment.optimum, "aggregated": experiment.aggregated}[method]()
+    ways = {"centralised": experiment.optimum, "aggregated": experiment.aggregated}
+    theta: Any = ways[method]()
     description = model_description(
         {"kind": method, "model": described(experiment.model), "settings": {}},
         label=job.model.label,
