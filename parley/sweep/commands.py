@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.control import Control
+from rich.table import Table
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
-from parley.sweep.comparison import compared
+from parley.sweep.comparison import compared, differing
 from parley.sweep.page import write_comparison
 from parley.sweep.running import Progress
 from parley.sweep.whole import run_sweep
@@ -88,12 +89,22 @@ def compare(
         Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
     ] = None,
 ) -> None:
-    """Show runs side by side: the keys in which their jobs differ, and what each came to."""
-    table = plain_table("", *(Text(one_line(run.name)) for run in runs))
-    for name, values in compared(runs):
-        cells = (Text(one_line(value)) for value in values)
-        table.add_row(Text(one_line(name), style="dim"), *cells)
-    Screen().print(table)
+    """Show runs side by side: first the keys in which their jobs differ, then what each came to."""
+    screen = Screen()
+    settings, results = compared(runs)
+    for title, rows in ((differing(settings), settings), ("What each came to", results)):
+        screen.print(title, style="bold")
+        if rows:
+            screen.print(_side_by_side(runs, rows))
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
     if out is not None:
         typer.echo(f"{write_comparison(runs, out)}")
+
+
+def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
+
+    table = plain_table("", *(Text(one_line(run.name)) for run in runs))
+    for name, values in rows:
+        cells = (Text(one_line(value)) for value in values)
+        table.add_row(Text(one_line(name), style="dim"), *cells)
+    return table
