@@ -32,7 +32,7 @@ _COMMANDS = {
     ),
     "show": (
         "parley.prediction.commands:show",
-        "Show what a model is and what was promised of it: ε, δ, unit, relation, adversary.",
+        "Show what a model is, what was promised of it, and what each column adds to its answer.",
     ),
     "sample": (
         "parley.sampling:sample",
@@ -48,7 +48,7 @@ _COMMANDS = {
     ),
     "compare": (
         "parley.sweep.commands:compare",
-        "Show runs side by side: the keys in which their jobs differ, and what each came to.",
+        "Show runs side by side: first the keys in which their jobs differ, then what each came to.",
     ),
     "twin": (
         "parley.twin:twin_command",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from parley.client.data.records import find_party_files
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.data.schema_check import CheckedFile, check_file
 from parley.client.data.schema_inference import infer_schema
@@ -29,8 +30,6 @@ TableFiles = Annotated[
 
 def _named(patterns: list[str]) -> list[Path]:
     """The files, those of globs among them."""
-    from parley.client.data.records import find_party_files  # noqa: PLC0415 - start-up: for these commands alone
-
     found: list[Path] = []
     for pattern in patterns:
         glob = any(mark in pattern for mark in "*?[") and not Path(pattern).exists()

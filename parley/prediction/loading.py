@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.plain_names import public_name
@@ -80,8 +82,6 @@ def _learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
         value_from(str, task["kind"], "kind")
         return linear_model_from(task["model"])  # how it was learned is not asked here
-    from parley.client.algorithms.registry import task_from  # noqa: PLC0415 - start-up: `predict` of a linear model (.11 s)
-
     own = MappingProxyType({public_name(name): name for name in own_models})
     return task_from(task, device=device, own_models=own).model
 
@@ -127,8 +127,6 @@ def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDA
     if theta is None or not shaped or not np.isfinite(theta).all():
         raise ModelFileError(f"{file}: Expected {expected} finite float64 parameters, got others.")
     if (components := tensors.get("components")) is not None:
-        from parley.client.algorithms.second_moments import check_components  # noqa: PLC0415 - start-up: `predict` without components (.1 s)
-
         try:
             check_components(components)
         except ValueError as error:
