@@ -48,7 +48,8 @@ _COMMANDS = {
     ),
     "compare": (
         "parley.sweep.commands:compare",
-        "Show runs side by side: first the keys in which their jobs differ, then what each came to.",
+        "Show runs side by side: first the keys in which their jobs differ, then what each came "
+        "to.",
     ),
     "twin": (
         "parley.twin:twin_command",
