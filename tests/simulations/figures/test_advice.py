@@ -122,6 +122,21 @@ def test_what_is_wrong_with_a_classifier_is_said_by_its_confusion_matrix(chances
     assert bool(said) == bool(told)
 
 
+def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
+    found = judge(np.array([0.6, 0.2, 0.3, 0.9]), np.array([0, 0, 0, 1]), names=("no", "yes"))
+    assert shortcoming(found, records="rows", weighted=True) == ""
+    assert shortcoming(found, records="rows") != ""
+
+
+def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("parley.simulations.figures.advice._LARGEST_EPSILON", 0.02)
+    data = table(tmp_path, share=0.2, sick_at=[80], others_at=[30], count=1500)
+    steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
+    summary = run(tmp_path, *data, *steps)
+    assert "No ε up to 0.02" in summary.verdict
+    assert summary.verdict.endswith("times as many a party would be, at ε = 0.02.")
+
+
 def test_a_regression_is_held_against_the_mean():
     targets = np.array([0.1, 0.2, 0.3])
     assert "than their mean" in shortcoming(judge_targets(targets[::-1], targets), records="rows")
