@@ -2,9 +2,9 @@
 
 A party counts its own held-out records by what the model says of them: cell 0 is "right", cell 1
 "wrong"; by class, cells 2k and 2k + 1 are those of the records whose label is class k. Every record
-is in one cell, so that replacing one moves the vector by at most √2 in L2, and adding or removing
-one by 1, whatever the model is (the histogram query of Dwork & Roth 2014, section 3.3). How many
-records a party holds out stays private: the wrong answers are counted beside the right ones.
+adds 1 to one cell, whatever the model is (the histogram query of Dwork & Roth 2014, section 3.3).
+How many records a party holds out stays private: the wrong answers are counted beside the right
+ones.
 
     >>> import numpy as np
     >>> accuracy_interval(np.array([90.0, 10.0]), within=3.0)
@@ -13,7 +13,6 @@ records a party holds out stays private: the wrong answers are counted beside th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -22,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.second_moments import projected
 from parley.client.algorithms.sums import SCALE_BITS
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
+from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import Interval, OneCell
 from parley.privacy.sampling.stream import Randomness
 
 _MOST = 2.0**24
@@ -64,7 +66,7 @@ class HeldOutCounts:
 
     @property
     def assumption(self) -> str:
-        """None: one record is asked at a time, and is in one cell."""
+        """None: the model says of a record what it says of it alone, and it is in one cell."""
         return ""
 
     def init(self) -> State:
@@ -84,6 +86,7 @@ class HeldOutCounts:
             if self.by_class:
                 signed = not self.model.classes
                 cells += 2 * (labels > 0 if signed else labels).astype(np.int64)
+            cells = np.clip(cells, 0, self.dimension - 1)  # whatever its label is
             values[party] = np.bincount(cells, minlength=self.dimension)
         np.clip(values, 0, _MOST, out=values)
         return Contribution(values=values, failed=())
@@ -91,12 +94,16 @@ class HeldOutCounts:
     def _said(
         self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
     ) -> NDArray[np.generic]:
-        """`[n]` labels that the model says, of one row at a time, each at the same address.
+        """`[n]` labels that the model says, each of its row alone.
 
-        Beside others a row's last digits may depend on who and how many they are
-        (`parley.client.dp_sgd.apart`), and somebody may choose a θ where that decides: one record
+        Of a linear model by exact products, of another one row at a time, each at the same address:
+        beside others a row's last digits may depend on who and how many they are
+        (`parley.client.dp_sgd.apart`), and somebody may choose a θ where that decides. One record
         more or less would then turn others' answers, and move more than its own cell.
         """
+        if isinstance(self.model, LinearModel):
+            margins = projected(rows, theta.reshape(-1, rows.shape[1]).T)
+            return self.model.loss.predict(margins if self.model.classes else margins[:, 0])
         alone = np.empty((1, rows.shape[1]), rows.dtype)
         said = []
         for row in rows:
@@ -118,15 +125,14 @@ class HeldOutCounts:
         return {}
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """√2 or 1, whatever the parties hold and the model says: every record is in one cell."""
+        """One cell, whatever the parties hold and the model says."""
         del facts
-        added = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=_MOST,
-            # Clamping brings no two histograms further apart; whole numbers are not rounded.
-            sensitivity=1.0 if added else math.sqrt(2) * (1 + 2.0**-50),
+            # Clamping brings no two histograms further apart.
+            lies_in=OneCell(cells=self.dimension, within=Interval(1, 1)),
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             classes=int(self.model.classes) or 1,

@@ -62,6 +62,11 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
 
     objective_epsilon: float
 
+    def noise_gain(self, done: int) -> float | None:
+        """None: most of the noise is inside the objectives, and what it moves is the records'."""
+        del done
+        return None
+
     def inside(self, min_records: int) -> ObjectiveNoise:
         """The noise in the objective that is enough for parties of so many records, or more."""
         return objective_noise(

@@ -6,7 +6,7 @@
 
    - a record that is removed moves the sum by its vector, a replaced one by the difference of two;
    - radius and diameter, in L1 and in L2 squared, of an interval, a ball, an L1 ball, one cell, a
-     set or nothing, and a product;
+     set or nothing, vectors of which no two point apart, and a product;
    - a person with k records moves it by at most k times as much (k^2, squared).
 
    `coqc -Q . Parley vectors.v && coqc -Q . Parley sets.v` checks it, with Coq 8.16. *)
@@ -139,6 +139,18 @@ Proof.
   pose proof (l1_nonneg (sub u v)). nia.
 Qed.
 
+(* No two vectors of a set point apart: counts, or products of a row with itself. *)
+
+Theorem acute_diameter : forall (S : vector -> Prop) b r,
+  (forall u v, S u -> S v -> 0 <= dot u v) ->
+  has_diameter S b -> has_radius S r ->
+  has_diameter S {| of_l1 := of_l1 b; of_l2 := Z.min (of_l2 b) (2 * of_l2 r) |}.
+Proof.
+  intros S b r A HD HR u v Hu Hv. destruct (HD u v Hu Hv), (HR u Hu), (HR v Hv).
+  unfold within. simpl. split; [assumption |]. apply Z.min_glb; [assumption |].
+  unfold sub. rewrite l2_add, dot_opp, l2_opp. pose proof (A u v Hu Hv). lia.
+Qed.
+
 (* Products: one vector after another. *)
 
 Definition plus (b c : lengths) : lengths :=
@@ -170,18 +182,6 @@ Qed.
 Definition longer (b c : lengths) : lengths :=
   {| of_l1 := Z.max (of_l1 b) (of_l1 c); of_l2 := Z.max (of_l2 b) (of_l2 c) |}.
 
-Definition zeros (d : nat) : vector := repeat 0 d.
-
-Lemma zeros_are : forall d, l1 (zeros d) = 0 /\ l2 (zeros d) = 0.
-Proof. unfold zeros. induction d; simpl; lia. Qed.
-
-Lemma sub_zeros : forall d u, length u = d -> sub u (zeros d) = u /\ sub (zeros d) u = opp u.
-Proof.
-  unfold sub, zeros. induction d as [| d IH]; destruct u as [| a u]; simpl; intro H;
-    try discriminate; [split; reflexivity |].
-  destruct (IH u) as [E F]; [lia |]. unfold opp in *. rewrite E, F. split; f_equal; lia.
-Qed.
-
 Definition or_nothing (d : nat) (S : vector -> Prop) (u : vector) : Prop := S u \/ u = zeros d.
 
 Theorem or_nothing_radius : forall d S b,
@@ -201,6 +201,15 @@ Proof.
     destruct (HR v Hv). lia.
   - destruct (sub_zeros d (zeros d)) as [-> _]; [apply repeat_length |].
     destruct (zeros_are d) as [-> ->]. lia.
+Qed.
+
+(* Of d coordinates: Cauchy and Schwarz. *)
+
+Theorem in_coordinates : forall u b, within u b ->
+  within u {| of_l1 := Z.min (of_l1 b) (Z.sqrt (Z.of_nat (length u) * of_l2 b)); of_l2 := of_l2 b |}.
+Proof.
+  intros u b [H1 H2]. unfold within. simpl. split; [| exact H2]. apply Z.min_glb; [exact H1 |].
+  pose proof (l1_squared_below u). pose proof (l1_nonneg u). apply Z.sqrt_le_square; nia.
 Qed.
 
 (* One cell of many: u there, zeros in all others. Cells have d places each. *)
@@ -294,12 +303,6 @@ Qed.
 Fixpoint sum_of (vectors : list vector) : vector :=
   match vectors with [] => [] | v :: rest => add v (sum_of rest) end.
 
-Lemma dot_bound : forall u v, 2 * dot u v <= l2 u + l2 v.
-Proof.
-  intros. pose proof (l2_nonneg (sub u v)) as H. unfold sub in H.
-  rewrite l2_add, dot_opp, l2_opp in H. lia.
-Qed.
-
 Lemma dots_bound : forall s vectors u, l2 u <= s -> Forall (fun v => l2 v <= s) vectors ->
   dot u (sum_of vectors) <= Z.of_nat (length vectors) * s.
 Proof.
@@ -382,10 +385,12 @@ Print Assumptions interval_radius.
 Print Assumptions interval_diameter.
 Print Assumptions l1_ball_radius.
 Print Assumptions l1_ball_diameter.
+Print Assumptions acute_diameter.
 Print Assumptions product_radius.
 Print Assumptions product_diameter.
 Print Assumptions or_nothing_radius.
 Print Assumptions or_nothing_diameter.
+Print Assumptions in_coordinates.
 Print Assumptions one_cell_radius.
 Print Assumptions one_of_one_diameter.
 Print Assumptions removed.

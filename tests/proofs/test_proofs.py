@@ -59,6 +59,20 @@ def test_two_vectors_of_a_ball_are_no_further_apart_than_its_diameter():
     assert not _proved(z3, (a - b) ** 2 > a**2 + b**2)
 
 
+@pytest.mark.heavy
+def test_two_points_of_a_parabola_are_no_further_apart_than_its_diameter():
+    """(t, 2t² − 1) and (u, 2u² − 1), |t|, |u| ≤ 1: `Parabola`, before its ends are rounded."""
+    z3 = pytest.importorskip("z3", reason="z3-solver is not installed")
+    t, u, root = z3.Reals("t u root")
+    given = [t >= -1, t <= 1, u >= -1, u <= 1, root > 0, root * root == z3.Q(1, 2)]
+    apart = (t - u) ** 2 * (1 + 4 * (t + u) ** 2)
+    assert _proved(z3, apart > z3.Q(71, 16) + root, *given)
+    assert not _proved(z3, apart > 5, *given)
+    in_l1 = z3.Abs(t - u) * (1 + 2 * z3.Abs(t + u))
+    assert _proved(z3, in_l1 > z3.Q(25, 8), *given)
+    assert not _proved(z3, in_l1 > 3, *given)
+
+
 def test_the_theorems_are_stated_without_axioms_or_gaps():
     for name in FILES:
         text = (HERE / name).read_text(encoding="ascii")

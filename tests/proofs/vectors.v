@@ -161,3 +161,23 @@ Qed.
 
 Lemma sub_l1 : forall u v, l1 (sub u v) <= l1 u + l1 v.
 Proof. intros. pose proof (l1_triangle u (opp v)) as T. rewrite l1_opp in T. exact T. Qed.
+
+(* Zeros in d places. *)
+
+Definition zeros (d : nat) : vector := repeat 0 d.
+
+Lemma zeros_are : forall d, l1 (zeros d) = 0 /\ l2 (zeros d) = 0.
+Proof. unfold zeros. induction d; simpl; lia. Qed.
+
+Lemma sub_zeros : forall d u, length u = d -> sub u (zeros d) = u /\ sub (zeros d) u = opp u.
+Proof.
+  unfold sub, zeros. induction d as [| d IH]; destruct u as [| a u]; simpl; intro H;
+    try discriminate; [split; reflexivity |].
+  destruct (IH u) as [E F]; [lia |]. unfold opp in *. rewrite E, F. split; f_equal; lia.
+Qed.
+
+Lemma dot_bound : forall u v, 2 * dot u v <= l2 u + l2 v.
+Proof.
+  intros. pose proof (l2_nonneg (sub u v)) as H. unfold sub in H.
+  rewrite l2_add, dot_opp, l2_opp in H. lia.
+Qed.
