@@ -83,6 +83,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
+    job = job.settled(experiment.federation, experiment.classes)
     theta = TWINS[method](experiment)
     description = model_description(
         {"kind": method, "model": described(experiment.model), "settings": {}},

@@ -161,6 +161,13 @@ class Schema(SchemaPart):
         return {name: c for name, c in self.columns.items() if isinstance(c, kinds)}
 
     @property
+    def has_numbers(self) -> bool:
+        """Whether a feature is a number of its record, and none is an array."""
+        found = self.features.values()
+        arrays = any(isinstance(column, ArrayColumn) for column in found)
+        return not arrays and any(isinstance(column, NumericColumn) for column in found)
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         """`[p]` names."""
         return tuple(n for name, c in self.features.items() for n in c.feature_names(name))

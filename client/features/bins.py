@@ -115,7 +115,7 @@ _MOST_INTERVALS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Hats(FeatureMap):
-    """Linear splines of numbers, over ranges in equal `intervals`; indicators of categories."""
+    """Linear splines of numbers, over ranges in equal `intervals`; other columns as they are."""
 
     name: ClassVar[str] = "hats"
 
@@ -128,10 +128,8 @@ class Hats(FeatureMap):
             )
 
     def on(self, schema: Schema) -> Features:
-        """For records without arrays."""
+        """For any records."""
         columns = schema.features
-        if arrays := [name for name, each in columns.items() if isinstance(each, ArrayColumn)]:
-            raise FeatureError(f"Expected no arrays with features 'hats', got {arrays[0]!r}.")
         knots = np.arange(self.intervals + 1)
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:

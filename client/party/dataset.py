@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
+from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.data.cells import LABEL_READERS
@@ -220,14 +221,13 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
     rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
     _check_size(dataset, len(rows), path)
     width = rows.shape[1] - intercept
-    facts = f"prepared: {width} features, {dataset.classes} classes"
     return Holding(
         rows=rows,
         labels=labels,
         features=width,
         classes=dataset.classes,
         fingerprint=fingerprint,
-        schema=hashlib.sha256(facts.encode()).hexdigest(),
+        schema=prepared_schema(width, dataset.classes),
         contents=str(of_rows(rows, labels)),
         map=dataset.map,
         most_records=dataset.private_most,
