@@ -30,6 +30,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.assumptions import COMPANY
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
@@ -110,6 +111,11 @@ class DistributedDPSGD(Iterates):
         """C (record) or S (party): no unit's share of a sum is longer."""
         clip = self.training.clip_norm if self.unit is Unit.RECORD else self.party_norm
         return float(clip or 0)
+
+    @property
+    def assumption(self) -> str:
+        """That of per-record clipping (`parley.client.algorithms.assumptions.COMPANY`)."""
+        return COMPANY if self.unit is Unit.RECORD else ""
 
     def init(self) -> State:
         """The network's public start."""

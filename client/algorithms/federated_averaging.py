@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from parley.client.algorithms.assumptions import COMPANY
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
@@ -130,6 +131,11 @@ class FederatedAveraging(Iterates):
         if self.unit is Unit.RECORD and self.training.clip_norm is not None:
             return self.training.clip_norm
         return self.update_bound
+
+    @property
+    def assumption(self) -> str:
+        """That of per-record clipping (`parley.client.algorithms.assumptions.COMPANY`)."""
+        return COMPANY if self.unit is Unit.RECORD else ""
 
     def init(self) -> State:
         """The network's public start."""

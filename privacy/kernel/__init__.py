@@ -1,0 +1,1 @@
+"""What one record may add to a sum, and how far that moves it."""

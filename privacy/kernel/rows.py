@@ -1,0 +1,94 @@
+"""Rows of whole numbers in float64: which of them lie in a ball, and their sums, without rounding.
+
+Whole numbers below 2⁵³ are float64 numbers, and so are all of their sums and products that stay
+below it: BLAS adds them up in any order, in any number of threads, to the same bits.
+
+**Whether a row is short enough** is asked of its numbers alone. Squares are not negative, and
+adding one never makes a rounded sum smaller: a sum of squares that comes out below 2⁵³ is exact;
+NaN and ∞ are not below it. What fails the test adds nothing. Privacy hangs on that one line: how a
+row came about, and by which factor it was shortened, is no matter.
+
+    >>> rows = np.array([[3.0, 4.0], [3.0, 5.0], [np.nan, 0.0]])
+    >>> keep_within(rows, 25)
+    2
+    >>> rows.tolist()
+    [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
+    >>> row_sum(rows, 5).tolist()
+    [3, 4]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXACT: Final = 2**53
+"""Below it, sums and products of whole numbers are exact in float64."""
+
+_ABOVE: Final = 1 + 2.0**-40
+"""More than what rounding does to a sum of 2¹⁰ products of numbers ≥ 0, and to the radius."""
+
+Rows = NDArray[np.float64]
+
+
+def squares(rows: Rows) -> Rows:
+    """`[n]` ‖row‖² of `[n, d]` rows; exact where it is below `EXACT`, and only there below it.
+
+    ∞ where an entry is not finite or not whole.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.asarray(np.vecdot(rows, rows))
+        whole = (rows == np.rint(rows)).all(axis=1)
+    return np.where(whole & (found < EXACT), found, np.inf)
+
+
+def keep_within(rows: Rows, squared: int) -> int:
+    """Makes zeros of rows of `[n, d]` that are not whole or longer than √squared; how many."""
+    if not 0 <= squared < EXACT:
+        raise ValueError(f"Expected a squared radius from 0 to 2^53, got {squared}.")
+    out = ~(squares(rows) <= squared)
+    rows[out] = 0
+    return int(out.sum())
+
+
+def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: int) -> NDArray[np.bool_]:
+    """Makes zeros of records that are not whole or longer than √squared; `[n]` who is kept.
+
+    A record's vector is all layers' a bᵀ, of rows a of `[n, i]` and b of `[n, o]`: its square is
+    Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
+    """
+    found: Rows | float = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for inputs, slopes in layers:
+            found = found + squares(inputs) * squares(slopes)
+        kept = np.asarray(found * _ABOVE <= float(squared))  # 0·∞ is NaN, which is not
+    for factor in (factor for layer in layers for factor in layer):
+        factor[~kept] = 0
+    return kept
+
+
+def row_sum(rows: Rows, length: int) -> NDArray[np.int64]:
+    """`[d]` the sum of whole rows `[n, d]`, none longer than `length`."""
+    total: NDArray[np.int64] = outer_sum(np.ones((len(rows), 1)), rows, length)[0]
+    return total
+
+
+def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
+    """`[o, p]` Σ_i slopes_i rows_iᵀ of whole `[n, o]` and `[n, p]`, exactly.
+
+    Args:
+        length: no ‖slopes_i‖·‖rows_i‖ is more.
+    """
+    if not 0 < length < EXACT or len(rows) * length >= 2**63:
+        raise ValueError(
+            f"Expected rows no longer than 2^53 and a sum below 2^63, got {len(rows)} of {length}."
+        )
+    step = (EXACT - 1) // length
+    total = np.zeros((slopes.shape[1], rows.shape[1]), dtype=np.int64)
+    for begin in range(0, len(rows), step):
+        own = slice(begin, begin + step)
+        total += (slopes[own].T @ rows[own]).astype(np.int64)
+    return total
