@@ -172,7 +172,7 @@ def _of_size(parties: int, records: int, *, schema: Schema) -> Federation:
         total_records=parties * records,
         max_records=records,
         schema=schema.to_toml(),
-        has_numbers=schema.has_numbers,
+        numbers=schema.numbers,
     )
 
 

@@ -161,11 +161,12 @@ class Schema(SchemaPart):
         return {name: c for name, c in self.columns.items() if isinstance(c, kinds)}
 
     @property
-    def has_numbers(self) -> bool:
-        """Whether a feature is a number of its record, and none is an array."""
+    def numbers(self) -> int:
+        """How many features are a number of their record; 0 where one is an array."""
         found = self.features.values()
-        arrays = any(isinstance(column, ArrayColumn) for column in found)
-        return not arrays and any(isinstance(column, NumericColumn) for column in found)
+        if any(isinstance(column, ArrayColumn) for column in found):
+            return 0
+        return sum(isinstance(column, NumericColumn) for column in found)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ class Federation:
     Attributes:
         max_records: largest n_j; with size weights it bounds a contribution.
         schema: text of the schema that their records are read by; empty: not known here.
-        has_numbers: whether a column of theirs is a number, as far as is known; rows that their
-            owners prepared, and arrays, are none.
+        numbers: how many columns of theirs are numbers; all, where no more is known; 0 of rows that
+            their owners prepared, and of arrays.
     """
 
     parties: int
@@ -29,7 +29,7 @@ class Federation:
     total_records: int
     max_records: int
     schema: str = ""
-    has_numbers: bool = True
+    numbers: int = 0
 
     @classmethod
     def of_sizes(

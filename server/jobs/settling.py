@@ -2,7 +2,7 @@
 
 The steps are those of `parley.server.jobs.steps`, where noise is Gaussian. Features of a table are
 hats (`parley.client.features.bins`) where the signal A over noise pays for so many more columns:
-none below 100, 4 intervals of each number below 1,000, 8 beyond. What the job gives stays.
+none where A is below 50 for each number, 4 intervals below 200, 8 beyond. What the job gives stays.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from parley.server.jobs.whole import WholeJob
 ROUNDS = 10
 """Where a job leaves them open and no rule applies."""
 
-_HATS = ((1000.0, 8), (100.0, 4))
-"""A from which on numbers are hats of so many intervals."""
+_HATS = ((200.0, 8), (50.0, 4))
+"""A for each number of a record, from which on they are hats of so many intervals."""
 
 
 def without_rule(job: WholeJob, steps: Any, why: str) -> Settled:
@@ -80,13 +80,14 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
 def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
     """Keys of `[model]`, and why."""
     plain: dict[str, Any] = {"features": "none"}
-    if not parties.has_numbers:
-        return plain, "columns as they are: none is known to be a number"
-    for least, intervals in _HATS:
-        if signal >= least:
+    if not parties.numbers:
+        return plain, "columns as they are: none is a number"
+    for each, intervals in _HATS:
+        needed = f"{each:g} for each of {parties.numbers} numbers"
+        if signal >= each * parties.numbers:
             hats = {"features": "hats", "feature_settings": {"intervals": intervals}}
-            return hats, f"numbers as hats of {intervals} intervals: A is at least {least:,g}"
-    return plain, f"columns as they are: A is below {_HATS[-1][0]:g}"
+            return hats, f"hats of {intervals} intervals: A is at least {needed}"
+    return plain, f"columns as they are: A is below {needed}"
 
 
 def _words(steps: Any, model: Any) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.roster import Deployment
 from parley.client.contract.state import State, save_state
+from parley.client.data.schema import Schema
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
@@ -145,7 +146,8 @@ def _federation(
     """What is public of the parties."""
     first, found = parties.first, federation_of(job, deployment, parties.facts)
     prepared = first.schema == prepared_schema(first.features, first.classes)
-    return replace(found, schema=folder.schema, has_numbers=not prepared)
+    known = Schema.from_toml(folder.schema).numbers if folder.schema else first.features
+    return replace(found, schema=folder.schema, numbers=0 if prepared else known)
 
 
 def _found(

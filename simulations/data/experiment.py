@@ -144,7 +144,7 @@ def _federation(
         found = replace(Federation.of_sizes(sizes), min_records=least)
     else:
         found = Federation.of_sizes(sizes, None if least == "auto" else least, names)
-    return replace(found, schema=schema.to_toml(), has_numbers=schema.has_numbers)
+    return replace(found, schema=schema.to_toml(), numbers=schema.numbers)
 
 
 Shared = dict[str, Any]

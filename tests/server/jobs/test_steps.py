@@ -10,7 +10,7 @@ from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.server.jobs.steps import steps_by_rule
 
-TEN = Federation(parties=10, min_records=2413, total_records=24130, max_records=2413)
+TEN = Federation(parties=10, min_records=2413, total_records=24130, max_records=2413, numbers=6)
 ADULT = ("parties.count=10", "privacy.epsilon=0.5", "privacy.delta=1e-5")
 
 
@@ -67,7 +67,7 @@ def test_the_way_is_as_long_as_the_noise_that_the_job_really_has_allows(override
 
 def test_private_sizes_do_not_reach_the_rule():
     private = ("privacy.neighbouring=add-or-remove-one", "parties.min-records=2413")
-    larger = Federation(parties=10, min_records=2413, total_records=99_999, max_records=50_000)
+    larger = replace(TEN, total_records=99_999, max_records=50_000)
     assert settled(*private, parties=larger) == settled(*private)
     assert settled(parties=larger) != settled()
 
@@ -113,7 +113,7 @@ def test_where_no_rule_applies_defaults_are_what_they_were_and_the_plan_says_why
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "features", "intervals"), [(0.01, "none", 0), (0.1, "hats", 4), (0.5, "hats", 8)]
+    ("epsilon", "features", "intervals"), [(0.01, "none", 0), (0.2, "hats", 4), (0.5, "hats", 8)]
 )
 def test_numbers_are_hats_where_the_signal_pays_for_them(epsilon, features, intervals):
     own = settled(f"privacy.epsilon={epsilon}").model
@@ -121,9 +121,10 @@ def test_numbers_are_hats_where_the_signal_pays_for_them(epsilon, features, inte
     assert own.has_intercept is (features == "none")
 
 
-def test_features_that_a_job_names_and_columns_that_are_no_numbers_stay():
-    arrays = replace(TEN, has_numbers=False)
+def test_features_that_a_job_names_and_columns_that_are_no_numbers_or_too_many_stay():
+    arrays, many = replace(TEN, numbers=0), replace(TEN, numbers=140)
     assert settled(parties=arrays).model.feature_map == {}
+    assert settled(parties=many).model.feature_map == {}
     assert settled("model.features=none").model.feature_map == {}
     named = settled("model.features=bins", "algorithm.rounds=7")
     assert (named.model.feature_map["name"], named.model.has_intercept) == ("bins", True)
