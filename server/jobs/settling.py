@@ -110,9 +110,10 @@ def _signal(job: WholeJob, parties: Federation) -> tuple[float, str]:
     hidden = job.privacy.private_sizes
     records = parties.parties * parties.min_records if hidden else parties.total_records
     signal = records * mu * math.sqrt(honest / parties.parties) / moved
+    shares = f"{honest:,} honest shares of noise, " if point.in_contributions else ""
     facts = (
-        f"N = {records:,} records, m = {parties.parties:,} parties, {honest:,} honest shares of "
-        f"noise, ε = {job.privacy.epsilon:g}, δ = {job.privacy.delta:g}: signal over noise "
+        f"N = {records:,} records, m = {parties.parties:,} parties, {shares}"
+        f"ε = {job.privacy.epsilon:g}, δ = {job.privacy.delta:g}: signal over noise "
         f"A = {signal:,.3g}"
     )
     return signal, facts
