@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
-from parley.client.data.records import check_label
-from parley.client.data.schema import Schema, load_schema
-from parley.client.features.base import FeatureError
+from parley.client.data.schema import Schema, check_label, load_schema
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.table import build_map
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
-from parley.simulations.data.experiment import feature_map
+
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicShape:
-    """Columns and least party size.
+    """Classes and least party size.
 
     Attributes:
         origin: where `min_records` comes from, in words.
     """
 
-    features: int
     classes: int
     min_records: int
     origin: str
-    schema: str
+    schema: Schema
 
 
 def public_shape(job: Job) -> PublicShape:
@@ -47,11 +48,10 @@ def public_shape(job: Job) -> PublicShape:
     check_label(schema, job.label_kind(schema.classes))
     least, origin = _least_records(job)
     return PublicShape(
-        features=_width(job, schema),
         classes=schema.classes,
         min_records=least,
         origin=origin,
-        schema=schema.to_toml(),
+        schema=schema,
     )
 
 
@@ -76,8 +76,8 @@ def _least_records(job: Job) -> tuple[int, str]:
     return smallest, origin
 
 
-def _width(job: Job, schema: Schema) -> int:
-    """p of the rows that are learned from."""
+def width_of(job: Job, schema: Schema) -> int:
+    """p of the rows that a settled job learns from."""
     features = feature_map(job)
     if features is None:
         return schema.dimension
@@ -85,3 +85,26 @@ def _width(job: Job, schema: Schema) -> int:
         return features.on(schema).width
     except FeatureError as error:
         raise JobError(str(error)) from error
+
+
+def feature_map(job: Job) -> FeatureMap | None:
+    """The public map that the job's records are learned from through; None: there is none.
+
+    Raises:
+        JobError: there is no such map, or its settings are refused.
+    """
+    named = job.model.feature_map
+    if not named:
+        return None
+    place = getattr(job.model, "features", "")
+    try:
+        return build_map(named["name"], named["settings"], own={named["name"]: place})
+    except FeatureError as error:
+        raise JobError(str(error)) from error
+
+
+def memory_mib(job: Job) -> int:
+    """MiB that a run's records may take: what the job says, or half of this machine's memory."""
+    if job.run.memory != "auto":
+        return job.run.memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB

@@ -1,8 +1,7 @@
 """What only a simulation may add to a run's summary.
 
-What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
-
-What a run of real processes on one machine came to, with what only its launcher may know.
+Also here: what DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`; what a
+run of real processes on one machine came to, with what only its launcher may know.
 """
 
 from __future__ import annotations
@@ -177,6 +176,7 @@ def local_summary(
     Args:
         parties: the parties' folders, by index.
     """
+    job = job.settled(experiment.federation, experiment.classes)
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     stages = stages_of(
         job,
