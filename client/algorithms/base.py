@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,7 +20,9 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.rounding import round_up
 from parley.privacy.calibration.sensitivity import Weights
+from parley.privacy.kernel.sets import Set, moved_by
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import Randomness
@@ -102,9 +105,15 @@ class Asked:
 class Claim:
     """What one release of an algorithm asks the noise to cover.
 
+    A claim names the set that what a record adds lies in, and Δ follows from it; or, where
+    contributions are no sums over records, it states Δ.
+
     Attributes:
         features: columns of the rows that it is computed from.
-        sensitivity: Δ, in L2, of the sum of weight_j·v_j in exact arithmetic, before the grid.
+        lies_in: of whole numbers: weight_j·v_j is a sum of vectors of this set, one a record, each
+            a function of that record and of public things alone.
+        grid_bits: b, of those: a whole number is 2^-b.
+        sensitivity: Δ, in L2, of the sum of weight_j·v_j, before the grid; derived of `lies_in`.
         rounding: what double precision may add to Δ, as a fraction of it.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
@@ -121,7 +130,7 @@ class Claim:
         releases: that the noise is scaled for; None: all of the run's. Every one is charged.
         epsilon_share: of the unit's ε that the noise is scaled to; what it costs is charged.
         whole: contributions are whole numbers of the grid: rounding them adds nothing to Δ.
-        sensitivity_l1: Δ in L1, where it is known.
+        sensitivity_l1: Δ in L1, where it is known; derived of `lies_in`.
     """
 
     norm: ClassVar[Literal["L2"]] = "L2"
@@ -129,9 +138,11 @@ class Claim:
     dimension: int
     features: int
     bound: float
-    sensitivity: float
     unit: Unit
     neighbouring: Neighbouring
+    lies_in: Set | None = None
+    grid_bits: int = 0
+    sensitivity: float = 0.0
     rounding: float = 0.0
     steps: PartySteps | Reports | None = None
     party_norm: float | None = None
@@ -154,6 +165,13 @@ class Claim:
     def __post_init__(self) -> None:
         if min(self.dimension, self.features) < 1:
             raise ValueError(f"Expected d, features >= 1, got {self.dimension}, {self.features}.")
+        if self.lies_in is not None:
+            moved, one = moved_by(self.lies_in, self.neighbouring), Fraction(2) ** -self.grid_bits
+            derived = {"sensitivity": moved.l2(one), "sensitivity_l1": round_up(moved.l1 * one)}
+            for name, value in derived.items():
+                if (getattr(self, name) or value) != value:
+                    raise ValueError(f"Expected {name} by the set, {value:g}, got another.")
+                object.__setattr__(self, name, value)
         for name in ("bound", "sensitivity", "lipschitz"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
@@ -169,6 +187,11 @@ class Claim:
     def covered(self) -> float:
         """Δ with what double precision may add: the plan's is at least this."""
         return self.sensitivity * (1 + self.rounding)
+
+    def on_grid(self, sensitivity: float, units: float) -> float:
+        """Δ on a grid of `units` a unit: √d more, unless every contribution is on it already."""
+        kept = self.whole or (self.lies_in is not None and units >= 2.0**self.grid_bits)
+        return units * sensitivity + (0.0 if kept else math.sqrt(self.dimension))
 
     @property
     def guarantees(self) -> tuple[Asked, ...]:
@@ -207,6 +230,7 @@ class Contribution:
 
     Attributes:
         values: `[B, d]` v_j, unweighted.
+        weighted: they are weight_j·v_j already.
         failed: parties of the block that have nothing they may release (rows not used): local
             optima without a certificate. Nothing else fails, see
             `parley.client.dp_sgd.clipped`.
@@ -214,6 +238,7 @@ class Contribution:
 
     values: NDArray[np.floating]
     failed: tuple[int, ...]
+    weighted: bool = False
 
 
 @runtime_checkable

@@ -135,7 +135,7 @@ class PartySession:
             given.parties[willing] = True
             self.charge(plan, willing)
             values = contribution.values
-            if plan.weights == "size":
+            if plan.weights == "size" and not contribution.weighted:
                 values = values * weights[willing, None]
             given.encoded[willing] = self.encoded(plan, values, willing, dealt)
         return Answer(

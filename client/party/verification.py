@@ -11,7 +11,7 @@ dimension of a contribution, s the grid's scale bits:
 | noise point | inside the training where the claim's is, else on the sum |
 | G, Δ | ≥ the claim's |
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
-| the same, of whole numbers | ≥ 2^s·Δ; Δ₁ likewise, where the noise is scaled to it |
+| the same, of whole numbers of that grid | ≥ 2^s·Δ; Δ₁ likewise, where noise is scaled to it |
 | noise inside the party, on sampled sums | it is the task's: rate, steps, a party's coin |
 | encoding | holds the party's largest contribution, and m of them do not wrap around |
 | grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid`) |
@@ -22,8 +22,6 @@ cost more than it says. What an algorithm refuses beside its claim stands in its
 """
 
 from __future__ import annotations
-
-import math
 
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.kind import Kind
@@ -132,11 +130,11 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         hold(Reason.MECHANISM, "noise inside the party", claim.steps, own.mechanism)
     else:
         covered = max(claim.covered, own.sensitivity)
-        grid = _on_grid(plan, own, covered, rounded=not claim.whole)
+        grid = claim.on_grid(covered, own.units(plan.encoding.scale))
         sufficient("the mechanism's sensitivity", grid, own.mechanism.sensitivity)
         _check_l1(plan, claim)
     if others and claim.party_norm is not None:
-        _check_second(plan, others[0], claim.party_norm)
+        _check_second(plan, others[0], claim, claim.party_norm)
     try:
         # A sum that wraps around would move by 2^b where the noise covers Δ. Shares are within the
         # ring, all m of them; the server's noise is added outside.
@@ -145,14 +143,6 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         plan.encoding.check_capacity(plan.parties, room)
     except RingTooSmall as error:
         raise Declined(Reason.SENSITIVITY, str(error)) from error
-
-
-def _on_grid(
-    plan: ReleasePlan, guarantee: Guarantee, sensitivity: float, *, rounded: bool = True
-) -> float:
-    """Δ in the units that the noise is drawn in; and √d, where values are rounded to them."""
-    scaled = guarantee.units(plan.encoding.scale) * sensitivity
-    return scaled + math.sqrt(plan.dimension) if rounded else scaled
 
 
 def _check_l1(plan: ReleasePlan, claim: Claim) -> None:
@@ -195,7 +185,7 @@ def _check_objective(plan: ReleasePlan, claim: Claim) -> None:
     hold(Reason.MECHANISM, "noise in objectives", asked, found, covers)
 
 
-def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
+def _check_second(plan: ReleasePlan, second: Guarantee, claim: Claim, bound: float) -> None:
     """The noise on the sum covers any update of the task's norm: it may be what is charged."""
     relation = Unit.PARTY, Neighbouring.REPLACE_ONE
     hold(Reason.NEIGHBOURING, "the second guarantee", relation, (second.unit, second.neighbouring))
@@ -203,5 +193,6 @@ def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
     hold(Reason.MECHANISM, "the second's noise", "on a sum of updates", second.noise_point, on_sum)
     sufficient("the update's norm", bound, second.clip_norm or 0.0)
     sufficient("the party's sensitivity", 2 * bound, second.sensitivity)
-    grid = _on_grid(plan, second, max(2 * bound, second.sensitivity))
+    moved = max(2 * bound, second.sensitivity)
+    grid = claim.on_grid(moved, second.units(plan.encoding.scale))
     sufficient("the sensitivity of the noise on the sum", grid, second.mechanism.sensitivity)

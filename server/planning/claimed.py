@@ -2,8 +2,8 @@
 
 One planner for every release. A claim asks for guarantees (`Claim.guarantees`): of a record, of a
 party, or of both. Noise on the sum is calibrated for the *sum* of the encoded contributions: what
-the guarantee's unit changes moves it by at most Δ_grid = 2^s·Δ + √d grid units, however many
-parties survive.
+the guarantee's unit changes moves it by at most Δ_grid = 2^s·Δ + √d grid units (2^s·Δ, where
+contributions are on that grid already), however many parties survive.
 """
 
 from __future__ import annotations
@@ -133,8 +133,7 @@ class _Release:
         claim = self.claim
 
         def own(each: Asked) -> Mechanism:
-            grid = 2.0**scale_bits * each.sensitivity + math.sqrt(claim.dimension)
-            return self.noises[each.unit].of(grid)
+            return self.noises[each.unit].of(claim.on_grid(each.sensitivity, 2.0**scale_bits))
 
         if claim.sums is None:
             return own(asked)
