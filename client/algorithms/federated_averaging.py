@@ -133,8 +133,8 @@ class FederatedAveraging(Iterates):
 
     @property
     def assumption(self) -> str:
-        """That of per-record clipping (`parley.client.algorithms.base.COMPANY`)."""
-        return COMPANY if self.unit is Unit.RECORD else ""
+        """That of per-record clipping, but where it is exact."""
+        return COMPANY if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """The network's public start."""

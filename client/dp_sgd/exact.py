@@ -1,7 +1,7 @@
 """Clipped sums of chains of linear layers in whole numbers: a record's share is its own, exactly.
 
-A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh and public factors, trained by
-softmax cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), ghost clipping's factors
+A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh, factors, trained by softmax
+cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), as ghost clipping has it
 (Goodfellow 2015, arXiv:1510.01799).
 
 **A record's share is a function of the record, θ and public numbers.** Weights, activations and
@@ -17,14 +17,15 @@ scaled by min(1, C/norm) and rounded to whole numbers of the unit u, a power of 
 makes room for that rounding. None of this is trusted: `keep_factored` then asks the whole numbers
 themselves whether they lie in the ball of ⌊C/u⌋, and drops a record that does not.
 
-Sums are exact and held in float64: ⌊C/u⌋ ≤ 2³³, and no batch has 2²⁰ records.
+Sums are exact and held in float64: ⌊C/u⌋ ≤ 2³³, and no batch has more than 2²⁰ records
+(`parley.client.dp_sgd.batches.check_records`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -42,7 +43,7 @@ _COUNTED: Final = 32
 """Bits of a chance before it is divided by the sum of all."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Layer:
     """A linear layer, and what is done to its inputs before.
 
@@ -65,16 +66,14 @@ class Grid:
 
     @classmethod
     def of(cls, layers: Sequence[Layer]) -> Grid:
-        """The widest layer's: values · weights · width ≤ 2⁵².
-
-        Raises:
-            ValueError: too few are left.
-        """
-        width = max(max(layer.inputs + layer.bias, layer.outputs) for layer in layers)
-        bits = 52 - (width - 1).bit_length()
-        if bits < 24:
-            raise ValueError(f"Expected layers of at most 2^28 numbers, got one of {width}.")
+        """The widest layer's: values · weights · width ≤ 2⁵²."""
+        bits = 52 - (_width(layers) - 1).bit_length()
         return cls(values=bits * 2 // 5, weights=bits - bits * 2 // 5)
+
+    @staticmethod
+    def fits(layers: Sequence[Layer]) -> bool:
+        """Whether enough bits are left: 24, for values and weights together."""
+        return _width(layers) <= 1 << 28
 
 
 @dataclass(frozen=True)
@@ -138,42 +137,57 @@ class Chain:
             weights.append(_Whole(found.numbers.reshape(shape), found.unit))
         return cls(layers, class_weights, tuple(weights), grid)
 
+    def of(self, who: NDArray[np.int64]) -> Chain:
+        """At the θ of these parties; of all where there is one."""
+        if len(self.weights[0].unit) == 1:
+            return self
+        own = tuple(_Whole(each.numbers[who], each.unit[who]) for each in self.weights)
+        return replace(self, weights=own)
+
     def clipped(
-        self, x: Array, y: NDArray[np.int64], there: NDArray[np.bool_], clip: Clip
+        self,
+        x: Array,
+        y: NDArray[np.int64],
+        there: NDArray[np.bool_],
+        radius: int | None,
+        grid_bits: int,
     ) -> tuple[Array, Array]:
         """`[B, d]` sums of B parties' records, and `[B]` Σ of +1 a clipped and −1 another record.
 
         Args:
             x, y: `[B, w, p]`, `[B, w]`.
             there: `[B, w]` what is a record, and not a row that is only worked on.
+            radius: of the ball of whole numbers times 2^-grid_bits that shares are in; None: whole
+                gradients, on a grid as of the party's longest, of which nothing is promised.
         """
-        finite = np.isfinite(x).all(-1)
-        inputs, slopes, units = self._factors(np.where(finite[..., None], x, 0.0), y)
-        lengths = [
-            (squares(a) * squares(b))[..., None] for a, b in zip(inputs, slopes, strict=True)
-        ]
-        # What a layer's inputs hide is not looked at: they are zeros.
-        units = [np.where(n > 0, u, 0.0) for n, u in zip(lengths, units, strict=True)]
-        norms = np.sqrt(sum((n * (u * u) for n, u in zip(lengths, units, strict=True)), 0.0))
-        off = sum(
-            np.sqrt(squares(a))[..., None] * (math.sqrt(layer.outputs) / 2)
-            for a, layer in zip(inputs, self.layers, strict=True)
-        )
-        factors, per_unit, radius = clip.factors(norms, off, there[..., None])
+        there = there & np.isfinite(x).all(-1)
+        inputs, slopes, units = self._shares(np.where(there[..., None], x, 0.0), y)
+        sizes = [squares(a)[..., None] for a in inputs]
+        own = [n * squares(b)[..., None] for n, b in zip(sizes, slopes, strict=True)]
+        # A layer whose inputs are all 0 adds nothing, whatever its slopes.
+        units = [np.where(n > 0, u, 0.0) for n, u in zip(own, units, strict=True)]
+        norms = np.sqrt(sum((n * (u * u) for n, u in zip(own, units, strict=True)), np.zeros(1)))
+        if radius is None:
+            scale, factors = _own_units(norms, there[..., None]), np.ones_like(norms)
+        else:
+            scale = np.full((1, 1, 1), 2.0**grid_bits)
+            halves = [math.sqrt(layer.outputs) / 2 for layer in self.layers]
+            off = sum((np.sqrt(n) * h for n, h in zip(sizes, halves, strict=True)), np.zeros(1))
+            factors = _factors(norms * scale, off, radius)
+        times = scale * np.where(there[..., None], factors, 0.0)
         for b, u in zip(slopes, units, strict=True):
-            b *= u * per_unit * np.where((there & finite)[..., None], factors, 0.0)
-            np.rint(b, out=b)
-        if clip.norm is not None:
-            rows = [_flat(a) for a in inputs], [_flat(b) for b in slopes]
-            keep_factored(list(zip(*rows, strict=True)), radius**2)
+            np.rint(np.multiply(b, u * times, out=b), out=b)
+        if radius is not None:
+            keep_factored(list(zip(inputs, slopes, strict=True)), radius**2)
         sums: list[Array] = []
         for a, b, layer in zip(inputs, slopes, self.layers, strict=True):
-            both = outer_sum(b, a, radius) / per_unit
+            both = b.swapaxes(-1, -2) @ a if radius is None else outer_sum(b, a, radius)
+            both = both * (1 / scale)
             sums += [both[..., : layer.inputs], both[..., layer.inputs :]]
-        total = np.concatenate([own.reshape(len(x), -1) for own in sums], axis=1)
+        total = np.concatenate([each.reshape(len(x), -1) for each in sums], axis=1)
         return total, (np.where(factors[..., 0] < 1, 1.0, -1.0) * there).sum(-1)
 
-    def _factors(
+    def _shares(
         self, x: Array, y: NDArray[np.int64]
     ) -> tuple[list[Array], list[Array], list[Array]]:
         """Every layer's inputs `[B, w, i]` and slopes `[B, w, o]`, whole, and `[B, w, 1]` units."""
@@ -197,51 +211,28 @@ class Chain:
         return list(inputs), list(slopes), list(units)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clip:
-    """How long a record's share may be.
+def _width(layers: Sequence[Layer]) -> int:
+    return max(max(layer.inputs + layer.bias, layer.outputs) for layer in layers)
 
-    Attributes:
-        norm: C; None: whole gradients, of which nothing is promised.
-        bits: ⌊C/u⌋ has as many at most.
+
+def _factors(norms: Array, off: Array, radius: int) -> Array:
+    """`[B, w, 1]` what slopes are multiplied by, of norms in units; at most 1.
+
+    Args:
+        off: how much longer rounding to whole numbers may make them.
     """
-
-    norm: float | None
-    bits: int = 33
-
-    @property
-    def unit(self) -> float:
-        """u."""
-        return 2.0 ** (math.frexp(self.norm or 1.0)[1] - self.bits)
-
-    @property
-    def radius(self) -> int:
-        """⌊C/u⌋: of the ball that every record's whole numbers lie in."""
-        return math.floor((self.norm or 1.0) / self.unit)
-
-    def factors(
-        self, norms: Array, off: Array, there: Array
-    ) -> tuple[Array, Array | float, int]:
-        """`[B, w, 1]` factors, units in 1 (`[B, 1, 1]` without a clip), and the radius.
-
-        Without a clip the unit is as of the party's longest gradient and its number of records.
-
-        Args:
-            off: what rounding to whole numbers may add to a norm, in units.
-        """
-        if self.norm is None:
-            count = there.sum(-2, keepdims=True)
-            power = np.frexp((norms * there).max(-2, keepdims=True))[1]
-            bits = 50 - np.frexp(count + 1.0)[1]
-            return np.ones_like(norms), np.ldexp(1.0, bits - power), 2**51 // max(1, int(count.max()))
-        per_unit, aim = 1 / self.unit, np.maximum(self.radius * (1 - 2.0**-30) - off, 0.0)
-        with np.errstate(divide="ignore"):
-            return np.minimum(1.0, aim / (norms * per_unit)), per_unit, self.radius
+    aim = np.maximum(radius * (1 - 2.0**-30) - off, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.minimum(1.0, aim / norms)
 
 
-def _flat(rows: Array) -> Array:
-    """A view `[n, p]`."""
-    return rows.reshape(-1, rows.shape[-1])
+def _own_units(norms: Array, there: NDArray[np.bool_]) -> Array:
+    """`[B, 1, 1]` units in 1, such that parties' sums of whole gradients are below 2⁵²."""
+    longest = np.where(there, norms, 0.0).max(-2, keepdims=True)
+    bits: Array = np.ldexp(
+        1.0, 50 - np.frexp(longest)[1] - np.frexp(there.sum(-2, keepdims=True))[1]
+    )
+    return bits
 
 
 def _between(steps: tuple[str | float, ...], values: Array) -> tuple[Array, Array | float]:
@@ -249,13 +240,13 @@ def _between(steps: tuple[str | float, ...], values: Array) -> tuple[Array, Arra
     rising: Array | float = 1.0
     for step in steps:
         if step == "relu":
-            rising = rising * (values > 0)
+            rising = rising * (values > 0.0).astype(np.float64)
             values = np.maximum(values, 0.0)
         elif step == "tanh":
             values = tanh(values)
             rising = rising * (1 - values * values)
-        else:
-            values, rising = values * step, rising * float(step)
+        elif isinstance(step, float):
+            values, rising = values * step, rising * step
     return values, rising
 
 
