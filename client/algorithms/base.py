@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,6 +264,14 @@ class FederatedAlgorithm(Protocol):
     def dimension(self) -> int:
         """d: coordinates of a v_j, the model's and those of `released`."""
 
+    @property
+    def assumption(self) -> str:
+        """What the claim rests on beyond its proof (`parley.client.algorithms.assumptions`).
+
+        Empty where contributions are exact by construction. Your own has none to say: that its
+        claim is right is one.
+        """
+
     def claim(self, facts: PublicFacts) -> Claim:
         """What a release asks the noise to cover: a pure function of the task and the facts."""
 
@@ -289,17 +297,6 @@ class FederatedAlgorithm(Protocol):
 
     def released(self, state: State) -> dict[str, float]:
         """Figures beside the model that the last round released, by name; charged with it."""
-
-
-COMPANY: Final = (
-    "a record's gradient does not depend on its company: tried on this machine, not proved"
-)
-"""What a guarantee of records rests on where libraries compute their gradients together."""
-
-
-def assumption_of(algorithm: Any) -> str:
-    """What an algorithm's ε rests on beside its proof, as half a sentence; empty: nothing more."""
-    return str(getattr(algorithm, "assumption", ""))
 
 
 class Iterates:

@@ -26,8 +26,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from parley.client.algorithms.assumptions import COMPANY
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import COMPANY, Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock

@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.assumptions import ROUNDED
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -83,6 +84,11 @@ class GradientPerturbation(Iterates):
     def clip_norm(self) -> float | None:
         """To which every record's gradient is clipped: G, where the loss's own is larger."""
         return self.lipschitz if self.lipschitz < self.model.lipschitz else None
+
+    @property
+    def assumption(self) -> str:
+        """Sums are not of whole numbers."""
+        return ROUNDED
 
     @property
     def bound(self) -> float:

@@ -62,6 +62,11 @@ class HeldOutCounts:
         """Two cells, or two for each class."""
         return 2 * (self.classes if self.by_class else 1)
 
+    @property
+    def assumption(self) -> str:
+        """None: one record is asked at a time, and is in one cell."""
+        return ""
+
     def init(self) -> State:
         """A model like the learner's."""
         return {"theta": self.learner.model_of(self.learner.init())}

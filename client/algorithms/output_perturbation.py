@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from parley.client.algorithms.assumptions import CERTIFIED
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.sums import AsReleased
 from parley.client.contract.plan import ReleasePlan
@@ -59,6 +60,11 @@ class OutputPerturbation(AsReleased):
     def dimension(self) -> int:
         """The model's."""
         return self.model.dimension
+
+    @property
+    def assumption(self) -> str:
+        """A certificate is as good as its arithmetic."""
+        return CERTIFIED
 
     def check_certifiable(self, records: int) -> None:
         """Refuses problems whose optimum double precision may not reach, for some records.

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from parley.client.algorithms.assumptions import of_queries
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.sums import AsReleased
@@ -75,6 +76,11 @@ class QueryRelease(AsReleased):
     def dimension(self) -> int:
         """d: all cells of the batch, by party those of all."""
         return self.counting.cells(self.batch, self._schema)
+
+    @property
+    def assumption(self) -> str:
+        """Who a person is, and that reports are drawn anew; sums are of whole numbers."""
+        return "; ".join(of_queries(self.counting.unit, reported=self.batch.reports is not None))
 
     def init(self) -> State:
         """Nothing to start from."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from parley.client.algorithms.assumptions import OWN_CLAIM
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
@@ -223,6 +224,11 @@ def takes_sum(algorithm: FederatedAlgorithm) -> bool:
     """Whether its `update` takes the noisy sum, instead of the average over survivors."""
     row = ALGORITHMS.get(algorithm.kind)
     return row is not None and row.summed
+
+
+def assumption_of(algorithm: FederatedAlgorithm) -> str:
+    """What an algorithm's claim rests on beyond its proof; of your own, that it is right."""
+    return OWN_CLAIM if is_own(algorithm.kind) else algorithm.assumption
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:

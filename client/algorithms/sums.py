@@ -75,6 +75,11 @@ class SumOfRecords(AsReleased):
         if not 1 <= self.bound < 2.0**40:
             raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
 
+    @property
+    def assumption(self) -> str:
+        """None: contributions are whole numbers."""
+        return ""
+
     @abstractmethod
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
         """`[d]` of `[n, p]` rows and their labels `[n]`: exact, whoever stands beside whom."""

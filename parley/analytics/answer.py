@@ -40,6 +40,7 @@ class Charge:
         epsilon: that was asked for it.
         spent, left: of the budget, after it.
         seeded: its noise came from a seed, and protects nobody.
+        assumptions: what it rests on beyond its proof.
     """
 
     run: str
@@ -52,6 +53,7 @@ class Charge:
     budget: DatasetBudget
     against: Adversary
     seeded: bool
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +198,7 @@ class Answer:
             "budget": charge.budget.to_json(),
             "against": str(charge.against),
             "seeded": charge.seeded,
+            "assumptions": list(charge.assumptions),
         }
 
     def __str__(self) -> str:
@@ -224,6 +227,8 @@ class Answer:
             f"looks for in this release{gaussian}; of {GROUP} {several(charge.budget.unit)} "
             f"together {group:.1%}"
         )
+        if charge.assumptions:
+            lines.append(f"assuming: {'; '.join(charge.assumptions)}")
         if charge.budget.unit in BEYOND:
             lines.append(BEYOND[charge.budget.unit])
         if charge.seeded:

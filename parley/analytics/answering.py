@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import Intervals, Made, Part
+from parley.client.algorithms.assumptions import of_queries
 from parley.client.queries.base import Query, Shown
 from parley.client.queries.batch import batch_from
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import INSIDE
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.queries import INSTEAD
 from parley.server.planning.query_terms import Terms
 from parley.server.rounds.session import Released
@@ -46,6 +48,11 @@ def answers_of(
         budget=budget,
         against=point.adversary,
         seeded=terms.seeded,
+        assumptions=of_queries(
+            budget.unit,
+            reported=batch.reports is not None,
+            chosen=released.law in SELECTIONS,
+        ),
     )
     whole = _parts(released, terms, batch.cells(terms.facts.schema))
     instead = released.law in INSTEAD

@@ -256,6 +256,8 @@ def _releases(answers: Sequence[Answer]) -> Table:
 def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
     against = sorted({each.ledger.against.short for each in answers})
     whom = f" It holds against {' and '.join(against)}." if against else ""
+    assumed = dict.fromkeys(said for each in answers for said in each.ledger.assumptions)
+    whom += f" It assumes: {'; '.join(assumed)}." if assumed else ""
     change = {"replace-one": "Replacing", "add-or-remove-one": "Adding or removing"}
     return (
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "

@@ -138,4 +138,5 @@ def _guarantee(
         adversary=Adversary(against),
         spent=own.to_json(),
         accounts=tuple(row for row in of.accounts if not row.charged),
+        assumptions=("not known",) if of.assumptions is None else of.assumptions,
     )

@@ -36,6 +36,7 @@ class CertifiedGuarantee(Facts):
     Attributes:
         epsilon, delta: charged, by the conversion named, against `adversary`.
         accounts: against the other adversaries, as the run computed them.
+        assumptions: what it rests on beyond its proof.
     """
 
     unit: Unit
@@ -46,6 +47,7 @@ class CertifiedGuarantee(Facts):
     adversary: Adversary
     spent: dict[str, Any]
     accounts: tuple[AdversaryAccount, ...]
+    assumptions: tuple[str, ...]
 
 
 class Statement(Facts):

@@ -62,7 +62,7 @@ def verified(
     for of in facts.guarantees:
         proved, unproved = _recomputed(file, of)
         held += proved
-        open_ += unproved
+        open_ += [*unproved, *(f"assumed: {each}" for each in of.assumptions)]
     if run is None:
         open_.append(
             f"that a model is the one certified (SHA-256 {facts.model_sha256}), its job "

@@ -144,6 +144,11 @@ def assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
         items += _against(run, of)
     items.append(_honest(run, simulated=simulated))
     items += [f"{_which(run, of)}{_bounded(run, of)}" for of in run.guarantees]
+    items += [
+        f"{_which(run, of)}Beyond what is proved it is assumed: {assumed}."
+        for of in run.guarantees
+        if (assumed := words.assumed(of))
+    ]
     least = f" ({number(run.min_records)})" if run.min_records else ""
     sizes = (
         "every party's number of records"

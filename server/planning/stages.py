@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.assumptions import FEATURES
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.own import is_own
+from parley.client.algorithms.registry import assumption_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -48,6 +51,7 @@ class Stage:
         name: of what is released ahead of the rounds, or after them; empty: these are the rounds.
             A run cannot go on without what is ahead, so that a failure there is an error; a round
             that fails leaves the model of the round before, and what fails after them the model.
+        assumptions: what its ε rests on beyond its proof; an empty text is none.
         result: the state after its last release → what the next stage begins with:
             post-processing.
     """
@@ -55,6 +59,7 @@ class Stage:
     plan: ReleasePlan
     rounds: int
     algorithm: Callable[[State], FederatedAlgorithm]
+    assumptions: tuple[str, ...]
     name: str = ""
     result: Callable[[State], State] = _as_it_is
 
@@ -85,6 +90,7 @@ def stages_of(
 
     Raises CalibrationError, RingTooSmall.
     """
+    own_map = FEATURES if is_own(job.model.feature_map.get("name", "")) else ""
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     first: tuple[Stage, ...] = ()
@@ -102,10 +108,16 @@ def stages_of(
             plan=ahead.plan,
             rounds=1,
             algorithm=lambda _: moments,
+            assumptions=(assumption_of(moments), own_map),
             result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
         )
         first = (stage,)
-    rounds = Stage(plan=plan, rounds=job.rounds, algorithm=learner)
+    rounds = Stage(
+        plan=plan,
+        rounds=job.rounds,
+        algorithm=learner,
+        assumptions=(assumption_of(algorithm), own_map),
+    )
     if not job.evaluation.asked:
         return (*first, rounds)
     last = Stage(
@@ -113,6 +125,7 @@ def stages_of(
         plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
         rounds=1,
         algorithm=lambda state: counts_of(job, learner(state)),
+        assumptions=(counts_of(job, algorithm).assumption, own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
 
@@ -135,6 +148,12 @@ def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarant
         if stage.name in made
         for guarantee in stage.plan.guarantees
     )
+
+
+def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
+    """What the releases of the rounds, and of those beside them that were made, rest on."""
+    counted = (stage for stage in stages if not stage.name or stage.name in made)
+    return tuple(each for stage in counted for each in stage.assumptions)
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:

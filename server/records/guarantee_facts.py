@@ -80,12 +80,17 @@ class AdversaryAccount(Facts):
 
 
 class GuaranteeFacts(Facts):
-    """One unit's guarantee; `accounts` have it by adversary, the charged one first."""
+    """One unit's guarantee; `accounts` have it by adversary, the charged one first.
+
+    Attributes:
+        assumptions: what it rests on beyond its proof; None where that is not known.
+    """
 
     unit: Unit
     neighbouring: Neighbouring
     delta: float
     accounts: tuple[AdversaryAccount, ...]
+    assumptions: tuple[str, ...] | None = None
     calibration: str | None = None
     clip_norm: Figure = None
     conversion: str

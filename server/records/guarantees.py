@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from parley.client.algorithms.assumptions import assumptions_for
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
@@ -23,7 +24,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import in_process
 from parley.server.planning.release import account, averaged
-from parley.server.planning.stages import Stage, beside, rounds_of, spent_before
+from parley.server.planning.stages import Stage, assumed, beside, rounds_of, spent_before
 from parley.server.records.guarantee_facts import (
     AdversaryAccount,
     AfterRound,
@@ -110,13 +111,18 @@ def guarantee_summaries(
     *,
     engine: str,
     beside: Sequence[Guarantee] = (),
+    assumptions: Sequence[str] = (),
 ) -> tuple[GuaranteeSummary, ...]:
-    """What each guarantee came to; `beside`: of the releases around the rounds that were made."""
+    """What each guarantee came to; `beside`: of the releases around the rounds that were made.
+
+    Args:
+        assumptions: what they rest on.
+    """
     summed = [line.parties.summed for line in progress.lines]
     summaries = []
     for own, asked in zip(plan.guarantees, job.budgets, strict=True):
         spent = account(progress.spent[own.unit], own.delta)
-        shared = _facts(plan, own, spent, summed=summed, beside=beside)
+        shared = _facts(plan, own, spent, summed=summed, beside=beside, assumptions=assumptions)
         summaries.append(
             GuaranteeSummary(
                 **shared,
@@ -142,7 +148,14 @@ def guarantee_outlook(
     last = account(spent_before(stages, len(stages))[own.unit], own.delta)
     others = [each.plan.primary for each in beside(stages)]
     return GuaranteeOutlook(
-        **_facts(plan, own, last, summed=[plan.parties] * job.rounds, beside=others),
+        **_facts(
+            plan,
+            own,
+            last,
+            summed=[plan.parties] * job.rounds,
+            beside=others,
+            assumptions=assumed(stages, [stage.name for stage in stages]),
+        ),
         epsilon=asked.total,
         noise_point=noise.point,
         shares=noise.shares,
@@ -166,6 +179,7 @@ def _facts(
     *,
     summed: Sequence[int],
     beside: Sequence[Guarantee],
+    assumptions: Sequence[str],
 ) -> dict[str, Any]:
     """What is the same of a guarantee that is planned and one that was spent."""
     return {
@@ -180,6 +194,7 @@ def _facts(
             summed=summed,
             beside=[each for each in beside if each.unit is own.unit],
         ),
+        "assumptions": assumptions_for(own.unit, assumptions),
         "calibration": own.calibration,
         "clip_norm": own.clip_norm,
         "conversion": spent["conversion"],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
 """Titles of the sections that the report explains in paragraphs."""
-GUARANTEE = {"spent", "charged", "protects", "against", ""}
+GUARANTEE = {"spent", "charged", "protects", "against", "assuming", ""}
 """Those of a guarantee, beside its noise."""
 
 
@@ -71,6 +71,7 @@ def of_guarantee(
         said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
         said("protects", f"{of.unit.words}; {words.relation(of)}"),
         *(said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
+        said("assuming", words.assumed(of)),
         Section(NOISE, words.noise(of, rounds=rounds, counted=counted)),
     ]
 

@@ -66,6 +66,7 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
             f"{prefix}delta": seeded or repr(of.delta),
             f"{prefix}unit": str(of.unit),
             f"{prefix}neighbouring": str(of.neighbouring),
+            f"{prefix}assumptions": json_text(list(of.assumptions or ())),
         }
     said = _seeded(summary) if summary.primary.noise.seeded else _promised(summary)
     return metadata | {"parley.statement": said}
@@ -89,6 +90,8 @@ def _promised(summary: RunSummary) -> str:
             f"Differential privacy of {of.unit.words} over {summary.rounds_done} releases "
             f"of this run: {words.stated(of)}, {words.against(of)}. Noise: {noise}."
         )
+        if assumed := words.assumed(of):
+            sentences.append(f"It assumes: {assumed}.")
     ahead = words.components(summary)
     if ahead:
         sentences.append(f"Before them, {ahead}.")

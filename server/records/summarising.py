@@ -150,6 +150,7 @@ def run_summary(
     data_accounts: Sequence[DataAccount] = (),
     evaluation: Evaluation | None = None,
     beside: Sequence[Guarantee] = (),
+    assumptions: Sequence[str] = (),
 ) -> RunSummary:
     """The summary of a run that ended, complete or not.
 
@@ -158,6 +159,7 @@ def run_summary(
     Args:
         components: parties and traffic of the private components' release, if there was one.
         beside: the guarantees of the releases ahead of the rounds and after them that were made.
+        assumptions: what the releases rest on beyond their proof.
     """
     progress = outcome.progress
     seconds_by_round = [line.seconds for line in progress.lines]
@@ -190,7 +192,9 @@ def run_summary(
         "min_records": plan.min_records,
         "dimension": plan.parameters,
         "rounds_done": progress.done,
-        "guarantees": guarantee_summaries(job, plan, progress, engine=engine, beside=beside),
+        "guarantees": guarantee_summaries(
+            job, plan, progress, engine=engine, beside=beside, assumptions=assumptions
+        ),
         "secure_aggregation": sums,
         "seconds": seconds,
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,

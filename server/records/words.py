@@ -158,6 +158,11 @@ def against(of: GuaranteeFacts) -> str:
     return "; ".join(f"against {each}" for each in accounts(of))
 
 
+def assumed(of: GuaranteeFacts) -> str:
+    """What the guarantee rests on beyond its proof, in one line; empty where that is nothing."""
+    return "not known" if of.assumptions is None else "; ".join(of.assumptions)
+
+
 def bounds(stats: RecordBounds | None, of: Guaranteed) -> str:
     """Both bounds of a record's ε, where two are proved; else empty."""
     if stats is None:

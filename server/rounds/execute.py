@@ -31,7 +31,7 @@ from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import holding, registered
-from parley.server.planning.stages import COMPONENTS, Stage, made_beside, rounds_of
+from parley.server.planning.stages import COMPONENTS, Stage, assumed, made_beside, rounds_of
 from parley.server.records.data_budgets import data_accounts
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
@@ -228,6 +228,7 @@ def summary_of(
         engine=engine,
         components=outcome.progress.ahead.get(COMPONENTS),
         beside=made_beside(stages, outcome.progress.ahead),
+        assumptions=assumed(stages, outcome.progress.ahead),
         data_accounts=data_accounts(finished.totals, stages),
         deployment=deployment,
         evaluation=with_names(evaluation, labels),

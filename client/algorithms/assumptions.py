@@ -1,0 +1,66 @@
+"""What an ε rests on beyond its proof: one sentence for each such thing, said wherever the ε is.
+
+A contribution that is exact by construction (`parley.privacy.kernel`) rests on nothing here. What
+all releases rest on (that noise is drawn as its law says, that parties follow the protocol, Python
+and its libraries) stands in docs/privacy-proof.md.
+
+    >>> assumptions_for(Unit.RECORD, [FEATURES])
+    ('your own features code makes a row of its record alone: tried on this machine, not proved',)
+    >>> assumptions_for(Unit.PARTY, [FEATURES, OWN_CLAIM])
+    ('a sum of your own moves by no more than its code claims: its author says so',)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from parley.privacy.accounting.guarantee import Unit
+
+COMPANY: Final = (
+    "a record's gradient does not depend on its company: tried on this machine, not proved"
+)
+"""Of networks that torch computes, several records at a time."""
+
+ROUNDED: Final = (
+    "gradients and their sums are rounded by no more than the bounds of double precision that are "
+    "charged"
+)
+"""Of linear models whose sums are not of whole numbers."""
+
+CERTIFIED: Final = (
+    "a party's optimum is as near as its certificate says, which double precision computed"
+)
+"""Of local optima."""
+
+FEATURES: Final = (
+    "your own features code makes a row of its record alone: tried on this machine, not proved"
+)
+"""Of one's own map of records."""
+
+OWN_CLAIM: Final = "a sum of your own moves by no more than its code claims: its author says so"
+"""Of one's own algorithm."""
+
+PERSONS: Final = "a person's rows are those with one identifier: the data's owner says so"
+"""Of unit person."""
+
+CHOSEN: Final = "the server adds the scores up and shows nothing but what it chose"
+"""Of a choice by exact scores."""
+
+REPORTED: Final = "a record's report is drawn by its party from new coins; nothing else is sent"
+"""Of randomised response."""
+
+_OF_PARTIES: Final = frozenset({OWN_CLAIM, CHOSEN})
+"""What a guarantee of unit party rests on too: all that a party sends is clipped as a whole."""
+
+
+def of_queries(unit: Unit, *, reported: bool, chosen: bool = False) -> tuple[str, ...]:
+    """Of a batch of queries, whose sums are of whole numbers."""
+    said = {PERSONS: unit is Unit.PERSON, REPORTED: reported, CHOSEN: chosen}
+    return tuple(each for each, holds in said.items() if holds)
+
+
+def assumptions_for(unit: Unit, said: Iterable[str]) -> tuple[str, ...]:
+    """Those that the guarantee of a unit rests on, each once."""
+    kept = (each for each in filter(None, said) if unit is not Unit.PARTY or each in _OF_PARTIES)
+    return tuple(dict.fromkeys(kept))

@@ -1,0 +1,57 @@
+"""What an ε rests on beyond its proof is said by every algorithm, and beside every ε."""
+
+import json
+
+import pytest
+from make_golden import JOBS, MORE, known
+
+from parley.client.algorithms.assumptions import (
+    COMPANY,
+    FEATURES,
+    OWN_CLAIM,
+    PERSONS,
+    assumptions_for,
+)
+from parley.client.algorithms.registry import assumption_of
+from parley.privacy.accounting.guarantee import Unit
+
+
+class _Own:
+    kind = "sums.py:Mine"
+    assumption = "nothing at all"
+
+
+def test_code_of_ones_own_cannot_say_that_it_assumes_nothing():
+    assert assumption_of(_Own()) == OWN_CLAIM
+
+
+def test_what_a_record_does_to_others_is_no_matter_to_what_hides_its_party():
+    said = [COMPANY, "", FEATURES, COMPANY, OWN_CLAIM]
+    assert assumptions_for(Unit.RECORD, said) == (COMPANY, FEATURES, OWN_CLAIM)
+    assert assumptions_for(Unit.PARTY, said) == (OWN_CLAIM,)
+
+
+@pytest.mark.parametrize("name", [f"job-{each}" for each in (*JOBS, *MORE)])
+def test_plan_result_page_model_and_certificate_say_the_same_assumptions(name):
+    text = known(name)
+    stated = [
+        json.loads(line.removeprefix("parley.assumptions: "))
+        for line in text.splitlines()
+        if line.startswith("parley.assumptions: ")
+    ]
+    if not stated:
+        pytest.skip("no model was written")
+    assumed = stated[0]
+    assert all(each == assumed for each in stated)
+    line = f"assuming  {'; '.join(assumed)}"
+    # Tables wrap nothing in golden texts; a plan and a result have a line each.
+    assert text.count(line) == (0 if not assumed else text.count("assuming  "))
+    if assumed:
+        assert f"it is assumed: {'; '.join(assumed)}." in text
+        assert f"It assumes: {'; '.join(assumed)}." in text or "no privacy guarantee" in text
+
+
+def test_answers_about_persons_say_who_says_what_a_person_is():
+    text = known("session-persons")
+    assert f"assuming: {PERSONS}" in text
+    assert f"It assumes: {PERSONS}" in text
