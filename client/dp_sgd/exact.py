@@ -25,14 +25,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.models.exact_math import exp, tanh
-from parley.privacy.kernel.rows import keep_factored, outer_sum, squares
+from parley.privacy.kernel.rows import EXACT, keep_factored
 
 Array = NDArray[np.float64]
 
@@ -68,7 +68,9 @@ class Grid:
     def of(cls, layers: Sequence[Layer]) -> Grid:
         """The widest layer's: values · weights · width ≤ 2⁵²."""
         bits = 52 - (_width(layers) - 1).bit_length()
-        return cls(values=bits * 2 // 5, weights=bits - bits * 2 // 5)
+        # More of values would leave fewer for their slopes: a share has 33 for both.
+        values = min(16, bits * 2 // 5)
+        return cls(values=values, weights=bits - values)
 
     @staticmethod
     def fits(layers: Sequence[Layer]) -> bool:
@@ -86,19 +88,14 @@ class _Whole:
     @classmethod
     def of(cls, values: Array, bits: int, *, one: bool = False) -> _Whole:
         """Of rows `[…, n, p]`, each by itself, the largest just below 2^bits; with `one`, and 1."""
-        wide = values.shape[-1]
-        largest = np.maximum(values.max(-1, keepdims=True), -values.min(-1, keepdims=True))
+        wide, largest = values.shape[-1], _largest(values)
         if one:
             largest = np.maximum(largest, 1.0)
-        power = np.clip(np.frexp(largest)[1], -_LARGEST, _LARGEST) - bits
-        scale = np.ldexp(1.0, -power)
+        scale, unit = _scale(largest, bits)
         numbers = np.empty((*values.shape[:-1], wide + one))
         np.multiply(values, scale, out=numbers[..., :wide])
         numbers[..., wide:] = scale
-        np.rint(numbers, out=numbers)
-        if (largest > 2.0**_LARGEST).any():
-            np.clip(numbers, -(2.0**bits), 2.0**bits, out=numbers)
-        return cls(numbers, np.ldexp(1.0, power))
+        return cls(_rounded(numbers, largest, bits), unit)
 
     def times(self, other: _Whole, matrix: Array) -> Array:
         """This times another's numbers, exactly, then times both units."""
@@ -126,23 +123,24 @@ class Chain:
     ) -> Chain:
         """At θ `[B, d]`: of every layer W `[o, i]`, then b `[o]`."""
         grid, weights, at = Grid.of(layers), [], 0
-        finite = np.nan_to_num(theta, nan=0.0)
         for layer in layers:
             shape = (len(theta), layer.outputs, layer.inputs + layer.bias)
-            joined, end = np.empty(shape), at + layer.outputs * layer.inputs
-            joined[..., : layer.inputs] = finite[:, at:end].reshape(*shape[:2], layer.inputs)
-            at = end + layer.outputs * layer.bias
-            joined[..., layer.inputs :] = finite[:, end:at, None]
-            found = _Whole.of(joined.reshape(len(theta), 1, -1), grid.weights)
-            weights.append(_Whole(found.numbers.reshape(shape), found.unit))
+            cut, end = layer.outputs * layer.inputs, at + layer.outputs * shape[2]
+            own, at = theta[:, at:end], end
+            largest = _largest(own)
+            if not np.isfinite(largest).all():
+                own = np.nan_to_num(own, nan=0.0)
+                largest = _largest(own)
+            scale, unit = _scale(largest, grid.weights)
+            numbers = np.empty(shape)
+            for part, columns in (
+                (own[:, :cut], slice(layer.inputs)),
+                (own[:, cut:], slice(layer.inputs, None)),
+            ):
+                there = numbers[..., columns]
+                np.multiply(part.reshape(there.shape), scale[..., None], out=there)
+            weights.append(_Whole(_rounded(numbers, largest, grid.weights), unit[..., None]))
         return cls(layers, class_weights, tuple(weights), grid)
-
-    def of(self, who: NDArray[np.int64]) -> Chain:
-        """At the θ of these parties; of all where there is one."""
-        if len(self.weights[0].unit) == 1:
-            return self
-        own = tuple(_Whole(each.numbers[who], each.unit[who]) for each in self.weights)
-        return replace(self, weights=own)
 
     def clipped(
         self,
@@ -151,8 +149,10 @@ class Chain:
         there: NDArray[np.bool_],
         radius: int | None,
         grid_bits: int,
-    ) -> tuple[Array, Array]:
-        """`[B, d]` sums of B parties' records, and `[B]` Σ of +1 a clipped and −1 another record.
+    ) -> tuple[list[Array], Array]:
+        """`[B, o, i + 1]` a layer, sums of whole numbers of B parties' records; and `[B]` signs.
+
+        Signs are Σ of +1 a clipped and −1 another record.
 
         Args:
             x, y: `[B, w, p]`, `[B, w]`.
@@ -162,8 +162,8 @@ class Chain:
         """
         there = there & np.isfinite(x).all(-1)
         inputs, slopes, units = self._shares(np.where(there[..., None], x, 0.0), y)
-        sizes = [squares(a)[..., None] for a in inputs]
-        own = [n * squares(b)[..., None] for n, b in zip(sizes, slopes, strict=True)]
+        sizes = [np.vecdot(a, a)[..., None] for a in inputs]
+        own = [n * np.vecdot(b, b)[..., None] for n, b in zip(sizes, slopes, strict=True)]
         # A layer whose inputs are all 0 adds nothing, whatever its slopes.
         units = [np.where(n > 0, u, 0.0) for n, u in zip(own, units, strict=True)]
         norms = np.sqrt(sum((n * (u * u) for n, u in zip(own, units, strict=True)), np.zeros(1)))
@@ -179,13 +179,24 @@ class Chain:
             np.rint(np.multiply(b, u * times, out=b), out=b)
         if radius is not None:
             keep_factored(list(zip(inputs, slopes, strict=True)), radius**2)
-        sums: list[Array] = []
-        for a, b, layer in zip(inputs, slopes, self.layers, strict=True):
-            both = b.swapaxes(-1, -2) @ a if radius is None else outer_sum(b, a, radius)
-            both = both * (1 / scale)
-            sums += [both[..., : layer.inputs], both[..., layer.inputs :]]
-        total = np.concatenate([each.reshape(len(x), -1) for each in sums], axis=1)
-        return total, (np.where(factors[..., 0] < 1, 1.0, -1.0) * there).sum(-1)
+        # Exact: at most w shares of `radius`, below 2⁵³.
+        sums = [b.mT @ a for a, b in zip(inputs, slopes, strict=True)]
+        if radius is None:
+            sums = [own / scale for own in sums]
+        elif x.shape[1] * radius >= EXACT:
+            raise ValueError(f"Expected fewer records at once, got {x.shape[1]}.")
+        return sums, (np.where(factors[..., 0] < 1, 1.0, -1.0) * there).sum(-1)
+
+    def flat(self, sums: Sequence[Array], unit: float) -> Array:
+        """`[B, d]` of every layer's sums `[B, o, i + 1]`, in θ's order, times a unit."""
+        parts = [
+            part.reshape(len(own), -1)
+            for layer, own in zip(self.layers, sums, strict=True)
+            for part in (own[..., : layer.inputs], own[..., layer.inputs :])
+        ]
+        total = np.concatenate(parts, axis=1)
+        total *= unit
+        return total
 
     def _shares(
         self, x: Array, y: NDArray[np.int64]
@@ -209,6 +220,26 @@ class Chain:
                 back *= rising
         inputs, slopes, units = zip(*reversed(found), strict=True)
         return list(inputs), list(slopes), list(units)
+
+
+def _largest(values: Array) -> Array:
+    """`[…, 1]` of rows `[…, p]`."""
+    found: Array = np.maximum(values.max(-1, keepdims=True), -values.min(-1, keepdims=True))
+    return found
+
+
+def _scale(largest: Array, bits: int) -> tuple[Array, Array]:
+    """Powers of two that bring numbers up to `largest` to just below 2^bits, and their inverses."""
+    power = np.clip(np.frexp(largest)[1], -_LARGEST, _LARGEST) - bits
+    return np.ldexp(1.0, -power), np.ldexp(1.0, power)
+
+
+def _rounded(numbers: Array, largest: Array, bits: int) -> Array:
+    """Rounded in place; cut to ±2^bits where they were larger than a layer takes."""
+    np.rint(numbers, out=numbers)
+    if (largest > 2.0**_LARGEST).any():
+        np.clip(numbers, -(2.0**bits), 2.0**bits, out=numbers)
+    return numbers
 
 
 def _width(layers: Sequence[Layer]) -> int:

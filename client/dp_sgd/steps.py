@@ -84,13 +84,10 @@ class Batch:
     owners: NDArray[np.int64]
     first: NDArray[np.int64]
 
-    def rows(
-        self, holds: NDArray[np.int64], who: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """`[B, w]` places, and which are records, of what stands in rows; of some parties."""
-        own, first = (holds, self.first) if who is None else (holds[who], self.first[who])
-        there = own >= 0
-        return np.where(there, np.append(self.places, 0)[own], first[:, None]), there
+    def rows(self, holds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """`[B, w]` places, and which are records, of what stands in rows `[B, w]`."""
+        there = holds >= 0
+        return np.where(there, np.append(self.places, 0)[holds], self.first[:, None]), there
 
     @classmethod
     def of_one(cls, chosen: Chosen, places: NDArray[np.int64]) -> Batch:
@@ -170,29 +167,30 @@ def _exact_sums(
         raise ValueError("Expected a chain of linear layers, got another network.")
     chain = Chain.at(layers, theta.numpy(), network.class_weights)
     holds = layout.holds(np.zeros_like(batch.owners), batch.owners, parties=parties, least=least)
+    if not holds.shape[1]:  # nobody drew a record
+        total = torch.zeros((parties, network.dimension), dtype=torch.float64)
+        return total, torch.zeros(parties, dtype=torch.float64)
     wide = min(layout.width, _ROWS_AT_ONCE) if parties == 1 else layout.width
 
-    def added(first: int, last: int) -> tuple[NDArray[np.int64], Array, Array]:
-        own = holds[:, first:last]
-        # Parties without a record in these rows are in no pass; one alone may have to work on them.
-        who = np.flatnonzero((own >= 0).any(axis=1)) if parties > 1 else np.arange(1)
-        rows, there = batch.rows(own, who)
+    def added(first: int, last: int) -> tuple[list[Array], Array]:
+        rows, there = batch.rows(holds[:, first:last])
         x, y = batch.chosen(rows.ravel())
         values = x.cpu().numpy().astype(np.float64).reshape(*rows.shape, -1)
         labels = y.cpu().numpy().reshape(rows.shape)
-        sums = chain.of(who).clipped(values, labels, there, training.radius, training.grid_bits)
-        return who, *sums
+        return chain.clipped(values, labels, there, training.radius, training.grid_bits)
 
-    total, signs = np.zeros((parties, network.dimension)), np.zeros(parties)
     ranges = [(at, min(at + wide, holds.shape[1])) for at in range(0, holds.shape[1], wide)]
     # Many parties are in a thread already.
-    pieces = for_each_chunk(added, ranges) if parties == 1 else starmap(added, ranges)
-    for who, sums, clipped in pieces:
-        total[who] += sums
-        signs[who] += clipped
+    pieces = for_each_chunk(added, ranges) if parties == 1 else list(starmap(added, ranges))
+    sums, signs = pieces[0]
+    for more, clipped in pieces[1:]:
+        for at, own in enumerate(more):
+            sums[at] += own
+        signs += clipped
+    unit = 1.0 if training.radius is None else 2.0**-training.grid_bits
     if not training.clipped_share:
         signs[:] = 0
-    return torch.as_tensor(total), torch.as_tensor(signs)
+    return torch.as_tensor(chain.flat(sums, unit)), torch.as_tensor(signs)
 
 
 def party_sum(

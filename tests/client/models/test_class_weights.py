@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.registry import describe_task, task_from
