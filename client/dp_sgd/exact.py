@@ -160,7 +160,7 @@ class Chain:
             radius: of the ball of whole numbers times 2^-grid_bits that shares are in; None: whole
                 gradients, on a grid as of the party's longest, of which nothing is promised.
         """
-        there = there & np.isfinite(x).all(-1)
+        there = there & (np.abs(x) <= 2.0**_LARGEST).all(-1)  # NaN is not
         inputs, slopes, units = self._shares(np.where(there[..., None], x, 0.0), y)
         sizes = [np.vecdot(a, a)[..., None] for a in inputs]
         own = [n * np.vecdot(b, b)[..., None] for n, b in zip(sizes, slopes, strict=True)]

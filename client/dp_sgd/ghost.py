@@ -98,11 +98,13 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
     """
     found: list[Layer] = []
     before: list[str | float] = []
-    modules = list(chain_of(network))
-    if ghost_layers(network) is None or type(modules[-1]) is not nn.Linear:
+    modules, learned = list(chain_of(network)), ghost_layers(network)
+    if learned is None or type(modules[-1]) is not nn.Linear:
         return None
     for module in modules:
         if isinstance(module, nn.Linear):
+            if module not in learned:  # frozen: it is no part of θ
+                return None
             has = module.bias is not None
             own = (module.in_features, module.out_features, has, tuple(before))
             found, before = [*found, Layer(*own)], []

@@ -107,7 +107,6 @@ sys.path[:0] = sys.argv[1:]
 from test_exact import CHAINS, chain, numbers
 for name in CHAINS:
     network, x, y = chain(name)
-    # More than one kernel's block of rows, at θ that is the same in every process.
     print(hashlib.sha256(numbers(network, network.start(), x, y).tobytes()).hexdigest())
 """
 
@@ -207,9 +206,7 @@ def test_other_networks_are_no_exact_chains(tmp_path) -> None:
     assert layers(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)) is None
     assert layers(nn.Linear(3, 3), nn.ReLU()) is None
     assert layers(nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Flatten(), nn.Linear(18, 4)) is None
-    frozen = nn.Linear(3, 3)
-    frozen.weight.requires_grad_(False)
-    assert layers(frozen, nn.Linear(3, 2)) is None
+    assert layers(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 2)) is None
     cnn = Network.build("cnn", features=256, classes=3)
     assert choose_way(cnn) == "ghost"
     with pytest.raises(ValueError, match="chain"):
