@@ -189,13 +189,12 @@ class Chain:
 
     def flat(self, sums: Sequence[Array], unit: float) -> Array:
         """`[B, d]` of every layer's sums `[B, o, i + 1]`, in θ's order, times a unit."""
-        parts = [
-            part.reshape(len(own), -1)
-            for layer, own in zip(self.layers, sums, strict=True)
-            for part in (own[..., : layer.inputs], own[..., layer.inputs :])
-        ]
-        total = np.concatenate(parts, axis=1)
-        total *= unit
+        total, at = np.empty((len(sums[0]), sum(own[0].size for own in sums))), 0
+        for layer, own in zip(self.layers, sums, strict=True):
+            for part in (own[..., : layer.inputs], own[..., layer.inputs :]):
+                end = at + part[0].size
+                np.multiply(part, unit, out=total[:, at:end].reshape(part.shape, copy=False))
+                at = end
         return total
 
     def _shares(
@@ -271,7 +270,7 @@ def _between(steps: tuple[str | float, ...], values: Array) -> tuple[Array, Arra
     rising: Array | float = 1.0
     for step in steps:
         if step == "relu":
-            rising = rising * (values > 0.0).astype(np.float64)
+            rising = np.where(values > 0.0, rising, 0.0)
             values = np.maximum(values, 0.0)
         elif step == "tanh":
             values = tanh(values)
