@@ -116,6 +116,7 @@ def batch_sums(
     *,
     theta: Tensor | None = None,
     least: int = 0,
+    threads: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`[B, d]` the sums of B parties' batches, clipped where the training clips, and `[B]` signs.
 
@@ -125,9 +126,10 @@ def batch_sums(
         theta: `[B, d]`, or `[1, d]` of all parties, of a chain in whole numbers; None: of one
             party, at the network's own θ.
         least: passes to work on at least.
+        threads: a batch of one party is spread over cores, where its numbers are whole.
     """
     if theta is not None:
-        return _exact_sums(network, training, layout, batch, theta, least)
+        return _exact_sums(network, training, layout, batch, theta, least, threads=threads)
     classes = np.zeros(len(batch.places), dtype=np.int64)
     if layout.period > 1 and len(batch.places):
         x, y = batch.chosen(batch.places)
@@ -159,6 +161,8 @@ def _exact_sums(
     batch: Batch,
     theta: Tensor,
     least: int,
+    *,
+    threads: bool,
 ) -> tuple[Tensor, Tensor]:
     """`batch_sums` in whole numbers: exact sums, in whatever pieces they are added up."""
     parties = len(batch.first)
@@ -170,7 +174,7 @@ def _exact_sums(
     if not holds.shape[1]:  # nobody drew a record
         total = torch.zeros((parties, network.dimension), dtype=torch.float64)
         return total, torch.zeros(parties, dtype=torch.float64)
-    wide = min(layout.width, _ROWS_AT_ONCE) if parties == 1 else layout.width
+    wide = min(layout.width, _ROWS_AT_ONCE) if threads else layout.width
 
     def added(first: int, last: int) -> tuple[list[Array], Array]:
         rows, there = batch.rows(holds[:, first:last])
@@ -180,8 +184,7 @@ def _exact_sums(
         return chain.clipped(values, labels, there, training.radius, training.grid_bits)
 
     ranges = [(at, min(at + wide, holds.shape[1])) for at in range(0, holds.shape[1], wide)]
-    # Many parties are in a thread already.
-    pieces = for_each_chunk(added, ranges) if parties == 1 else list(starmap(added, ranges))
+    pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
     sums, signs = pieces[0]
     for more, clipped in pieces[1:]:
         for at, own in enumerate(more):
@@ -224,7 +227,7 @@ def party_sum(
     own = Batch.of_one(_chosen(network, features, labels, batch, draws), batch)
     least = layout.padded(len(labels), training.sampling_rate) if pad else 0
     at = torch.as_tensor(theta)[None] if whole else None
-    total, _ = batch_sums(network, training, layout, own, theta=at, least=least)
+    total, _ = batch_sums(network, training, layout, own, theta=at, least=least, threads=True)
     return np.asarray(total[0].cpu().numpy())
 
 

@@ -201,7 +201,9 @@ def _train(
     for count in range(1, config.steps + 1):
         drawn = batches_of(sizes, config.sampling_rate, batches)
         batch = Batch(chosen=chosen, places=places[drawn], owners=owners[drawn], first=first)
-        total, clipped = batch_sums(network, config, layout, batch, theta=flat if whole else None)
+        total, clipped = batch_sums(
+            network, config, layout, batch, theta=flat if whole else None, threads=not stacked
+        )
         signs += clipped
         gradient = (_noisy(total, config, noise) * factors).to(flat)
         step, mean, square = direction(gradient, mean, square, count, config)
