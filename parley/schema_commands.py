@@ -13,12 +13,28 @@ schema_app = typer.Typer(
     help="Describe your columns, from public knowledge, and hold files against that.",
 )
 
-TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="CSV(.gz), Parquet or .npz.")]
+TableFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…", help="CSV(.gz), Parquet or .npz; several, or a glob: one file a party."
+    ),
+]
+
+
+def _named(patterns: list[str]) -> list[Path]:
+    """The files, those of globs among them."""
+    from parley.client.data.records import find_party_files  # noqa: PLC0415 - start-up: for these commands alone
+
+    found: list[Path] = []
+    for pattern in patterns:
+        glob = any(mark in pattern for mark in "*?[") and not Path(pattern).exists()
+        found += find_party_files(pattern) if glob else [Path(pattern)]
+    return found
 
 
 @schema_app.command("infer")
 def schema_infer(
-    file: TableFile,
+    files: TableFiles,
     label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
     header: Annotated[
@@ -32,7 +48,9 @@ def schema_infer(
         typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: Parley finds it)."),
     ] = None,
 ) -> None:
-    """Write a first schema from a file. Review it: ε doesn't cover what it read from the data.
+    """Write a first schema from a file, or from several that one schema is to read.
+
+    Review it: ε doesn't cover what it read from the data.
 
     Lists every column, how it was read and why, with the lines of cells that don't fit.
     """
@@ -43,7 +61,7 @@ def schema_infer(
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
     inferred = infer_schema(
-        file, label=label, header=header, separator=separator, encoding=encoding
+        *_named(files), label=label, header=header, separator=separator, encoding=encoding
     )
     if out is None:
         typer.echo(inferred.text, nl=False)
@@ -64,21 +82,31 @@ def schema_infer(
 
 @schema_app.command("check")
 def schema_check(
-    file: TableFile,
+    files: TableFiles,
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="Schema file (TOML).")],
 ) -> None:
-    """List everything in which a file and a schema disagree, at once; status 2 if they do.
+    """List everything in which files and a schema disagree, at once; status 2 if they do.
 
     It quotes cells and lines of the file, for the person who holds it: share none of it.
     """
     from parley.client.data.schema import load_schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.schema_check import check_file  # noqa: PLC0415 - start-up: for this command alone
+    from parley.client.data.schema_check import CheckedFile, check_file  # noqa: PLC0415 - start-up: for this command alone
+    from parley.client.data.table import DataError  # noqa: PLC0415 - start-up: for this command alone
 
-    found = check_file(file, load_schema(schema))
-    for remark in found.remarks:
-        typer.echo(f"· {remark}")
-    for problem in found.problems:
-        typer.echo(f"✗ {problem}", err=True)
-    if found.problems:
+    known, named, refused = load_schema(schema), _named(files), False
+    for file in named:
+        try:
+            found = check_file(file, known)
+        except DataError as error:
+            found = CheckedFile(records=0, problems=(str(error),), remarks=())
+        which = f"{file}: " if len(named) > 1 else ""
+        for remark in found.remarks:
+            typer.echo(f"· {which}{remark}")
+        for problem in found.problems:
+            typer.echo(f"✗ {which}{problem}", err=True)
+        if found.problems:
+            refused = True
+        else:
+            typer.echo(f"✓ {which}{found.records:,} records are what {schema} says.")
+    if refused:
         raise typer.Exit(2)
-    typer.echo(f"✓ {found.records:,} records are what {schema} says.")

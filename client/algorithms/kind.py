@@ -40,8 +40,7 @@ class Kind:
 
     Attributes:
         bounded: how the report goes on after "every row is scaled to Euclidean norm at most 1".
-        advice: where its noise cost accuracy.
-        halved: what would halve its noise, where that is not as of its noise point.
+        advice: which other algorithm loses less at the same ε, without a full stop.
         to_task: the algorithm as plain JSON values, without its kind.
         of_task: the inverse, strict. Raises DecodingError.
         size: name of the task's model (empty: none) and a lower bound on its parameters, from the
@@ -60,7 +59,6 @@ class Kind:
     title: str
     bounded: str = ""
     advice: str = ""
-    halved: str = ""
     to_task: Callable[[Any], dict[str, Any]]
     of_task: Callable[[Mapping[str, Any], Party], Any]
     size: Callable[[Mapping[str, Any]], tuple[str, int]]

@@ -146,40 +146,41 @@ ALGORITHMS: dict[str, Kind] = {
         GradientPerturbation,
         title="gradient perturbation",
         bounded=_CLIPPED,
-        advice="Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
-        "needs fewer. `parley plan` with another algorithm.rounds or model.lambda says what each "
-        "would cost, before anything is spent.",
     ),
     "output-perturbation": linear_kind(
         OutputPerturbation,
         title="output perturbation",
         bounded=_CERTIFIED,
-        advice="gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable.",
+        advice="`--set algorithm.kind=gradient-perturbation` usually loses less at the same ε, "
+        "where δ > 0 is acceptable",
     ),
     "objective-perturbation": linear_kind(
         ObjectivePerturbationOfParties,
         title="objective perturbation in the parties",
         bounded=", and every party certifies its perturbed optimum",
-        advice="Noise of every party by itself is √m times what a sum needs: output-perturbation "
-        "or gradient-perturbation with privacy.noise-point = 'share' lose less.",
+        advice="Noise of every party by itself is √m times what a sum needs: "
+        "`--set algorithm.kind=output-perturbation --set privacy.noise-point=share` loses less",
     ),
     "pathak": linear_kind(
         PathakAveraging,
         title="output perturbation as of Pathak et al.",
         bounded=_CERTIFIED,
-        advice="This noise is m times what its ε needs: output-perturbation at the same ε has the "
-        "part of it.",
-        halved="The noise is proportional to 1/(records × ε), whatever the number of parties: "
-        "twice the records a party (now at least {records}) or twice ε (now {epsilon}) halve it.",
+        advice="This noise is m times what its ε needs: `--set algorithm.kind=output-perturbation` "
+        "has the part of it",
     ),
     "rajkumar-agarwal": linear_kind(
         RajkumarAgarwal,
         title="gradient perturbation as of Rajkumar & Agarwal",
         bounded=_CLIPPED,
-        advice="Every round is charged: fewer rounds cost less. gradient-perturbation spreads its "
-        "budget over all rounds instead.",
+        advice="Every round is charged in full: `--set algorithm.kind=gradient-perturbation` "
+        "spreads its budget over all rounds",
     ),
-    "fedavg": network_kind(averaging, "federated averaging"),
+    "fedavg": network_kind(
+        averaging,
+        "federated averaging",
+        advice="Every party adds noise alone: `--set algorithm.kind=distributed-dp-sgd` has "
+        "one for the batches of all parties together",
+    ),
     "distributed-dp-sgd": network_kind(distributed, "distributed DP-SGD", summed=True),
     "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),
     "random-features": Kind(

@@ -103,10 +103,12 @@ def _parsed(table: Table, name: str) -> pl.Series:
     series = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
         row = int(bad.arg_max() or 0)
-        raise table.fault("a number", _quoted(texts[row]), row=row, column=name)
+        remedy = "" if any(map(str.isdigit, texts[row])) else _NULL
+        raise table.fault("a number", _quoted(texts[row]) + remedy, row=row, column=name)
     return series
 
 
+_NULL = " (file.null-values of the schema lists the texts that mean an empty value)"
 _EMPTY = (
     "an empty value (the column's `missing` in the schema says what to put there, "
     "file.null-values which texts mean one)"

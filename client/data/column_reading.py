@@ -2,7 +2,8 @@
 
 Rules, for a person to check: a column of text is read as numbers where at most 1 % of the cells
 that aren't missing are no numbers; those are counted and shown by their lines, never left out. What
-is taken as missing is `MISSING_TEXTS`, and in a column of numbers also the marks of `_MARKS`.
+is taken as missing is `MISSING_TEXTS`, and in a column of numbers also the marks of `_MARKS`, or
+up to three words without a digit, in any language, that are all there is beside many numbers.
 
     >>> import polars as pl
     >>> cells = read_cells(pl.Series(["5", "NA", "7.5", None]), decimal=".", texts=True)
@@ -27,6 +28,7 @@ _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing"
 """Marks for a missing number, which could be a category in a column of texts."""
 
 _ODD_SHARE = 0.01
+_FEW_WORDS, _MANY_NUMBERS = 3, 10
 
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 
@@ -67,11 +69,25 @@ def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
         return Cells(values=present, missing=missing)
     unmarked, marked = _present(stripped, MISSING_TEXTS | _MARKS)
     numbers = with_points(unmarked, decimal).cast(pl.Float64, strict=False)
+    if words := _words(numbers, unmarked):
+        unmarked, marked = _present(stripped, MISSING_TEXTS | _MARKS | words)
+        return Cells(values=_whole(numbers), missing=marked)
     odd = np.flatnonzero((numbers.is_null() & unmarked.is_not_null()).to_numpy())
     there = len(series) - unmarked.null_count()
     if there and len(odd) <= _ODD_SHARE * there:
         return Cells(values=_whole(numbers), missing=marked, odd=odd)
     return Cells(values=present, missing=missing, near=odd if 2 * len(odd) < there else odd[:0])
+
+
+def _words(numbers: pl.Series, cells: pl.Series) -> frozenset[str]:
+    """Words that stand where most cells are numbers; none where more than few do, or few are."""
+    odd = cells.filter(numbers.is_null() & cells.is_not_null())
+    there = len(cells) - cells.null_count()
+    if not _ODD_SHARE * there < len(odd) < there / 2 or odd.str.contains(r"\d").any():
+        return frozenset()
+    words = frozenset(odd.unique().to_list())
+    many = numbers.drop_nulls().n_unique() > _MANY_NUMBERS
+    return words if many and len(words) <= _FEW_WORDS else frozenset()
 
 
 def _present(stripped: pl.Series, marks: frozenset[str]) -> tuple[pl.Series, dict[str, int]]:

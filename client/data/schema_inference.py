@@ -12,7 +12,7 @@ dates, constants and columns that look like identifiers are set to "ignore", eac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,17 @@ from numpy.typing import NDArray
 from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
-from parley.client.data.csv_text import csv_tables, encoding_of, sniffed_separator
-from parley.client.data.frames import Frame, Source, name_of
-from parley.client.data.memory import Room, room_for
-from parley.client.data.readers import (
-    check_once,
-    file_format,
-    names_in,
-    parquet_tables,
-    read_arrays,
-)
-from parley.client.data.schema import FileFormat, Schema, toml_value
+from parley.client.data.frames import Source, name_of
+from parley.client.data.memory import room_for
+from parley.client.data.schema import toml_value
 from parley.client.data.table import DataError, Table
+from parley.client.data.unknown_files import (
+    Entry,
+    checked_format,
+    read_whole,
+    together,
+    written_alike,
+)
 
 _HEAD = """\
 # A first schema, written by `parley schema infer` from {name} ({rows} records).
@@ -59,11 +58,6 @@ _SHOWN = 5
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
 _DATES = "dates: only what is made of them beforehand can be learned from (a year, days since)"
-_SMALLEST = (
-    "[columns]\nx = { kind = 'numeric', range = [0, 1] }\ny = { kind = 'label', range = [0, 1] }"
-)
-
-Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +88,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    path: Source,
-    *,
+    *sources: Source,
     label: str | None = None,
     header: bool = True,
     separator: str | None = None,
@@ -103,20 +96,22 @@ def infer_schema(
     max_categories: int = 50,
     max_gib: float = 8.0,
 ) -> InferredSchema:
-    """A schema that reads the file at `path`, and how each of its columns was read.
+    """A schema that reads all of the files, and how each of their columns was read.
 
     Args:
+        sources: files of the same columns, written alike, or one table in memory.
         label: the label's column; the last one where not given.
         header: whether a CSV's first line names the columns.
         separator, encoding: of a CSV, as `file` names them; found out where not given.
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
     """
-    where = name_of(path)
+    where = name_of(sources[0])
     room = room_for(max_gib)
     room.check_left(where)
-    written = {} if isinstance(path, Frame) else _written(path, header, separator, encoding)
-    table = _read(path, _checked(written), label, room)
+    written = written_alike(sources, header, separator, encoding)
+    parts = [read_whole(source, checked_format(written), label, room) for source in sources]
+    table = together(parts)
     if (csv := not table.typed) and written["separator"] != ",":
         written["decimal"] = decimal_of([table.column(name) for name in table.frame.columns])
     names = [*table.arrays, *table.frame.columns]
@@ -126,7 +121,8 @@ def infer_schema(
         raise DataError(f"a label column among {names}{hint}", repr(label), path=where)
     if table.frame.height == 0:
         raise DataError("at least one record", "none", path=where)
-    reader = _Reader(table, decimal=written.get("decimal", "."), max_categories=max_categories)
+    decimal = written.get("decimal", ".")
+    reader = _Reader(table, parts, decimal=decimal, max_categories=max_categories)
     columns = tuple(reader.reading(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
@@ -138,74 +134,15 @@ def infer_schema(
         remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
     if csv and len(columns) == 1:
         remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
+    names_of_files = ", ".join(Path(name_of(source)).name for source in sources)
     return InferredSchema(
-        text=_text(Path(where).name, table.frame.height, written, columns),
+        text=_text(names_of_files, table.frame.height, written, columns),
         records=table.frame.height,
         label=label,
         file=written,
         columns=columns,
         remarks=tuple(remarks),
     )
-
-
-def _written(path: str | Path, header: bool, separator: str | None, encoding: str | None) -> Entry:
-    """How a file is written: as given, or found out."""
-    kind = file_format(path, FileFormat())
-    if kind != "csv":
-        return {"format": kind}
-    given: Entry = {"format": kind, "header": header}
-    said = {"encoding": encoding, "separator": separator}
-    _checked(given | {key: value for key, value in said.items() if value is not None})
-    given["encoding"] = encoding_of(path) if encoding is None else encoding
-    given["separator"] = separator or sniffed_separator(path, given["encoding"])
-    return given | {"decimal": "."}
-
-
-def _read(source: Source, file: FileFormat, label: str | None, room: Room) -> Table:
-    """All of the cells; text where the file is a CSV."""
-    if isinstance(source, Frame):
-        return _of_arrays(dict(source.columns), label, source.name)
-    if file.format == "npz":
-        return _of_arrays(read_arrays(source, lambda names: names, room), label, source)
-    names = names_in(source, file)
-    check_once(names, path=source)
-    if file.format == "csv":
-        tables = csv_tables(source, file, names, names)
-    else:
-        tables = parquet_tables(source, file, names)
-    parts, size = [], 0
-    for table in tables:
-        size += 2 * table.size
-        room.check_bytes(size, path=source)
-        room.check_left(source)
-        parts.append(table)
-    if not parts:
-        raise DataError("at least one record", "none", path=source)
-    return Table.joined(parts)
-
-
-def _of_arrays(found: dict[str, NDArray[Any]], label: str | None, path: str | Path) -> Table:
-    """The flat columns that are as long as the label, which comes last, and all other arrays."""
-    flat = {name: a for name, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufU"}
-    if label is None and flat:
-        # Without a word on it, the label is the longest flat array that goes with another array.
-        lengths = [len(array) for array in found.values() if array.ndim > 1]
-        fitting = [name for name in flat if len(flat[name]) in lengths]
-        label = max(fitting, key=lambda name: len(flat[name]), default=list(flat)[-1])
-    rows = len(flat[label]) if label in flat else -1
-    names = [name for name in flat if name != label and len(flat[name]) == rows]
-    names += [label] if label in flat else []
-    return Table(
-        path=str(path),
-        frame=pl.DataFrame([pl.Series(name, flat[name]) for name in names]),
-        arrays={name: array for name, array in found.items() if name not in names},
-    )
-
-
-def _checked(given: Entry) -> FileFormat:
-    """Raises SchemaError for a separator or an encoding that a schema can't name."""
-    lines = ["[file]", *(f"{key} = {toml_value(value)}" for key, value in given.items())]
-    return Schema.from_toml("\n".join([*lines, _SMALLEST]), source="--separator, --encoding").file
 
 
 def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
@@ -230,8 +167,10 @@ def _is_number(text: str) -> bool:
 class _Reader:
     """Reads one column after another and gathers the texts that mean a missing value."""
 
-    def __init__(self, table: Table, *, decimal: str, max_categories: int) -> None:
-        self._table, self._rows = table, table.frame.height
+    def __init__(
+        self, table: Table, parts: Sequence[Table], *, decimal: str, max_categories: int
+    ) -> None:
+        self._table, self._rows, self._parts = table, table.frame.height, parts
         self._decimal, self._max_categories = decimal, max_categories
         self.null_values: set[str] = set()
 
@@ -247,7 +186,9 @@ class _Reader:
             if cells.absent:
                 why += '; some are missing: missing = "drop" would leave such records out'
         else:
-            entry, why = _column_line(name, cells.values, cells.absent, self._max_categories)
+            entry, why = _column_line(
+                name, cells.values, cells.absent, self._max_categories, len(self._parts)
+            )
         if entry["kind"] != "ignore":
             self.null_values |= cells.missing.keys() - {""}
         if entry["kind"] == "numeric" and cells.absent:
@@ -266,14 +207,26 @@ class _Reader:
             said = f"{cells.absent} of {self._rows} missing ({share:.2g} %: {kinds})"
             if is_label:
                 at = np.flatnonzero(cells.values.is_null().to_numpy())
-                said += f" in {self._table.places(at, _SHOWN)}: a run refuses the file unless the "
+                said += f" in {self._places(at)}: a run refuses the file unless the "
                 said += 'label says missing = "drop", which leaves such records out'
             yield said
         for places, verdict in ((cells.odd, _ODD), (cells.near, _NEAR)):
             if len(places):
                 quoted = ", ".join(_short(series[int(at)]) for at in places[:_SHOWN])
                 counted = f"{len(places)} of {self._rows} cells"
-                yield f"{counted} {verdict}: {quoted} in {self._table.places(places, _SHOWN)}"
+                yield f"{counted} {verdict}: {quoted} in {self._places(places)}"
+
+    def _places(self, rows: NDArray[np.int64]) -> str:
+        """Where rows (from 0) of all files are, the first of each file."""
+        if len(self._parts) == 1:
+            return self._table.places(rows, _SHOWN)
+        begin, said = 0, []
+        for part in self._parts:
+            own = rows[(rows >= begin) & (rows < begin + part.rows)] - begin
+            if len(own):
+                said.append(f"{part.path} {part.places(own, _SHOWN)}")
+            begin += part.rows
+        return "; ".join(said)
 
 
 def _short(cell: object) -> str:
@@ -296,7 +249,7 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
 
 
 def _column_line(  # noqa: PLR0911 - one a kind of column
-    name: str, series: pl.Series, absent: int, max_categories: int
+    name: str, series: pl.Series, absent: int, max_categories: int, files: int
 ) -> tuple[Entry, str]:
 
     distinct = series.drop_nulls().n_unique()
@@ -319,7 +272,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         return entry, why
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
-    if _identifier(name, series, distinct):
+    if _identifier(name, series, distinct, files):
         return {"kind": "ignore"}, "a different whole number in every record: an identifier?"
     finite = series.cast(pl.Float64).drop_nulls()
     if bool((finite.abs() > 1e299).any()):
@@ -334,12 +287,12 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     return entry, why
 
 
-def _identifier(name: str, series: pl.Series, distinct: int) -> bool:
+def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> bool:
     if not series.dtype.is_integer() or distinct < len(series) or distinct < 10:
         return False
     words = name.lower().replace("-", "_").split("_")
     steps = series.diff().drop_nulls()
-    return bool((steps == 1).all()) or any(word in _IDENTIFIERS for word in words)
+    return int((steps != 1).sum()) < files or any(word in _IDENTIFIERS for word in words)
 
 
 def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:

@@ -52,7 +52,7 @@ from parley.client.data.columns import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.contents import Contents, of_table, sum_of
+from parley.client.data.contents import Contents, of_table, row_digests, sum_of
 from parley.client.data.frames import Source
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
@@ -219,6 +219,14 @@ class TableBlock(Parties):
     def records(self) -> int:
         """N."""
         return int(self.offsets[-1])
+
+    @property
+    def row_digests(self) -> NDArray[np.uint64]:
+        """`[K, 2]` what a ledger knows its records, and its persons, again by."""
+        rows = row_digests(self.contents)
+        if self.owners is None:
+            return rows
+        return np.concatenate([rows, np.unique(self.owners).view("<u8").reshape(-1, 2)])
 
     @property
     def labels(self) -> NDArray[Any]:

@@ -25,7 +25,7 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
     The data set is registered in the party's ledger.
     """
     agreed, plan = accepted.agreement, accepted.agreement.plan
-    name = agreed.dataset
+    name = dataset.account or agreed.dataset
     spent = charging.spent_before(ledger, plan, name=name)
     charging.check_job(dataset, plan, releases=agreed.rounds, spent=spent)
     ledger.check()

@@ -57,20 +57,24 @@ class Receipt:
 def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
+    Its table may change: the account of that name goes on with it. Whether its records are in
+    another data set, too, is the owner's matter (`account`), before anybody asks.
+
     Raises:
-        Declined: data-unreadable, where its records, or its budget, changed since its first use;
-            or they are those of another data set, saved in another way.
+        Declined: data-unreadable, where its budget changed since its first use; or its records are
+            those of another data set, one and all, saved in another way.
     """
     try:
-        own = dataset.budgets(name, holding.fingerprint, holding.contents)
-        known = ledger.register(*own)[0].name
+        own = dataset.budgets(name, holding.fingerprint, holding.contents, holding.row_digests)
+        known = ledger.register(*own, among=False)[0].name
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     if known != name:
         raise Declined(
             Reason.DATA_UNREADABLE,
             f"Expected other records in data set {name!r} than in {known!r}, got the same, saved "
-            f"in another way: they have one budget. Serve them as {known!r} alone.",
+            f"in another way: they have one budget. Serve them as {known!r} alone, or with "
+            f"account = {known!r}.",
         )
 
 

@@ -209,6 +209,13 @@ class Consent(Part):
     def _check(self) -> Consent:
         if self.seed is not None and not self.allow_seeded_noise:
             raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
+        for name, dataset in self.data.items():
+            of = self.data.get(dataset.account) if dataset.account else dataset
+            if of is None or of.account not in ("", name) or of.totals != dataset.totals:
+                raise ValueError(
+                    f"Expected account of data set {name!r} to be a data set of the same totals, "
+                    f"which is charged itself, got {dataset.account!r}."
+                )
         if len(self.accepted("models")) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")
         return self

@@ -58,8 +58,9 @@ def contribution(
     # A block of sums is charged once, for all of them: what it is for is named without a model.
     charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
-    charging.register(ledger, dataset, name=name, holding=accepted.holding)
-    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=charged)
+    account = dataset.account or name
+    charging.register(ledger, dataset, name=account, holding=accepted.holding)
+    charge = charging.reserve(ledger, dataset, plan, name=account, party=party, release=charged)
     kept = keeper.contribution(agreement.run_id, name)
     is_of = {"release": agreement.release().hex(), "content": content.hex()}
     encoded: Ring

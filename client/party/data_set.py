@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.client.algorithms.gradient_perturbation import MOST_RECORDS
@@ -78,6 +80,11 @@ class DataSet(Part):
     )
     epsilon_per_job: Positive | None = Field(
         None, description="Largest epsilon of one job, at the same delta; left out: the total."
+    )
+    account: str = Field(
+        "",
+        description="The data set whose budget this one is charged to, of the same totals: where "
+        "records of one are in the other, too. `parley party check` says so.",
     )
     unit: Unit = Field(
         Unit.RECORD,
@@ -191,13 +198,20 @@ class DataSet(Part):
             )
         return totals
 
-    def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
+    def budgets(
+        self,
+        name: str,
+        fingerprint: str,
+        contents: str = "",
+        rows: NDArray[np.uint64] | None = None,
+    ) -> tuple[DatasetBudget, ...]:
         """What the party's ledger registers for it: a budget for each unit that has a total."""
         return tuple(
             DatasetBudget(
                 name=name,
                 fingerprint=fingerprint,
                 contents=contents,
+                rows=rows,
                 unit=unit,
                 neighbouring=total.neighbouring,
                 epsilon=total.epsilon,

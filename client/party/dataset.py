@@ -24,7 +24,7 @@ from parley.client.algorithms.second_moments import projected
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.data.cells import LABEL_READERS
-from parley.client.data.contents import of_rows
+from parley.client.data.contents import of_rows, row_digests
 from parley.client.data.memory import room_for
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import as_classes, read_records
@@ -76,7 +76,8 @@ class Holding:
         fingerprint: `sha256:` and the digest of the file.
         schema: digest of what columns and label mean, the same at every party of a run; of rows
             that were prepared elsewhere, of their numbers of features and classes.
-        contents: the digest of its rows, whatever they are saved as
+        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 2]` of
+            each, and of each person where persons count.
         map: digest of the public map that its rows are features of; empty: of none.
         table: its raw columns instead of rows, for queries.
         most_records: what n never exceeds, where it is private; 0: it is public.
@@ -90,6 +91,7 @@ class Holding:
     fingerprint: str
     schema: str
     contents: str = ""
+    row_digests: NDArray[np.uint64] | None = None
     map: str = ""
     table: TableBlock | None = None
     most_records: int = 0
@@ -210,6 +212,7 @@ def load_holding(
         fingerprint=fingerprint,
         schema=schema.digest,
         contents="" if records.contents is None else str(records.contents),
+        row_digests=row_digests(records.contents),
         map="" if features is None else features.digest,
         most_records=dataset.private_most,
     )
@@ -219,6 +222,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
     """Rows that their owner prepared; raises as `load_holding`."""
     rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
     _check_size(dataset, len(rows), path)
+    contents = of_rows(rows, labels)
     width = rows.shape[1] - intercept
     facts = f"prepared: {width} features, {dataset.classes} classes"
     return Holding(
@@ -228,7 +232,8 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
         classes=dataset.classes,
         fingerprint=fingerprint,
         schema=hashlib.sha256(facts.encode()).hexdigest(),
-        contents=str(of_rows(rows, labels)),
+        contents=str(contents),
+        row_digests=contents.digests,
         map=dataset.map,
         most_records=dataset.private_most,
     )
@@ -292,6 +297,7 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
         fingerprint=fingerprint,
         schema=schema.digest,
         contents=str(table.contents),
+        row_digests=table.row_digests,
         table=table,
         most_records=dataset.private_most,
     )

@@ -67,4 +67,9 @@ class KeptRecords:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
         own = self._read(dataset.of_held_out(), agreed.label, agreed.intercept, agreed.features)
-        return replace(own, fingerprint=holding.fingerprint, contents=holding.contents)
+        return replace(
+            own,
+            fingerprint=holding.fingerprint,
+            contents=holding.contents,
+            row_digests=holding.row_digests,
+        )

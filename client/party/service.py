@@ -52,6 +52,11 @@ from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, sign
 from parley.secure_agg.state import MaskingState
 
 
+def records_secret(identity: bytes) -> bytes:
+    """By which a party names and chooses records: uniform, and nobody else's, as an identity is."""
+    return derive(identity, b"parley/records")
+
+
 class PartyService:
     """One party; `open` makes one from its folder."""
 
@@ -84,10 +89,7 @@ class PartyService:
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
-        # An identity is uniform, and known to nobody else: what follows from it is the party's own.
-        self._records = KeptRecords(
-            consent, keeper.folder, secret=derive(identity, b"parley/records")
-        )
+        self._records = KeptRecords(consent, keeper.folder, secret=records_secret(identity))
 
     def __repr__(self) -> str:
         return f"<PartyService {self.name}>"

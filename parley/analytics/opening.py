@@ -75,6 +75,7 @@ def open_session(
         name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
         fingerprint=asked.data,
         contents=asked.contents,
+        rows=asked.rows,
         unit=asked.terms.counting.unit,
         neighbouring=asked.terms.neighbouring,
         epsilon=settings.epsilon,

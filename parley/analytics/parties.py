@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.analytics.settings import Settings, counting_of
 from parley.client.algorithms.queries import QueryRelease
@@ -48,7 +49,7 @@ class Whom:
 
     Attributes:
         cohort_of: a plan and its queries → the way to ask them.
-        contents: digest of the records, where they are here.
+        contents, rows: digest of the records, and `[N, 2]` of each, where they are here.
         trusting: the server may see a bare sum: in a simulation alone.
     """
 
@@ -56,6 +57,7 @@ class Whom:
     terms: Terms
     data: str
     contents: str = ""
+    rows: NDArray[np.uint64] | None = None
     trusting: bool = False
 
 
@@ -109,7 +111,14 @@ def simulated_parties(
         return BlockCohort(session=session, secure_sum=secure, faults=faults, adding=adding)
 
     contents = str(block.contents)
-    return Whom(cohort_of=cohort, terms=terms, data=contents, contents=contents, trusting=True)
+    return Whom(
+        cohort_of=cohort,
+        terms=terms,
+        data=contents,
+        contents=contents,
+        rows=block.row_digests if settings.ledger else None,
+        trusting=True,
+    )
 
 
 def _over_ray(

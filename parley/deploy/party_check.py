@@ -16,7 +16,8 @@ from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
 from parley.client.party.consent import load_consent
 from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import RAW_COLUMNS, load_holding
+from parley.client.party.dataset import RAW_COLUMNS, Holding, load_holding
+from parley.client.party.service import records_secret
 from parley.client.party.storage import Keeper
 from parley.deploy.folders import DeployError, own_entry
 from parley.deploy.pki import check_client_pair, check_dates, check_private
@@ -72,7 +73,11 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
             yield Item(what="data", said=said, status=2)
         for name, dataset in consent.data.items():
             yield _item(f"data set {name}", _data, folder, dataset)
-    yield _item("ledger", _ledger, folder / "ledger.sqlite")
+    ledger = _item("ledger", _ledger, folder / "ledger.sqlite")
+    yield ledger
+    if not policy.status and not ledger.status:
+        for name, dataset in consent.data.items():
+            yield _item(f"account of {name}", _account, folder, name, dataset)
     yield _item("contributions", _contributions, folder)
     try:
         deployment = load_deployment(folder / "deployment.toml")
@@ -137,14 +142,8 @@ def _data(folder: Path, dataset: DataSet) -> str:
     for given in (dataset.path, dataset.data_schema, dataset.prepared, dataset.held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected {folder / given}, there is no such file.")
-    label = "network"
-    if dataset.path:
-        schema = load_schema(folder / dataset.data_schema)
-        label = "ridge" if schema.label.range is not None else "network"
-    if dataset.unit is Unit.PERSON:
-        label = RAW_COLUMNS
     try:
-        holding = load_holding(dataset, folder, label=label, intercept=False)
+        label, holding = _holding(folder, dataset, secret=b"checked")
         held = ""
         if dataset.held_out:
             others = load_holding(dataset.of_held_out(), folder, label=label, intercept=False)
@@ -160,6 +159,37 @@ def _data(folder: Path, dataset: DataSet) -> str:
         f"{len(holding.labels)} records of {holding.features} features{held}; budget epsilon = "
         f"{as_written(dataset.epsilon)}, delta = {as_written(dataset.delta)}"
     )
+
+
+def _holding(folder: Path, dataset: DataSet, *, secret: bytes) -> tuple[str, Holding]:
+    """The reading of its label, and its records."""
+    label = "network"
+    if dataset.path:
+        schema = load_schema(folder / dataset.data_schema)
+        label = "ridge" if schema.label.range is not None else "network"
+    if dataset.unit is Unit.PERSON:
+        label = RAW_COLUMNS
+    return label, load_holding(dataset, folder, label=label, intercept=False, secret=secret)
+
+
+def _account(folder: Path, name: str, dataset: DataSet) -> str:
+    """That no record is charged to two accounts."""
+    own, path = dataset.account or name, folder / "ledger.sqlite"
+    if not path.exists() or not path.stat().st_size:
+        return f"{own}, of which nothing was charged yet"
+    secret = records_secret(bytes.fromhex((folder / "identity.key").read_text().strip()))
+    rows = _holding(folder, dataset, secret=secret)[1].row_digests
+    with Ledger.open(path, read_only=True) as ledger:
+        shared = {} if rows is None else ledger.sharing(rows)
+    others = {each: count for each, count in shared.items() if each != own}
+    if others:
+        found = ", ".join(f"{count} in {each!r}" for each, count in others.items())
+        raise DeployError(
+            f"Expected records that are in no other account than {own!r}, got {found}: each would "
+            f"be released from twice. account = {next(iter(others))!r} in [data.{name}] charges "
+            "both to one budget; or leave those records out of one of them."
+        )
+    return f"{own}, {shared.get(own, 0)} of its records released from before"
 
 
 def _ledger(path: Path) -> str:

@@ -28,6 +28,14 @@ def predict(
     keep: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="A column to copy: what names the rows.")
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            help="Of two labels, answer the positive one (the second probability's) from this "
+            "probability on, or score for huber-svm. Default: the likelier one.",
+        ),
+    ] = None,
     schema: SchemaFile = None,
     own_models: OwnModels = None,
 ) -> None:
@@ -40,7 +48,7 @@ def predict(
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
-    count, labels = predict_file(loaded, rows, out, keep=keep)
+    count, labels = predict_file(loaded, rows, out, keep=keep, threshold=threshold)
     typer.echo(f"{count:,} predictions in {out}")
     for name, times in labels.items():
         typer.echo(one_line(f"  {name}: {times:,}"))

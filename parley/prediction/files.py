@@ -17,7 +17,12 @@ from parley.server.model_file import ModelFileError
 
 
 def predict_file(
-    model: Model, source: Path, out: Path, *, keep: str | None = None
+    model: Model,
+    source: Path,
+    out: Path,
+    *,
+    keep: str | None = None,
+    threshold: float | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Writes a line of predictions for every row of a file, in its order.
 
@@ -26,6 +31,7 @@ def predict_file(
             among them, may be there or not.
         out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
         keep: a column of the source to write first: what names the rows.
+        threshold: as of `Model.predict`.
 
     Returns:
         The number of rows, and how often each label was predicted (empty for ridge).
@@ -33,6 +39,7 @@ def predict_file(
     Raises:
         DataError: the file is not what the schema says: line or row, column, expected, got.
     """
+    model.check_threshold(threshold)
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
@@ -42,7 +49,7 @@ def predict_file(
     try:
         with draft.open("wb") as file:
             for table in read_tables(source, model.schema, only=wanted):
-                frame = _predictions(model, table, keep)
+                frame = _predictions(model, table, keep, threshold)
                 frame.write_csv(file, include_header=not rows)
                 rows += table.rows
                 if counts:
@@ -67,9 +74,11 @@ def _other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[
     return column_faults(table, model.schema, there)
 
 
-def _predictions(model: Model, table: Table, keep: str | None) -> pl.DataFrame:
+def _predictions(
+    model: Model, table: Table, keep: str | None, threshold: float | None
+) -> pl.DataFrame:
     scores = model.scores(model.rows_of(table))
-    columns: dict[str, Any] = {"prediction": model.labels(scores)}
+    columns: dict[str, Any] = {"prediction": model.labels(scores, threshold=threshold)}
     chances = model.chances(scores)
     if chances is not None:
         for at, name in enumerate(model.classes_):

@@ -16,6 +16,7 @@ A model as scikit-learn knows estimators: fitted, and not to be fitted again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -131,9 +132,30 @@ class Model:
             return np.concatenate(for_each_chunk(scored, ranges))
         return np.concatenate([scored(*each) for each in ranges])
 
-    def predict(self, frame: Any) -> NDArray[Any]:
-        """`[N]` label names, or a ridge model's values in the label's own range."""
-        return self.labels(self.decision_function(frame))
+    def predict(self, frame: Any, *, threshold: float | None = None) -> NDArray[Any]:
+        """`[N]` label names, or a ridge model's values in the label's own range.
+
+        Args:
+            threshold: of two labels, from which probability (or score, where there is none) on the
+                second is answered; None: the likelier one is.
+
+        Raises:
+            ModelFileError: a threshold that is none of this model.
+        """
+        self.check_threshold(threshold)
+        return self.labels(self.decision_function(frame), threshold=threshold)
+
+    def check_threshold(self, threshold: float | None) -> None:
+        """Refuses a threshold that means nothing here."""
+        if threshold is None:
+            return
+        if len(self.classes_) != 2:
+            got = f"one of {len(self.classes_)} labels" if len(self.classes_) else "one of values"
+            raise ModelFileError(f"Expected a model of two labels with a threshold, got {got}.")
+        chances = self.chances(np.zeros((1, 2)))
+        if not math.isfinite(threshold) or (chances is not None and not 0 <= threshold <= 1):
+            wanted = "score" if chances is None else "probability in [0, 1]"
+            raise ModelFileError(f"Expected a {wanted} as the threshold, got {threshold:g}.")
 
     def predict_proba(self, frame: Any) -> NDArray[np.float64]:
         """`[N, K]` probabilities in the order of `classes_`.
@@ -149,11 +171,17 @@ class Model:
             )
         return chances
 
-    def labels(self, scores: NDArray[np.float64]) -> NDArray[Any]:
-        """`[N]` what `scores` say."""
+    def labels(
+        self, scores: NDArray[np.float64], *, threshold: float | None = None
+    ) -> NDArray[Any]:
+        """`[N]` what `scores` say, with a threshold that was checked."""
         if self.targets:
             low, high = self.schema.label.range or (-1.0, 1.0)
             return np.asarray((np.clip(scores, -1, 1) * (high - low) + low + high) / 2)
+        if threshold is not None:
+            chances = self.chances(scores)
+            ranked = scores if chances is None else chances[:, 1]
+            return np.asarray(self.classes_[(ranked >= threshold).astype(np.int64)])
         best = scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
         return np.asarray(self.classes_[best])
 

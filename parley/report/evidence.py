@@ -59,6 +59,21 @@ def judgement_tables(summary: RunSummary) -> list[Table]:
                 ],
             )
         )
+    if found.thresholds:
+        tables.append(
+            Table(
+                caption=f"Answering {found.labels[1]} from a probability on "
+                "(parley predict RUN ROWS --threshold …)",
+                head=["probability", "share answered so", "precision", "recall"],
+                rows=[
+                    [
+                        f"{row.least:g}",
+                        *(number(v, 3) for v in (row.positive, row.precision, row.recall)),
+                    ]
+                    for row in found.thresholds
+                ],
+            )
+        )
     if found.calibration:
         of = found.labels[1] if len(found.labels) == 2 else "the predicted label"
         tables.append(

@@ -10,6 +10,8 @@ import typer
 from parley.client.contract.printable import one_line
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from parley.sweep.running import Progress
 
 
@@ -89,22 +91,33 @@ def compare(
         Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
     ] = None,
 ) -> None:
-    """Show runs side by side: the keys in which their jobs differ, and what each came to."""
-    from rich.text import Text  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
+    """Show runs side by side: first the keys in which their jobs differ, then what each came to."""
+    from parley.sweep.comparison import compared, differing  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.screen import Screen  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
-    from parley.sweep.comparison import compared  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.screen import Screen, plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-
-    table = plain_table("", *(Text(one_line(run.name)) for run in runs))
-    for name, values in compared(runs):
-        cells = (Text(one_line(value)) for value in values)
-        table.add_row(Text(one_line(name), style="dim"), *cells)
-    Screen().print(table)
+    screen = Screen()
+    settings, results = compared(runs)
+    for title, rows in ((differing(settings), settings), ("What each came to", results)):
+        screen.print(title, style="bold")
+        if rows:
+            screen.print(_side_by_side(runs, rows))
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
     if out is not None:
         from parley.sweep.page import write_comparison  # noqa: PLC0415 - start-up: for a page alone
 
         typer.echo(f"{write_comparison(runs, out)}")
+
+
+def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
+    from rich.text import Text  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
+
+    from parley.terminal.screen import plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
+
+    table = plain_table("", *(Text(one_line(run.name)) for run in runs))
+    for name, values in rows:
+        cells = (Text(one_line(value)) for value in values)
+        table.add_row(Text(one_line(name), style="dim"), *cells)
+    return table
 
 
 def add_sweep_commands(app: typer.Typer) -> None:

@@ -16,8 +16,12 @@ from parley.server.records.summary import Judgement, RunSummary
 _NOT_COMPARED = {"run.out"}
 
 
-def compared(folders: Sequence[Path]) -> list[tuple[str, list[str]]]:
-    """Rows of a table: a name, and its value for each run; keys that all have alike are left out.
+Table = list[tuple[str, list[str]]]
+"""Rows: a name, and its value for each run."""
+
+
+def compared(folders: Sequence[Path]) -> tuple[Table, Table]:
+    """The keys in which the runs' jobs differ, and what each run came to.
 
     RunFolderError, JobError: not two runs or more, or one is no run's folder.
     """
@@ -25,13 +29,24 @@ def compared(folders: Sequence[Path]) -> list[tuple[str, list[str]]]:
         raise RunFolderError(f"Expected at least two runs to compare, got {len(folders)}.")
     runs = [read_run(folder) for folder in folders]
     jobs = [_flat(folder) for folder in folders]
-    rows = [
-        (key, [str(job[key]) for job in jobs])
+    settings = [
+        (key, [_value(job[key]) for job in jobs])
         for key in jobs[0]
         if key not in _NOT_COMPARED and len({repr(job[key]) for job in jobs}) > 1
     ]
     told = [_told(run.summary) for run in runs]
-    return rows + [(name, [each[name] for each in told]) for name in told[0]]
+    return settings, [(name, [each[name] for each in told]) for name in told[0]]
+
+
+def differing(settings: Table) -> str:
+    """How many settings differ, as a heading."""
+    if not settings:
+        return "No setting differs"
+    return f"{len(settings)} settings differ" if len(settings) > 1 else "One setting differs"
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _told(of: RunSummary) -> dict[str, str]:

@@ -6,6 +6,7 @@ was asked for. Drawn by altair and vl-convert, without a network; each as SVG an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,20 @@ def _lines(
     ]
 
 
+def _fitting(low: float, high: float, ends: tuple[float, float]) -> tuple[float, float]:
+    """An axis of round ends over figures, and half as much on either side, within `ends`.
+
+    >>> _fitting(0.987, 0.989, (0.0, 1.0)), _fitting(0.4, 0.9, (0.0, 1.0))
+    ((0.986, 0.99), (0.1, 1.0))
+    """
+    margin = max((high - low) / 2, 1e-3)
+    low, high = max(low - margin, ends[0]), min(high + margin, ends[1])
+    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-3)))
+    places = max(0, -round(math.log10(step)))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return max(round(first * step, places), ends[0]), min(round(last * step, places), ends[1])
+
+
 def _chart(
     points: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], axis: str, title: str
 ) -> Any:
@@ -170,14 +185,18 @@ def _chart(
     panels = list(dict.fromkeys(point["panel"] for point in points))
     series = list(dict.fromkeys(point["series"] for point in points))
     values = [point["mean"] for point in points]
-    # A share is drawn from 0 to 1, so that no axis exaggerates; its interval may reach further.
-    shares = {"accuracy": [0, 1], "auc": [0, 1], "r2": [-1, 1]}
+    # A share's axis fits its figures and says where it begins; no interval makes it wider.
+    shares = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "r2": (-1.0, 1.0)}
     share = next((ends for each, ends in shares.items() if _TITLES[each] == title), None)
+    if share:
+        seen = [*values, *(each["mean"] for each in lines)]
+        share = _fitting(min(seen), max(seen), share)
+        title += f"; axis from {share[0]:g}" if share[0] else ""
     spread = share is None and min(values) > 0 and max(values) / min(values) >= _DECADES
     floor = min(values) / 2 if spread else -float("inf")
     drawn = [{**each, "low": max(each["low"], floor)} for each in points]
     y_scale = (
-        alt.Scale(domain=share, clamp=True)
+        alt.Scale(domain=list(share), clamp=True)
         if share
         else alt.Scale(type="log", nice=False)
         if spread
@@ -207,13 +226,13 @@ def _chart(
         ticks = alt.Axis(tickCount=5, format="~g") if spread else alt.Axis()
         y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale, axis=ticks)
         layers = [
-            base.mark_rule().encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
+            base.mark_rule().encode(x=x, y=alt.Y("low:Q", scale=y_scale), y2="high:Q", color=color),
             base.mark_line().encode(x=x, y=y, color=color),
             base.mark_point(filled=True, size=45).encode(x=x, y=y, color=color, shape=shape),
         ]
         width, height = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
         for number, each in enumerate(each for each in lines if each["panel"] == name):
-            rule = alt.Chart(alt.Data(values=[each])).encode(y="mean:Q")
+            rule = alt.Chart(alt.Data(values=[each])).encode(y=alt.Y("mean:Q", scale=y_scale))
             # Two that are close to each other have their names at either end.
             end = {"align": "right", "dx": -4} if number % 2 else {"align": "left", "dx": 4}
             layers += [

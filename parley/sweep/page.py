@@ -11,7 +11,7 @@ from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import shown_up
 from parley.report.parts import write_page as write_template
 from parley.server.records.numerals import epsilon_text
-from parley.sweep.comparison import compared
+from parley.sweep.comparison import compared, differing
 from parley.sweep.figures import Figure
 from parley.sweep.results import FIGURES, HALF, Row, charged_together, summarised
 
@@ -77,6 +77,12 @@ def _shown(mean: float | None, half: float | None) -> str:
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
     """Writes a page with the runs side by side, as `compared` has them, and returns its path."""
-    names = [run.resolve().name for run in runs]
-    rows = compared(runs)
-    return write_template(target, "compare.html.j2", package="parley.sweep", names=names, rows=rows)
+    settings, results = compared(runs)
+    tables = [(differing(settings), settings), ("What each came to", results)]
+    return write_template(
+        target,
+        "compare.html.j2",
+        package="parley.sweep",
+        names=[run.resolve().name for run in runs],
+        tables=tables,
+    )

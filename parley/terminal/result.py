@@ -14,7 +14,7 @@ from rich.text import Text
 from parley.client.contract.printable import one_line
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records import result_words, sections
-from parley.server.records.numerals import epsilon_text, number
+from parley.server.records.numerals import epsilon_text
 from parley.server.records.result_words import table_measured
 from parley.terminal.screen import Screen, plain_table
 
@@ -110,6 +110,9 @@ def print_result(result: Run) -> None:
     console, summary = Screen(), result.summary
     if summary.status != "complete":
         console.print(one_line(result_words.status(summary)), style="yellow")
+    if summary.verdict:
+        mark = " *" if "verdict" in summary.simulation_only else ""
+        console.print(one_line(f"{summary.verdict}{mark}"), style="yellow")
     _print_measured(console, summary)
     console.print(section_table(sections.of_run(summary)))
     # A whole line, which a terminal breaks only to the eye: it is there to be copied.
@@ -137,7 +140,3 @@ def _print_measured(console: Screen, summary: RunSummary) -> None:
         table.add_row(f"{row.name} *", row.private, row.non_private)
     console.print(table)
     console.print("* simulation only: a real run would have to release each figure, and pay for it")
-    if summary.majority_accuracy is not None:
-        console.print(
-            f"  always answering the commonest label: {number(summary.majority_accuracy, 4)}"
-        )

@@ -31,15 +31,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, parse_event
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import canonical_json
 
+_MOST_KNOWN = 64
+"""Fingerprints that are kept: a table that grows has a new one every night."""
+
 Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRows:
+    """What an account says of its rows.
+
+    Attributes:
+        key: tells one key from another, and nothing else of it.
+        blocks: how many there are.
+        digest: SHA-256 over all of them, one after the other.
+    """
+
+    key: str
+    blocks: int
+    digest: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self | None:
+        """The inverse of `vars`; None where nothing is known."""
+        return None if value is None else cls(**value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +72,15 @@ class Account:
     Attributes:
         spent: the composition of all releases that were reserved and not voided.
         held: run → what it has set aside for releases that it has not reserved yet.
-        known: other fingerprints that the same data were recognised by, sorted.
+        known: other fingerprints that the same data were recognised by: the latest, in order.
+        rows: what is known of its rows; None: nothing.
     """
 
     budget: DatasetBudget
     spent: Composition = field(default_factory=Composition.empty)
     held: Mapping[str, Claims] = field(default_factory=lambda: MappingProxyType({}))
     known: tuple[str, ...] = ()
+    rows: KnownRows | None = None
 
     @property
     def key(self) -> BudgetKey:
@@ -107,10 +132,11 @@ class Account:
         """After a reservation was given back."""
         return replace(self, spent=self.spent.remove(event))
 
-    def recognising(self, fingerprints: Iterable[str]) -> Account:
-        """With more fingerprints of the same data."""
-        known = self.fingerprints.union(fingerprints) - {self.budget.fingerprint, ""}
-        return replace(self, known=tuple(sorted(known)))
+    def recognising(self, fingerprints: Iterable[str], rows: KnownRows | None = None) -> Account:
+        """With more fingerprints of the same data, and what is known of its rows now."""
+        new = sorted(set(fingerprints) - self.fingerprints - {""})
+        known = (*self.known, *new)[-_MOST_KNOWN:]
+        return replace(self, known=known, rows=rows or self.rows)
 
     def raised(self, *, epsilon: float, delta: float) -> Account:
         """With a larger budget: somebody decided so."""
@@ -131,6 +157,7 @@ class Account:
             "spent": canonical_json(self.spent.to_json()),
             "held": canonical_json(held),
             "known": canonical_json(list(self.known)),
+            "rows": canonical_json(self.rows and vars(self.rows)),
         }
 
     @classmethod
@@ -142,12 +169,13 @@ class Account:
             spent=Composition.from_json(json.loads(row["spent"])),
             held=MappingProxyType({run: claims_from_json(own) for run, own in held.items()}),
             known=tuple(json.loads(row["known"])),
+            rows=KnownRows.from_json(json.loads(row["rows"])),
         )
 
 
 def digest(rows: Iterable[Mapping[str, str]]) -> str:
     """SHA-256 of the rows of all accounts, in the order of their names and units."""
-    columns = ("name", "unit", "fingerprint", "budget", "spent", "held", "known")
+    columns = ("name", "unit", "fingerprint", "budget", "spent", "held", "known", "rows")
     ordered = sorted([row[column] for column in columns] for row in rows)
     return sha256(canonical_json(ordered).encode("ascii")).hexdigest()
 

@@ -19,6 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
@@ -76,6 +79,8 @@ class DatasetBudget:
         contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
             where nothing of the kind is known. Not a part of the budget: the ledger notes it
             beside (`account.Account.known`).
+        rows: `[N, 2]` what its rows are known again by (`parley.client.data.contents`), where its
+            account goes on as they change; no part of the budget either.
         epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
     """
 
@@ -86,6 +91,7 @@ class DatasetBudget:
     epsilon: float
     delta: float
     contents: str = field(default="", compare=False)
+    rows: NDArray[np.uint64] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "the data set's name")
@@ -132,7 +138,8 @@ class DatasetBudget:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same budget back."""
         texts = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
-        return {name: value for name, value in vars(self).items() if name != "contents"} | texts
+        own = {name: v for name, v in vars(self).items() if name not in ("contents", "rows")}
+        return own | texts
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

@@ -41,6 +41,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registering, steps
 from parley.privacy.ledger.budget import BudgetKey, DatasetTotals, Remaining
@@ -159,6 +162,11 @@ class Ledger:
         with self._place.reading() as reader:
             steps.check_room(reader.accounts(), run_id, claims)
 
+    def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
+        """How many of `[N, 2]` rows (`parley.client.data.contents`) each data set has had."""
+        with self._place.reading() as reader:
+            return registering.sharing(reader.accounts(), reader.blocks, self._place.key_path, rows)
+
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
         names = ("at", "epsilon", "delta", "reason")
@@ -257,6 +265,7 @@ class Ledger:
                     reader.records(),
                     head=reader.head,
                     accounts=reader.accounts(vouched=False),
+                    rows=reader.known_rows(),
                     checkpoints=reader.checkpoints(),
                     anchor=anchor,
                 )

@@ -93,6 +93,8 @@ class Place:
     Attributes:
         name: how messages call it: the path, or `postgresql://user@host/database`.
         read_only: whether `writing` is refused.
+        key_path: of the key that rows are digested under: beside the file, or in the user's own
+            folder.
     """
 
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
@@ -105,10 +107,12 @@ class Place:
             self.name = sa.URL.create(
                 "postgresql", url.username, None, url.host, url.port, url.database
             ).render_as_string()
+            self.key_path = _user_folder() / "ledger.key"
             self._engine = self._postgresql(url)
         else:
             path = _path(target, create=create)
             self.name = str(path)
+            self.key_path = path.with_name(path.name + ".key")
             self._costs = Costs(path) if read_only else None
             self._engine = self._sqlite(path, create=create)
         try:
@@ -141,7 +145,7 @@ class Place:
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield (writer := Writer(connection, self.name))
+            yield (writer := Writer(connection, self.name, self.key_path))
             if writer.finish():
                 connection.commit()
 
@@ -270,6 +274,10 @@ def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
         raise LedgerError(
             "Expected postgresql://user@host:port/database, got another text."
         ) from None
+
+
+def _user_folder() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "parley"
 
 
 def _path(target: str | os.PathLike[str], *, create: bool) -> Path:

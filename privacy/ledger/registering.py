@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import Account, KnownRows
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import RecordKind, now
 from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.ledger.rows import Digests, common, row_key
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer
 
 
-def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ...]:
+def register(
+    writer: Writer, *budgets: DatasetBudget, among: bool = True
+) -> tuple[DatasetBudget, ...]:
     """Fixes the budgets of a data set, or finds them fixed to the same; all of them or none.
 
+    The account is of records. A name has one account, whatever becomes of its table; and data that
+    have a record in common with a data set of another name have that one's.
+
+    Args:
+        among: look for their records in data sets of other names, too. A party does not: whether
+            it answers would tell of one record; its owner is told beforehand (`sharing`).
+
     Returns:
-        The budgets to charge. They are those given, unless `contents` are known under another name
-        or from another file: then the data are the same, and so is the budget.
+        The budgets to charge.
 
     Raises:
-        LedgerConflict: name or fingerprint are registered with something else; the same records
-            are, with another budget; data with a budget for each unit are named with one alone; or
-            one more is to be opened on data that released something.
+        LedgerConflict: the data's budget is another one; they have records of two data sets; data
+            of which nothing but a fingerprint is known have another one; data with a budget for
+            each unit are named with one alone; or one more is to be opened on data that released
+            something.
         ValueError: of several data sets, or two of one unit.
     """
     data, units = budgets[0], {each.unit for each in budgets}
@@ -34,7 +48,8 @@ def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ..
     if len(same) > 1 or len(units) < len(budgets):
         shown = "; ".join(each.description for each in budgets)
         raise ValueError(f"Expected budgets of one data set, one a unit, got {shown}.")
-    known = _same_data(writer, data)
+    digests = _new_digests(writer, data)
+    known = _same_data(writer, data, digests if among else None)
     for budget in budgets:
         if budget.unit in known:
             _check_terms(known[budget.unit], budget)
@@ -48,41 +63,83 @@ def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ..
     for budget in budgets:
         if budget.unit not in known:
             _check_unreleased(known.values(), budget)
+    rows = None if digests is None else _remembered(writer, data.name, known, digests)
     return tuple(
-        _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen)
+        _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen, rows)
         if budget.unit not in known
-        else _recognised(writer, known[budget.unit], seen)
+        else _recognised(writer, known[budget.unit], seen, rows)
         for budget in budgets
     )
 
 
-def _opened(writer: Writer, budget: DatasetBudget, seen: Iterable[str]) -> DatasetBudget:
-    new = Account(budget=budget).recognising(seen)
-    body = {"at": now(), "dataset": budget.to_json(), "known": list(new.known)}
+def _opened(
+    writer: Writer, budget: DatasetBudget, seen: Iterable[str], rows: KnownRows | None
+) -> DatasetBudget:
+    new = Account(budget=budget).recognising(seen, rows)
+    body = {"at": now(), "dataset": budget.to_json(), "known": list(new.known), **_said(rows)}
     writer.append(RecordKind.REGISTER, account=new, body=body)
     return budget
 
 
-def _recognised(writer: Writer, account: Account, seen: Iterable[str]) -> DatasetBudget:
-    more = account.recognising(seen)
+def _recognised(
+    writer: Writer, account: Account, seen: Iterable[str], rows: KnownRows | None
+) -> DatasetBudget:
+    more = account.recognising(seen, rows)
     if more != account:
-        body = {"at": now(), "known": list(more.known)}
+        body = {"at": now(), "known": sorted(set(seen) - {""}), **_said(rows)}
         writer.append(RecordKind.RECOGNISE, account=more, body=body)
     return account.budget
 
 
-def _same_data(writer: Writer, asked: DatasetBudget) -> Mapping[Unit, Account]:
-    """The accounts of the same data: the same bytes, or the same records saved in another way."""
+def _said(rows: KnownRows | None) -> dict[str, object]:
+    return {} if rows is None else {"rows": vars(rows)}
+
+
+def _new_digests(writer: Writer, asked: DatasetBudget) -> Digests | None:
+    """Sorted digests of data whose rows no account has; None where one does, or nothing says."""
+    wanted = {asked.fingerprint, asked.contents} - {""}
+    of = [own for own in writer.stored.values() if own.rows is not None]
+    if asked.rows is None or any(wanted <= own.fingerprints for own in of):
+        return None
+    key = writer.row_key()
+    if others := sorted({own.budget.name for own in of if own.rows and own.rows.key != key.check}):
+        raise LedgerConflict(
+            f"Expected the key that the rows of {', '.join(map(repr, others))} were digested "
+            f"under, got another in {writer.key_path}: it belongs to this ledger, and goes where "
+            "the ledger goes."
+        )
+    return key.of(asked.rows)
+
+
+def _remembered(
+    writer: Writer, name: str, known: Mapping[Unit, Account], digests: Digests
+) -> KnownRows | None:
+    """What is known of a data set's rows with these among them; None: nothing new."""
+    new = digests[~common(writer.blocks(name), digests)]
+    before = next((each.rows for each in known.values()), None)
+    return before if before and not len(new) else writer.add_rows(name, new)
+
+
+def _same_data(
+    writer: Writer, asked: DatasetBudget, digests: Digests | None
+) -> Mapping[Unit, Account]:
+    """The accounts of the same data: of that name, or with the same bytes, or common records."""
     wanted = {asked.fingerprint, asked.contents} - {""}
     names = {key.dataset for key, own in writer.stored.items() if wanted & own.fingerprints}
+    if digests is not None:
+        others = {key.dataset for key, own in writer.stored.items() if own.rows is not None}
+        names |= {each for each in others if common(writer.blocks(each), digests).any()}
+    named = writer.of_dataset(asked.name)
+    if named and asked.rows is not None:
+        names.add(asked.name)
     if len(names) > 1:
         raise LedgerConflict(
-            "Expected data of one data set, got the file of one with the records of another: "
-            f"{' and '.join(repr(name) for name in sorted(names))}."
+            "Expected data of one data set, got records of "
+            f"{' and '.join(repr(name) for name in sorted(names))}, each of which has its account: "
+            "leave out those of one of them, or read them as data sets by themselves."
         )
-    named = writer.of_dataset(asked.name)
     name = next(iter(names), None)
-    if named and name != asked.name:  # the same name, other data
+    if named and name != asked.name:  # the same name, and nothing says that it is the same data
         _conflict(next(iter(named.values())), asked)
     if name is None:
         return {}
@@ -94,14 +151,26 @@ def _same_data(writer: Writer, asked: DatasetBudget) -> Mapping[Unit, Account]:
     return known
 
 
+def sharing(
+    accounts: Mapping[BudgetKey, Account],
+    blocks: Callable[[str], Iterable[bytes]],
+    key_path: Path,
+    rows: NDArray[np.uint64],
+) -> dict[str, int]:
+    """How many of `[N, 2]` rows every data set of a ledger has had, by name; none of none."""
+    known = sorted({key.dataset for key, own in accounts.items() if own.rows is not None})
+    if not known:
+        return {}
+    digests = row_key(key_path).of(rows)
+    return {name: n for name in known if (n := int(common(blocks(name), digests).sum()))}
+
+
 def _check_terms(account: Account, asked: DatasetBudget) -> None:
     budget = account.budget
     terms = ("neighbouring", "epsilon", "delta")
     if any(getattr(asked, term) != getattr(budget, term) for term in terms):
         same = asked.fingerprint == budget.fingerprint
-        _conflict(
-            account, asked, "" if same else " The records are the same, saved in another way."
-        )
+        _conflict(account, asked, "" if same else " They have records in common, or the same name.")
 
 
 def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoReturn:

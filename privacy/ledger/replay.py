@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.account import Account, claims_from_json, digest
+from parley.privacy.ledger.account import Account, KnownRows, claims_from_json, digest
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
 from parley.privacy.ledger.entry import Entry
@@ -205,13 +205,13 @@ class Replay:
                 budget = DatasetBudget.from_json(body["dataset"])
                 if budget.key != record.key or budget.key in self.accounts:
                     raise ValueError(f"Expected a new budget, got {budget.key}.")
-                return Account(budget=budget).recognising(body.get("known", ()))
+                return Account(budget=budget).recognising(body["known"], _rows(body))
             case RecordKind.RESERVE:
                 return self._reserved(record)
             case RecordKind.COMMIT | RecordKind.VOID:
                 return self._settled(record)
             case RecordKind.RECOGNISE:
-                return self.accounts[record.key].recognising(body["known"])
+                return self.accounts[record.key].recognising(body["known"], _rows(body))
             case RecordKind.HOLD:
                 claims = claims_from_json(body["claims"])
                 return self.accounts[record.key].holding(str(record.run_id), claims)
@@ -283,6 +283,10 @@ class Replay:
         self.problems.append(Problem(position=position, message=message))
 
 
+def _rows(body: Mapping[str, Any]) -> KnownRows | None:
+    return KnownRows.from_json(body.get("rows"))
+
+
 def replay(records: Iterable[Record]) -> Replay:
     """Walks the log from its beginning."""
     walk = Replay()
@@ -297,6 +301,7 @@ def problems(
     *,
     head: Head,
     accounts: Mapping[BudgetKey, Account],
+    rows: Mapping[str, KnownRows],
     checkpoints: Iterable[StoredCheckpoint],
     anchor: Head | None,
 ) -> list[Problem]:
@@ -306,6 +311,7 @@ def problems(
         *_head_problems(head, log),
         *_anchor_problems(anchor, log),
         *_account_problems(accounts, log),
+        *_row_problems(rows, log),
     ]
     return [
         *log.problems,
@@ -371,6 +377,13 @@ def _account_problems(accounts: Mapping[BudgetKey, Account], log: Replay) -> Ite
             )
     if log.vouched != digest(each.row() for each in log.accounts.values()):
         yield "Expected the last record to vouch for the totals of the log, it doesn't."
+
+
+def _row_problems(stored: Mapping[str, KnownRows], log: Replay) -> Iterator[str]:
+    logged = {key.dataset: each.rows for key, each in log.accounts.items() if each.rows}
+    for name in sorted(stored.keys() | logged.keys()):
+        if stored.get(name) != logged.get(name):
+            yield f"Expected the digests of the rows of {name!r} as in the log, they are others."
 
 
 def _checkpoint_problems(checkpoints: Iterable[StoredCheckpoint], log: Replay) -> Iterator[str]:

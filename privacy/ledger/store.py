@@ -8,26 +8,28 @@ the chain doesn't vouch for. The head must be the hash of the last record, that 
 digest of all accounts as they are stored, and a record that a step relies on must lead to the head
 hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
 
-The four tables of a ledger.
+The tables of a ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.account import Account, digest
+from parley.privacy.ledger.account import Account, KnownRows, digest
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
 from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
+from parley.privacy.ledger.rows import Digests, RowKey, in_blocks, row_key, summary
 
 FORMAT = "parley-ledger"
-VERSION = 4
+VERSION = 5
 
 METADATA = sa.MetaData()
 HEAD = sa.Table(
@@ -69,7 +71,16 @@ ACCOUNTS = sa.Table(
     sa.Column("spent", sa.Text, nullable=False),
     sa.Column("held", sa.Text, nullable=False),
     sa.Column("known", sa.Text, nullable=False),
+    sa.Column("rows", sa.Text, nullable=False),
     sa.UniqueConstraint("fingerprint", "unit"),
+)
+ROWS = sa.Table(
+    "parley_ledger_rows",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("digests", sa.LargeBinary, nullable=False),
 )
 CHECKPOINTS = sa.Table(
     "parley_ledger_checkpoints",
@@ -264,16 +275,28 @@ class Reader:
         for row in self._connection.execute(sa.select(CHECKPOINTS)):
             yield StoredCheckpoint(**row._mapping)
 
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """The digests of a data set's rows, block by block."""
+        query = sa.select(ROWS.c.digests).where(ROWS.c.name == name).order_by(ROWS.c.number)
+        return (row.digests for row in self._connection.execute(query))
+
+    def known_rows(self) -> dict[str, KnownRows]:
+        """What is stored of the rows of every data set."""
+        named = self._connection.execute(sa.select(ROWS.c.name, ROWS.c.key).distinct()).all()
+        return {each.name: summary(each.key, self.blocks(each.name)) for each in named}
+
 
 class Writer(Reader):
     """A view that no other writer shares, and the only way to change a ledger.
 
     Attributes:
         stored: all accounts, as the end of the chain vouches for them.
+        key_path: of the key that rows are digested under.
     """
 
-    def __init__(self, connection: sa.Connection, place: str) -> None:
+    def __init__(self, connection: sa.Connection, place: str, key_path: Path) -> None:
         super().__init__(connection, place, lock=True)
+        self.key_path = key_path
         self._before, self._texts = self.head, self._rows(vouched=True)
         self.stored = {key: _account_of(row) for key, row in self._texts.items()}
 
@@ -322,6 +345,18 @@ class Writer(Reader):
             self._connection.execute(_SET_ACCOUNT, {**named, **changed})
         self.head = Head(records=record.position, hash=record.hash)
         return record
+
+    def add_rows(self, name: str, digests: Digests) -> KnownRows:
+        """Stores more rows of a data set; what is known of all of them."""
+        stored, key = sum(1 for _ in self.blocks(name)), self.row_key().check
+        for number, block in enumerate(in_blocks(digests), stored):
+            own = {"name": name, "number": number, "key": key, "digests": block}
+            self._connection.execute(sa.insert(ROWS), own)
+        return summary(key, self.blocks(name))
+
+    def row_key(self) -> RowKey:
+        """The key of this ledger's rows, made if there is none. Raises LedgerConflict."""
+        return row_key(self.key_path)
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""

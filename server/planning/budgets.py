@@ -11,6 +11,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
@@ -31,18 +34,24 @@ _log = logging.getLogger("parley.budgets")
 
 
 def budgets_of(
-    job: Job, plan: ReleasePlan, fingerprint: str, contents: str = ""
+    job: Job,
+    plan: ReleasePlan,
+    fingerprint: str,
+    contents: str = "",
+    rows: NDArray[np.uint64] | None = None,
 ) -> tuple[DatasetBudget, ...]:
     """The budget of the data for each of the plan's guarantees, in their order.
 
     Args:
-        contents: digest of their parsed rows, where they are here.
+        contents, rows: digest of their parsed rows, and of each, where they are here. A ledger of
+            this run alone keeps none of a row.
     """
     return tuple(
         DatasetBudget(
             name=job.privacy.dataset or job.data.source,
             fingerprint=fingerprint,
             contents=contents,
+            rows=rows if job.privacy.ledger and rows is not None and len(rows) else None,
             unit=guarantee.unit,
             neighbouring=guarantee.neighbouring,
             epsilon=asked.dataset_epsilon,
@@ -104,8 +113,8 @@ def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[Datase
     asked, found = budgets[0], known[0]
     if asked.name != found.name or asked.fingerprint != found.fingerprint:
         _log.warning(
-            "The records of %r are those of data set %r in the ledger, saved in another way: this "
-            "run is charged to that one's budget.",
+            "The records of %r, or some of them, are those of data set %r in the ledger, saved in "
+            "another way or added to: this run is charged to that one's budget.",
             asked.name,
             found.name,
         )

@@ -83,6 +83,7 @@ _MEASURED = (
     ("the same, on what is drawn without noise", "twin_accuracy", None),
     ("the same, always answering the commonest label", None, "majority_accuracy"),
 )
+_COMMONEST = "always answering the commonest label"
 
 _CLOSEST = (
     ("rows that equal one of them", "copies", "held_out_copies"),
@@ -154,6 +155,8 @@ def measured(run: RunSummary) -> tuple[Measured, ...]:
     rows: list[tuple[str, float | None, float | None]] = []
     if run.accuracy is not None:
         rows.append((f"{metric(run)}, held-out records", run.accuracy, run.baseline_accuracy))
+    if run.majority_accuracy is not None:
+        rows.append((_COMMONEST, run.majority_accuracy, run.majority_accuracy))
     if run.loss is not None or run.baseline_loss is not None:
         rows.append(("training loss", run.loss, run.baseline_loss))
     return tuple(
@@ -194,6 +197,33 @@ def judged(run: RunSummary) -> tuple[Measured, ...]:
     )
 
 
+RANKS = 0.6
+"""An AUC from which a model ranks at all."""
+
+
+def shortcoming(found: Judgement | TargetJudgement | None, *, records: str) -> str:
+    """Why a model is of no use, without a full stop; empty: it is of some.
+
+    Args:
+        records: which ones it was asked about, as "held-out records".
+    """
+    if found is None:
+        return ""
+    of = f"{found.records:,} {records}"
+    if isinstance(found, TargetJudgement):
+        worse = found.r2 is not None and found.r2 <= 0
+        return f"The model predicts {of} no better than their mean does" if worse else ""
+    name, count = found.commonest
+    share = number(found.right / found.records, 4)
+    if len(found.answered) == 1:
+        return f"The model answers {found.answered[0]!r} for all of {of} (accuracy {share})"
+    if found.right <= count:
+        always = f"always answering {name!r} has {number(count / found.records, 4)}"
+        return f"The model's accuracy on {of} is {share}; {always}"
+    ranks = found.auc is None or found.auc >= RANKS
+    return "" if ranks else f"The model ranks {of} hardly better than chance"
+
+
 def public_test(run: RunSummary) -> str:
     """How good a real run's model is on its server's public records."""
     stats = run.public_test
@@ -211,12 +241,10 @@ def _found(found: Judgement | TargetJudgement, records: int) -> list[str]:
     if isinstance(found, TargetJudgement):
         r2 = [] if found.r2 is None else [f"R² {number(found.r2, 4)}"]
         return [f"{_JUDGED['rmse']} {number(found.rmse, 4)}", *r2]
-    right = sum(row[at] for at, row in enumerate(found.confusion))
-    commonest = max(map(sum, found.confusion))
     auc = [] if found.auc is None else [f"{_JUDGED['auc']} {number(found.auc, 4)}"]
     return [
-        f"accuracy {number(right / records, 4)}",
-        f"always answering the commonest label {number(commonest / records, 4)}",
+        f"accuracy {number(found.right / records, 4)}",
+        f"{_COMMONEST} {number(found.commonest[1] / records, 4)}",
         *auc,
     ]
 

@@ -51,7 +51,7 @@ class Run:
         ]
         rows += [("advice", line) for line in summary.advice]
         rows.append(("report", str(self.folder / "report.html")))
-        status = escape(result_words.status(summary))
+        status = escape(f"{result_words.status(summary)} {summary.verdict}".rstrip())
         return (
             f"<p>{status}</p>{sections.html_table(rows)}"
             f"{framed(self.folder / 'report.html', 'Report')}"

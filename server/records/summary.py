@@ -24,10 +24,26 @@ class CalibrationBin(Facts):
     records: int
 
 
+class Threshold(Facts):
+    """What comes of answering the positive label from a probability on.
+
+    Attributes:
+        least: that probability.
+        positive: the share of all records that it answers so.
+        precision, recall: of that answer.
+    """
+
+    least: float
+    positive: float
+    precision: Figure
+    recall: Figure
+
+
 class Judgement(Facts):
     """A classifier's figures; with K > 2 labels means over the labels, each against the rest.
 
     Attributes:
+        thresholds: of two labels with probabilities, in rising order; else empty.
         labels: their names; of two the positive one is second.
         recall, precision: of the decisions; None where there is nothing to divide by.
         log_loss, brier, calibration: of probabilities; None and empty where there are only scores.
@@ -44,6 +60,24 @@ class Judgement(Facts):
     brier: Figure
     calibration: tuple[CalibrationBin, ...]
     confusion: tuple[tuple[int, ...], ...]
+    thresholds: tuple[Threshold, ...] = ()
+
+    @property
+    def right(self) -> int:
+        """Records that are answered right."""
+        return sum(row[at] for at, row in enumerate(self.confusion))
+
+    @property
+    def commonest(self) -> tuple[str, int]:
+        """The commonest label, and how many records have it."""
+        counts = [sum(row) for row in self.confusion]
+        return self.labels[counts.index(max(counts))], max(counts)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """The labels that are answered at all."""
+        given = (sum(column) for column in zip(*self.confusion, strict=True))
+        return tuple(name for name, count in zip(self.labels, given, strict=True) if count)
 
 
 class TargetJudgement(Facts):
@@ -295,6 +329,8 @@ class RunSummary(Facts):
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
             records_by_party: each would be another release; absent in a real run, and a figure
             where it is not finite.
+        verdict: why the model is not to be used as it is, and what would give a better one; empty:
+            nothing is known against it.
         peak_mib: of a simulation's process, mapped files among it; `data_mib` of that are records.
     """
 
@@ -334,6 +370,7 @@ class RunSummary(Facts):
     peak_mib: Figure = None
     data_mib: Figure = None
     simulation_only: tuple[str, ...] = ()
+    verdict: str = ""
     advice: tuple[str, ...] = ()
     features: str | None = None
     class_weights: tuple[float, ...] | None = None

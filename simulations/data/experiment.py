@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.contents import row_digests
 from parley.client.data.records import Records, as_classes, find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
@@ -85,6 +86,7 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
         classes=classes,
         fingerprint=fingerprint,
         contents=contents,
+        row_digests=row_digests(records.contents),
         schema=schema.to_toml(),
         schema_inferred=given is not None and given.inferred,
         label_names=schema.label.names(job.label_kind(classes)),
@@ -126,6 +128,7 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         "fingerprint": data.fingerprint,
         "size_weights": job.parties.weights == "size",
         "contents": data.contents,
+        "row_digests": data.row_digests,
         "schema_inferred": data.schema_inferred,
         "schema": data.schema,
         "label_names": data.label_names,

@@ -28,7 +28,7 @@ from parley.simulations.data.reading import MEMORY
 
 MIB = 1 << 20
 
-_ROWS = 2
+_ROWS = 3
 """To be raised when the same records become other rows, or are kept otherwise."""
 
 _BEGUN = ".parley-rows-"

@@ -29,7 +29,7 @@ from parley.client.data.block import PartyBlock
 from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
 
-_ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes")
+_ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes", "row_digests")
 
 FILES = (*(f"{name}.npy" for name in _ARRAYS), "facts.json")
 """All that lies in a folder of prepared rows."""
@@ -43,6 +43,7 @@ class PreparedData:
         rows, labels: `[N, p]`, `[N]` party after party, prepared.
         classes: K of the schema; 0 where it lists none.
         fingerprint, contents: what a ledger knows the data by.
+        row_digests: `[K, 2]` and each of their rows; none of data that are bundled.
         label_names: of the labels, as the model counts them.
         features: the public map of every row; empty where there is none.
         party_names: where files or a column name them.
@@ -56,6 +57,7 @@ class PreparedData:
     classes: int
     fingerprint: str
     contents: str
+    row_digests: NDArray[np.uint64]
     schema: str
     schema_inferred: bool
     label_names: tuple[str, ...]

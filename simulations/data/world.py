@@ -61,7 +61,8 @@ class Experiment:
         classes: K of its schema; 0 where it lists none.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
-        contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
+        contents, row_digests: of the rows of its files, and `[K, 2]` of each
+            (`parley.client.data.contents`); empty for bundled.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
         schema: text of the schema that the records were read by.
         schema_inferred: it was read off the records themselves, which no ε covers.
@@ -80,6 +81,7 @@ class Experiment:
     fingerprint: str
     size_weights: bool
     contents: str = ""
+    row_digests: NDArray[np.uint64] | None = None
     components: NDArray[np.float64] | None = None
     schema: str = ""
     schema_inferred: bool = False

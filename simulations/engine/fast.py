@@ -90,7 +90,9 @@ class Parties:
             components=experiment.components,
         )
         plan = rounds_of(stages).plan
-        budgets = budgets_of(job, plan, experiment.fingerprint, experiment.contents)
+        budgets = budgets_of(
+            job, plan, experiment.fingerprint, experiment.contents, experiment.row_digests
+        )
         check_affordable(job, stages, budgets)
         masked = job.secure_aggregation.backend == "masked"
         return cls(

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.server.records.summary import CalibrationBin, Judgement, TargetJudgement
+from parley.server.records.summary import CalibrationBin, Judgement, TargetJudgement, Threshold
 from parley.simulations.data.world import Predictions
 
 _BINS = 10
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 _LEAST = float(np.finfo(np.float64).eps)
 """Probabilities are kept this far from 0 and 1 in the log loss, as is usual."""
 
@@ -74,6 +75,7 @@ def judge(
         brier=float(np.square(shares - is_one)[:, sides].sum(1).mean()) if proper else None,
         calibration=_calibration(*certain) if proper else (),
         confusion=tuple(tuple(int(n) for n in row) for row in confusion),
+        thresholds=_thresholds(*ranked[0]) if proper and count == 2 else (),
     )
 
 
@@ -116,6 +118,27 @@ def _average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | N
     ends = np.r_[np.flatnonzero(np.diff(scores[order])), len(scores) - 1]
     hits = np.cumsum(positive[order])[ends]
     return float((np.diff(np.r_[0, hits]) * hits / (ends + 1)).sum() / hits[-1])
+
+
+def _thresholds(chances: Floats, positive: NDArray[np.bool_]) -> tuple[Threshold, ...]:
+    """Of one half, and of what answers positive certain shares of the records: as many as are, and
+    some more and fewer. A threshold has three digits."""
+    falling = np.sort(chances)[::-1]
+    wanted = [*_SHARES, positive.mean()]
+    ends = [falling[max(round(share * len(falling)), 1) - 1] for share in wanted]
+    rows = []
+    for each in sorted({float(f"{end:.3g}") for end in ends} - {0.0, 1.0} | {0.5}):
+        answered = chances >= each
+        given, hits = int(answered.sum()), int((answered & positive).sum())
+        rows.append(
+            Threshold(
+                least=each,
+                positive=given / len(chances),
+                precision=hits / given if given else None,
+                recall=hits / int(positive.sum()) if positive.any() else None,
+            )
+        )
+    return tuple(rows)
 
 
 def _log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:

@@ -1,4 +1,4 @@
-"""What only a simulation may add to a run's summary, and advice that its numbers support.
+"""What only a simulation may add to a run's summary.
 
 What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
 
@@ -15,20 +15,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import point_named
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import Stage, rounds_of, spent_before, stages_of
-from parley.server.records import words
 from parley.server.records.summarising import with_names
-from parley.server.records.summary import DpSgd, Judgement, PartyAccount, RunSummary
+from parley.server.records.summary import DpSgd, PartyAccount, RunSummary
 from parley.simulations.data.spread import partition_of
 from parley.simulations.data.world import Experiment
+from parley.simulations.figures.advice import advised
 from parley.simulations.figures.judging import judged
 
 SIMULATION_ONLY = (
@@ -42,6 +40,7 @@ SIMULATION_ONLY = (
     "partition",
     "judgement",
     "baseline_judgement",
+    "verdict",
     "advice",
 )
 
@@ -49,18 +48,11 @@ _INFERRED = (
     "The schema was read off the records: its ranges and categories say something about them that "
     "no ε covers. Before anything is released, hand over a schema made of public knowledge."
 )
-
-_ON_SUM = (
-    "The noise is proportional to 1/(parties × records × ε): twice the records a party (now at "
-    "least {records}), twice the parties (now {parties}) or twice ε (now {epsilon}) each halve it."
+_DIVERGED = (
+    "The model diverged: its loss on the training records is not finite. Records whose gradient is "
+    "not finite add zero, so that nothing tells of them. A smaller learning rate, or a model that "
+    "is finite on every row, helps."
 )
-_IN_EACH = (
-    "The noise is proportional to 1/(√parties × records × ε): twice the records a party "
-    "(now at least {records}), four times the parties (now {parties}) or twice ε (now {epsilon}) "
-    "each halve it."
-)
-_RANKS, _CLEAR = 0.6, 0.1
-"""An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
 
 
 def with_simulated_figures(
@@ -94,13 +86,15 @@ def with_simulated_figures(
         judgement=judged(experiment.predictions(theta)),
         baseline_judgement=None if best is None else judged(experiment.predictions(best)),
     )
-    diverged = not math.isfinite(figures.get("loss") or 0.0)
     advice = [_INFERRED] if experiment.schema_inferred else []
-    return summary.adding(advice=[*advice, *_advice(summary, diverged=diverged)])
+    verdict, better = advised(summary, job=job, world=experiment)
+    if not math.isfinite(figures.get("loss") or 0.0):
+        verdict, better = _DIVERGED, []
+    return summary.adding(verdict=verdict, advice=[*advice, *better, *_warnings(summary)])
 
 
-def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
-    """What would improve the result, said only where the numbers support it."""
+def _warnings(summary: RunSummary) -> list[str]:
+    """What is odd about the privacy of a run."""
     advice = []
     noise = summary.primary.noise
     if summary.primary.delta > summary.primary.delta_budget:
@@ -111,31 +105,6 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
         )
     if noise.seeded:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
-    if diverged:
-        advice.append(
-            "The model's loss on the training records is not finite: records whose gradient is not "
-            "finite add zero, so that nothing tells of them. A smaller learning rate, or a model "
-            "that is finite on every row, helps."
-        )
-    advice += _doubts(summary)
-    lost = (summary.baseline_accuracy or 0) - (summary.accuracy or 0)
-    if words.on_batches(summary.primary):
-        if lost > 0.01:
-            advice.append(
-                "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
-                "usually help DP-SGD, and so does a smaller network."
-            )
-    elif summary.status == "complete" and ((summary.excess_loss or 0) > 0.01 or lost > 0.01):
-        by_point = _IN_EACH if point_named(noise.point).private_alone else _ON_SUM
-        row = ALGORITHMS.get(summary.algorithm)
-        advice.append(
-            ((row and row.halved) or by_point).format(
-                records=summary.min_records,
-                parties=summary.parties,
-                epsilon=as_written(summary.primary.epsilon_budget),
-            )
-        )
-        advice += [row.advice] if row and row.advice else []
     if summary.primary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
             f"δ = {shown_up(summary.primary.delta)} is not small against 1/N for N = "
@@ -145,42 +114,6 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
     if summary.parties == 1:
         advice.append("One party: the centralised case, nobody hides in a sum of one.")
     return advice
-
-
-def _doubts(summary: RunSummary) -> list[str]:
-    """Where a model that looks good is not: said with the numbers, and what would help."""
-    found = summary.judgement
-    if not isinstance(found, Judgement):
-        return []
-    right = sum(row[at] for at, row in enumerate(found.confusion))
-    commonest = max(map(sum, found.confusion))
-    twin = summary.baseline_judgement
-    twin_auc = twin.auc if isinstance(twin, Judgement) else None
-    doubts = []
-    if right <= commonest:
-        line = (
-            f"The model is right on {right} of {found.records} held-out records; always answering "
-            f"the commonest label is right on {commonest}. Its accuracy says nothing about what "
-            "it learned."
-        )
-        if found.auc is not None and found.auc >= _RANKS:
-            line += (
-                f" It does rank (AUC {found.auc:.2f}): decide by a threshold on the probability "
-                "instead of by the likelier label."
-            )
-        doubts.append(line)
-    if found.auc is not None and found.auc < _RANKS:
-        cause = (
-            "the noise drowns what there is to learn: more records, more parties or a larger ε "
-            "make it smaller"
-            if twin_auc is not None and twin_auc >= _RANKS + _CLEAR
-            else "so does the non-private model: these columns don't tell the labels apart"
-        )
-        doubts.append(
-            f"The model ranks records hardly better than chance (AUC {found.auc:.2f}, "
-            f"non-private {'unknown' if twin_auc is None else f'{twin_auc:.2f}'}), and {cause}."
-        )
-    return doubts
 
 
 def dp_sgd_facts(

@@ -206,7 +206,7 @@ def test_records_saved_in_another_way_are_charged_to_the_same_budget(ledger_url:
         assert ledger.register(ADULT) == (ADULT,)  # its rows are learned at the next run
         assert ledger.register(known) == (ADULT,)
         assert ledger.register(RESAVED) == (ADULT,)
-        with pytest.raises(LedgerConflict, match="saved in another way"):
+        with pytest.raises(LedgerConflict, match="records in common"):
             ledger.register(replace(RESAVED, epsilon=2.0))
         assert [totals.budget.name for totals in ledger.totals()] == ["adult"]
         # From here on the second file is known by its bytes, whatever a schema makes of them.

@@ -22,6 +22,7 @@ from parley.deploy.stream.port import Port, StreamTransport
 from parley.deploy.stream.queue import ASKED, Questions, Queue, QueuedRun
 from parley.server.conducting import conduct, open_run, telling
 from parley.server.jobs.section import JobError
+from parley.server.records.result_words import shortcoming
 
 _log = logging.getLogger("parley.server")
 
@@ -128,7 +129,10 @@ class Serving:
             schema=Schema.from_toml(schema, source=str(path)).digest if schema else "",
         )
         if test is not None:
-            folder.write_summary(summary.adding(public_test=evaluated(path, job, test)))
+            found = evaluated(path, job, test)
+            wrong = shortcoming(found.judgement, records="public records")
+            verdict = f"{wrong}." if wrong else ""
+            folder.write_summary(summary.adding(public_test=found, verdict=verdict))
         return summary.status
 
     @contextmanager

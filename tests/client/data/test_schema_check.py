@@ -45,11 +45,13 @@ def test_every_disagreement_is_listed_at_once_with_its_lines(tmp_path):
     problems = check_file(path, Schema.from_toml(SCHEMA)).problems
     assert sorted(problems) == sorted(
         [
-            "Column 'age', lines 5, 7: Expected a number, got 'oops'.",
+            "Column 'age', lines 5, 7: Expected a number, got 'oops' (file.null-values of the "
+            "schema lists the texts that mean an empty value).",
             "Column 'age', line 6: Expected a number, got an empty value (the column's `missing` "
             "in the schema says what to put there, file.null-values which texts mean one).",
             "Column 'dose', line 5: Expected a number in [0, 1], got 2.",
-            "Column 'dose', line 8: Expected a number, got 'oops'.",
+            "Column 'dose', line 8: Expected a number, got 'oops' (file.null-values of the "
+            "schema lists the texts that mean an empty value).",
             "Column 'ward', lines 6, 7, 9, 10, 11 and 3 more: Expected one of the categories "
             "'north', 'south', got 'east'.",
             "Column 'sick', line 7: Expected a label in every record (missing = \"drop\" leaves "
@@ -124,5 +126,16 @@ def test_the_command_says_so_by_its_status(tmp_path, capsys):
     _csv(tmp_path, ["1,x,0,north,no"])
     assert app(command, standalone_mode=False) == 2
     assert "✗ Column 'age', line 2" in capsys.readouterr().err
-    with pytest.raises(DataError):
-        app([*command[:2], str(tmp_path / "none.csv"), command[3]], standalone_mode=False)
+    assert app([*command[:2], str(tmp_path / "none.csv"), command[3]], standalone_mode=False) == 2
+    assert "none.csv: Expected a file, got nothing there" in capsys.readouterr().err
+
+
+def test_of_several_files_each_is_told_by_its_name(tmp_path, capsys):
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    good = _csv(tmp_path, GOOD).rename(tmp_path / "party-1.csv")
+    bad = _csv(tmp_path, ["1,x,0,north,no"]).rename(tmp_path / "party-2.csv")
+    command = ["schema", "check", str(tmp_path / "party-*.csv"), str(tmp_path / "s.toml")]
+    assert app(command, standalone_mode=False) == 2
+    shown = capsys.readouterr()
+    assert f"✓ {good}: 3 records are what" in shown.out
+    assert f"✗ {bad}: Column 'age', line 2" in shown.err

@@ -98,6 +98,57 @@ def test_more_odd_cells_make_it_a_column_of_texts_and_the_terminal_says_why(tmp_
     assert "lines 2, 52" in age.remarks[0]
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("unbekannt", "nicht erhoben"), "numeric"),
+        (("a", "b", "c", "d"), "ignore"),  # more than few
+        (("<5",), "ignore"),  # it says a number
+    ],
+)
+def test_few_words_among_many_numbers_become_null_values_whatever_they_are(words, kind, tmp_path):
+    odd = {k: words[k % len(words)] for k in range(0, 600, 9)}
+    path = patients(tmp_path, odd=odd)
+    inferred = infer_schema(path, label="sick")
+    age = reading(inferred, "age")
+    assert age.entry["kind"] == kind
+    schema = Schema.from_toml(inferred.text)
+    assert (set(words) <= set(schema.file.null_values)) == (kind == "numeric")
+    if kind == "numeric":
+        assert f"67 of 600 missing (11 %: {words[0]} 34, {words[1]} 33)" in age.remarks[0]
+        assert len(read_records(path, schema, "logistic")) == 600
+
+
+def test_several_files_give_one_schema_that_reads_each_of_them(tmp_path):
+    for first, ward in ((0, "north"), (90, "east")):
+        rows = [f"{first + k},{20 + k},{ward},{'yes' if k % 2 else 'no'}" for k in range(20)]
+        rows[3] = f"{first + 3},23,{ward},"
+        (tmp_path / f"{ward}.csv").write_text("\n".join(["id,age,ward,sick", *rows]))
+    (tmp_path / "south.csv").write_text("sick,ward,age,id\nyes,south,70,200\nno,south,71,201\n")
+    files = [tmp_path / f"{ward}.csv" for ward in ("north", "east", "south")]
+    inferred = infer_schema(*files, label="sick")
+    assert inferred.records == 42
+    assert "from north.csv, east.csv, south.csv (42 records)" in inferred.text
+    assert reading(inferred, "id").entry["kind"] == "ignore"
+    assert reading(inferred, "ward").entry["categories"] == ["east", "north", "south"]
+    (missing,) = reading(inferred, "sick").remarks
+    assert "north.csv line 5; " in missing
+    assert "east.csv line 5: " in missing
+    text = inferred.text.replace('negative = ["no"]', 'negative = ["no"], missing = "drop"')
+    schema = Schema.from_toml(text)
+    assert [len(read_records(file, schema, "logistic")) for file in files] == [19, 19, 2]
+
+
+def test_files_that_are_not_alike_are_refused_by_name(tmp_path):
+    (tmp_path / "a.csv").write_text("age,sick\n1,yes\n2,no\n")
+    (tmp_path / "b.csv").write_text("age;sick\n1;yes\n2;no\n")
+    (tmp_path / "c.csv").write_text("old,sick\n1,yes\n2,no\n")
+    with pytest.raises(DataError, match=r"b\.csv: Expected separator ',', as in .*a\.csv"):
+        infer_schema(tmp_path / "a.csv", tmp_path / "b.csv")
+    with pytest.raises(DataError, match=r"c\.csv: Expected the columns of .*no 'age', also 'old'"):
+        infer_schema(tmp_path / "a.csv", tmp_path / "c.csv")
+
+
 def test_missing_labels_are_shown_and_left_to_a_persons_decision(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text(

@@ -1,5 +1,8 @@
 """What a party charges itself: in every unit that its owner set a total for."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from parley.client.contract.protocol import Declined
@@ -47,6 +50,32 @@ def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path,
     spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.event(Unit.PARTY), 1)
     with pytest.raises(Declined, match=r"at most ε = 3 of one job \(unit party\), got 3\.\d"):
         charging.check_job(dataset, plan, releases=2, spent=spent)
+
+
+def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wired):
+    """Whatever became of its rows: a party's answers tell nothing of which they are."""
+    world = wired.World(tmp_path)
+    world.join()
+    world.vectors(1)
+    service = world.services[0]
+    dataset = service._consent.dataset("ward")
+    holding = service._records.of("ward", "logistic", False, {})
+    grown = replace(
+        holding,
+        fingerprint="sha256:another",
+        contents="rows:others",
+        row_digests=np.vstack([holding.row_digests[3:], np.ones((1, 2), np.uint64)]),
+    )
+    with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
+        charging.register(ledger, dataset, name="ward", holding=grown)
+        other = replace(grown, fingerprint="sha256:other", contents="")
+        charging.register(ledger, dataset, name="other", holding=other)
+        assert ledger.sharing(holding.row_digests) == {
+            "other": len(holding.row_digests) - 3,  # which is its owner's to know
+            "ward": len(holding.row_digests),
+        }
+        assert ledger.spent("ward", Unit.RECORD).releases == 1
+        assert ledger.verify() == []
 
 
 def test_both_budgets_of_a_round_are_the_datas_own_by_unit(tmp_path, wired):

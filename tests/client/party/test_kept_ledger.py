@@ -49,7 +49,7 @@ def test_a_service_opens_its_ledger_once_for_all_rounds(tmp_path, wired, monkeyp
         wired.ok(world.ask(party, "finish", session=world.session))
         # Whoever copies the file between runs has all of it.
         left = {file.name for file in world.folders[party].glob("ledger*")}
-        assert left == {"ledger.sqlite"}
+        assert left == {"ledger.sqlite", "ledger.sqlite.key"}
 
 
 def test_a_ledger_that_was_put_back_is_the_one_that_is_charged(tmp_path):

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from parley.cli import app
 from parley.client.contract.protocol import Frame, encode_frame
 from parley.client.contract.roster import load_deployment
+from parley.client.party.consent import load_consent
 from parley.deploy.folders import DeployError
 from parley.deploy.making import rotate_party
-from parley.deploy.party_check import check_items
+from parley.deploy.party_check import _holding, check_items
 from parley.deploy.pki import PkiError, make_server_certificate
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import check_known, check_reachable
@@ -64,10 +65,32 @@ def test_a_missing_server_hides_nothing_about_the_folder(north):
         "policy": 0,
         "data set breast-cancer": 2,
         "ledger": 0,
+        "account of breast-cancer": 0,
         "contributions": 0,
         "server": 1,
     }
     assert [what for what, item in found.items() if item.waits] == ["server"]
+
+
+def test_records_of_another_account_are_told_before_anybody_asks(north):
+    """What was charged as another data set: the owner says that both have one account."""
+    path = north / "party.toml"
+    policy = path.read_text()
+    dataset = load_consent(path).data["breast-cancer"]
+    rows = _holding(north, dataset, secret=b"checked")[1].row_digests
+    with Ledger.open(north / "ledger.sqlite") as ledger:
+        ledger.register(*dataset.budgets("visits", "sha256:1", rows=rows[:7]))
+    found = items(north)["account of breast-cancer"]
+    assert found.status == 2
+    assert "7 in 'visits'" in found.said
+    assert "account = 'visits'" in found.said
+    section = policy[policy.index("[data.breast-cancer]") :]
+    both = policy + section.replace("breast-cancer", "visits")
+    path.write_text(both.replace('account = ""', 'account = "visits"', 1))
+    said = {what: item.said for what, item in items(north).items() if "account" in what}
+    assert list(said.values()) == ["visits, 7 of its records released from before"] * 2
+    path.write_text(policy.replace('account = ""', 'account = "visits"'))
+    assert "Expected account of data set" in items(north)["policy"].said
 
 
 def spoil_mode(north):
@@ -152,7 +175,7 @@ def test_the_command_prints_every_item_and_its_status_is_the_worst(north):
     done = CliRunner().invoke(app, ["party", str(north), "--check"])
     assert done.exit_code == 1
     lines = done.output.splitlines()
-    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 7 + ["NOT"]
+    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 8 + ["NOT"]
     assert "Cannot reach the server" in lines[-1]
     (north / "party.toml").unlink()
     assert CliRunner().invoke(app, ["party", str(north), "--check"]).exit_code == 2

@@ -1,6 +1,7 @@
 """A model file predicts what the run measured, names labels, and never runs code."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,45 @@ def test_a_file_of_rows_needs_no_label_and_keeps_what_names_them(patients, tmp_p
     assert written.columns == ["id", "prediction", *chances]
     with pytest.raises(ModelFileError, match="exists"):
         predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
+
+
+def test_a_threshold_answers_the_second_label_from_a_probability_on(patients, tmp_path):
+    folder, _ = patients
+    asked = ["predict", str(folder / "run"), str(folder / "test.csv")]
+    frame = load_model(folder / "run").predict_proba(pl.read_csv(folder / "test.csv"))
+    for threshold in (0.0, 0.3, 0.5, 1.0):
+        out = tmp_path / f"{threshold}.csv"
+        result = CliRunner().invoke(app, [*asked, "--out", str(out), "--threshold", str(threshold)])
+        assert result.exit_code == 0, result.output
+        said = pl.read_csv(out)["prediction"].to_numpy() == "yes"
+        np.testing.assert_array_equal(said, frame[:, 1] >= threshold)
+
+
+@pytest.mark.parametrize(
+    ("kind", "threshold", "message"),
+    [
+        ("logistic", 1.5, "Expected a probability in [0, 1] as the threshold, got 1.5"),
+        ("logistic", float("nan"), "Expected a probability in [0, 1] as the threshold, got nan"),
+        ("huber-svm", float("inf"), "Expected a score as the threshold, got inf"),
+        ("ridge", 0.5, "Expected a model of two labels with a threshold, got one of values"),
+        ("softmax", 0.5, "Expected a model of two labels with a threshold, got one of 10 labels"),
+    ],
+)
+def test_a_threshold_that_means_nothing_is_refused(kind, threshold, message, tmp_path):
+    source = "digits" if kind == "softmax" else "synthetic"
+    job = _job(f"data.source={source}", f"model.kind={kind}", "data.records=1000")
+    model = load_model(parley.run(job, out=tmp_path / "run").folder)
+    with pytest.raises(ModelFileError, match=re.escape(message)):
+        model.predict(np.zeros((1, model.n_features_in_)), threshold=threshold)
+
+
+def test_a_score_has_a_threshold_too(tmp_path):
+    job = _job("data.source=synthetic", "model.kind=huber-svm", "data.records=1000")
+    model = load_model(parley.run(job, out=tmp_path / "run").folder)
+    columns = {"x": BUNDLED["synthetic"].columns("huber-svm", 1000, 20, 0)["x"]}
+    scores = model.decision_function(columns)
+    positive = model.predict(columns, threshold=0.25) == model.classes_[1]
+    np.testing.assert_array_equal(positive, scores >= 0.25)
 
 
 def test_a_file_without_header_may_lack_the_label(patients, tmp_path):

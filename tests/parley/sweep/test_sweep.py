@@ -215,13 +215,29 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
     assert "2 runs compared" in sides.read_text()
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".json"}
-    compared_rows = dict(
-        compared([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
+    assert "No setting differs" in sides.read_text()
+    settings, results = map(
+        dict, compared([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
     )
-    assert compared_rows["privacy.epsilon"] == ["1.0", "4.0"]
-    assert "run.out" not in compared_rows
-    assert "parties.count" not in compared_rows
-    assert all("one record" in told or "per record" in told for told in compared_rows["spent"])
+    assert settings["privacy.epsilon"] == ["1", "4"]
+    assert "run.out" not in settings
+    assert "parties.count" not in settings
+    assert all("one record" in told or "per record" in told for told in results["spent"])
+
+
+def test_accuracies_that_differ_by_two_thousandths_are_two_lines(tmp_path):
+    rows = [
+        {"privacy.epsilon": epsilon, "parties.count": parties, "status": "complete"}
+        | {"epsilon": epsilon, "delta": 1e-5, "accuracy": accuracy}
+        for parties, accuracy in ((5, 0.987), (50, 0.989))
+        for epsilon in (1.0, 2.0)
+    ]
+    (figure,) = draw(summarised(rows, ["privacy.epsilon", "parties.count"]), tmp_path)
+    spec = json.loads((tmp_path / "accuracy.vl.json").read_text())
+    y = spec["layer"][1]["encoding"]["y"]
+    assert y["scale"]["domain"] == [0.986, 0.99]
+    assert "axis from 0.986" in y["title"]
+    assert all(f">{tick}<" in figure.svg for tick in ("0.9870", "0.9890"))
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):

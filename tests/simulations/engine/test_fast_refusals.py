@@ -163,14 +163,21 @@ def test_the_same_records_saved_as_another_file_have_no_new_budget(tmp_path, cap
     learn("one", first)
     with caplog.at_level("WARNING"), pytest.raises(BudgetExceeded, match=r"first\.csv"):
         learn("two", second)
-    assert "saved in another way" in caplog.text
+    assert "saved in another way or added to" in caplog.text
     with pytest.raises(BudgetExceeded, match=r"first\.csv"):
         learn("three", second, "wider.toml")
-    with pytest.raises(LedgerConflict, match="saved in another way"):
+    with pytest.raises(LedgerConflict, match="records in common"):
         learn("four", second, "s.toml", "privacy.dataset-epsilon=9")
-    # What remains: one changed row is other data.
-    second.write_text(second.read_text().replace("\nyes,", "\nno,", 1))
-    learn("five", second)
+    # One row more, less or corrected: the others are charged for as before.
+    lines = second.read_text().splitlines()
+    changed = [*lines, "yes,50,a"], lines[:-1], [*lines[:-1], "yes,50,a"]
+    for place, grown in enumerate(changed):
+        second.write_text("\n".join(grown) + "\n")
+        with pytest.raises(BudgetExceeded, match=r"first\.csv"):
+            learn(f"changed-{place}", second)
+    fresh = rng.integers(100, size=120)
+    second.write_text("sick,age,ward\n" + "".join(f"no,{age}.5,b\n" for age in fresh))
+    learn("others", second)
 
 
 def test_a_noise_that_costs_more_than_its_name_is_refused_until_the_owner_accepts_it(tmp_path):

@@ -1,0 +1,89 @@
+"""How long a ledger takes to know the rows of a table again, and in how much memory.
+
+    python benchmarks/ledger_rows.py [--rows 10000000] [--columns 10]
+
+A table is registered, then one that has a row more under another name, then the same again; the
+ledger is verified. Rows are digested as they are when a table is read; reading itself is left out.
+About a minute for ten million rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from parley.client.data.contents import Contents, of_rows, sum_of
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
+
+T = TypeVar("T")
+
+_PIECE = 1 << 16
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--columns", type=int, default=10)
+    asked = parser.parse_args()
+    contents = _timed("rows digested", partial(_digested, asked.rows, asked.columns))
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / "ledger.sqlite"
+        with Ledger.open(path) as ledger:
+            _timed("registered", partial(ledger.register, _budget("table", contents)))
+            more = sum_of([contents, of_rows(np.ones((1, asked.columns)), np.zeros(1))])
+            assert more is not None
+            grown = _budget("other", more)
+            del contents, more
+            (known,) = _timed("known again, a row more", partial(ledger.register, grown))
+            assert known.name == "table"
+            _timed("registered again, unchanged", partial(ledger.register, grown))
+            _timed("verified", ledger.check)
+        print(f"ledger: {path.stat().st_size / 2**20:.0f} MiB")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory of the process: {peak:.0f} MiB")
+
+
+def _digested(rows: int, columns: int) -> Contents:
+    """Of random rows, made piece by piece."""
+    rng, parts = np.random.default_rng(0), []
+    for begin in range(0, rows, _PIECE):
+        piece = rng.normal(size=(min(_PIECE, rows - begin), columns))
+        parts.append(of_rows(piece, np.zeros(len(piece))))
+    whole = sum_of(parts)
+    assert whole is not None
+    return whole
+
+
+def _budget(name: str, contents: Contents) -> DatasetBudget:
+    budget = DatasetBudget(
+        name=name,
+        fingerprint=f"file of {contents.rows} rows",
+        unit=Unit.RECORD,
+        neighbouring=Neighbouring.REPLACE_ONE,
+        epsilon=1.0,
+        delta=1e-6,
+        contents=str(contents),
+    )
+    return replace(budget, rows=contents.digests)
+
+
+def _timed(what: str, step: Callable[[], T]) -> T:
+    begun, cpu = time.perf_counter(), time.process_time()
+    result = step()
+    print(f"{what}: {time.perf_counter() - begun:.1f} s ({time.process_time() - cpu:.1f} s of CPU)")
+    return result
+
+
+if __name__ == "__main__":
+    main()

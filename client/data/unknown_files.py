@@ -1,0 +1,136 @@
+"""Files of which nothing is known: how they are written, and the cells of all of them as one table.
+
+Encoding and separator of a CSV are found out where they are not given. Several files are one table
+where they are written alike and have the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from parley.client.data.csv_text import csv_tables, encoding_of, sniffed_separator
+from parley.client.data.frames import Frame, Source, name_of
+from parley.client.data.memory import Room
+from parley.client.data.readers import (
+    check_once,
+    file_format,
+    names_in,
+    parquet_tables,
+    read_arrays,
+)
+from parley.client.data.schema import FileFormat, Schema, toml_value
+from parley.client.data.table import DataError, Table
+
+_SMALLEST = (
+    "[columns]\nx = { kind = 'numeric', range = [0, 1] }\ny = { kind = 'label', range = [0, 1] }"
+)
+
+Entry = dict[str, Any]
+
+
+def written_alike(
+    sources: Sequence[Source], header: bool, separator: str | None, encoding: str | None
+) -> Entry:
+    """How all files are written. Raises DataError where one is written otherwise than the first."""
+    found = [
+        {} if isinstance(each, Frame) else _written(each, header, separator, encoding)
+        for each in sources
+    ]
+    for source, own in zip(sources, found, strict=True):
+        for key, value in own.items():
+            if value != (wanted := found[0].get(key)):
+                raise DataError(
+                    f"{key} {wanted!r}, as in {name_of(sources[0])} (one schema reads files that "
+                    "are written alike; --separator and --encoding overrule what Parley finds)",
+                    repr(value),
+                    path=name_of(source),
+                )
+    return found[0]
+
+
+def together(parts: Sequence[Table]) -> Table:
+    """Files of the same columns as one table; the first says their order."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    names = first.frame.columns
+    for part in parts:
+        if part.arrays:
+            raise DataError("one file of arrays", f"{len(parts)} files", path=part.path)
+        own = part.frame.columns
+        if set(own) != set(names):
+            odd = [f"no {n!r}" for n in names if n not in own]
+            odd += [f"also {n!r}" for n in own if n not in names]
+            raise DataError(f"the columns of {first.path}", ", ".join(odd), path=part.path)
+    try:
+        return Table.joined([replace(part, frame=part.frame[names]) for part in parts])
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            "columns of the same types in all files", str(error), path=first.path
+        ) from error
+
+
+def _written(path: str | Path, header: bool, separator: str | None, encoding: str | None) -> Entry:
+    """How a file is written: as given, or found out."""
+    kind = file_format(path, FileFormat())
+    if kind != "csv":
+        return {"format": kind}
+    given: Entry = {"format": kind, "header": header}
+    said = {"encoding": encoding, "separator": separator}
+    checked_format(given | {key: value for key, value in said.items() if value is not None})
+    given["encoding"] = encoding_of(path) if encoding is None else encoding
+    given["separator"] = separator or sniffed_separator(path, given["encoding"])
+    return given | {"decimal": "."}
+
+
+def read_whole(source: Source, file: FileFormat, label: str | None, room: Room) -> Table:
+    """All of the cells; text where the file is a CSV."""
+    if isinstance(source, Frame):
+        return _of_arrays(dict(source.columns), label, source.name)
+    if file.format == "npz":
+        return _of_arrays(read_arrays(source, lambda names: names, room), label, source)
+    names = names_in(source, file)
+    check_once(names, path=source)
+    if file.format == "csv":
+        tables = csv_tables(source, file, names, names)
+    else:
+        tables = parquet_tables(source, file, names)
+    parts, size = [], 0
+    for table in tables:
+        size += 2 * table.size
+        room.check_bytes(size, path=source)
+        room.check_left(source)
+        parts.append(table)
+    if not parts:
+        raise DataError("at least one record", "none", path=source)
+    return Table.joined(parts)
+
+
+def _of_arrays(found: dict[str, NDArray[Any]], label: str | None, path: str | Path) -> Table:
+    """The flat columns that are as long as the label, which comes last, and all other arrays."""
+    flat = {name: a for name, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufU"}
+    if label is None and flat:
+        # Without a word on it, the label is the longest flat array that goes with another array.
+        lengths = [len(array) for array in found.values() if array.ndim > 1]
+        fitting = [name for name in flat if len(flat[name]) in lengths]
+        label = max(fitting, key=lambda name: len(flat[name]), default=list(flat)[-1])
+    rows = len(flat[label]) if label in flat else -1
+    names = [name for name in flat if name != label and len(flat[name]) == rows]
+    names += [label] if label in flat else []
+    return Table(
+        path=str(path),
+        frame=pl.DataFrame([pl.Series(name, flat[name]) for name in names]),
+        arrays={name: array for name, array in found.items() if name not in names},
+    )
+
+
+def checked_format(given: Entry) -> FileFormat:
+    """Raises SchemaError for a separator or an encoding that a schema can't name."""
+    lines = ["[file]", *(f"{key} = {toml_value(value)}" for key, value in given.items())]
+    return Schema.from_toml("\n".join([*lines, _SMALLEST]), source="--separator, --encoding").file

@@ -1,0 +1,131 @@
+"""Which records an account is of: keyed digests of rows, so that old records are known again.
+
+The account is of records. A table that grew, shrank or was corrected has rows in common with what
+it was: it goes on with the account of those rows, and what is new in it begins where they are. So
+no record of a data set ever costs less than what it was released in, whatever the table is called
+and however it is saved.
+
+    digest(row) = first 8 bytes of BLAKE2b-256, keyed, of the row's first 16 bytes of BLAKE2b-256
+
+The key stays beside the ledger, in a file of mode 600; without it nothing of a row can be told from
+a digest, also by somebody who has a list of all rows that there may be. Two rows out of 10⁷ are
+taken for one by chance about three times in 10⁶, which costs budget and no privacy. An account's
+digests are stored sorted, in blocks that are only ever added; the account holds their digest, and
+the chain vouches for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.ledger.account import KnownRows
+from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
+
+Digests = NDArray[np.uint64]
+
+BLOCK: Final = 1 << 17
+"""Digests of a block: a mebibyte."""
+
+_KEY: Final = 32
+_PIECE: Final = 1 << 16
+_CHECK: Final = b"parley ledger rows"
+
+
+class RowKey:
+    """The key of a ledger's digests."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return "RowKey(…)"
+
+    @property
+    def check(self) -> str:
+        """Which key it is."""
+        return hashlib.blake2b(_CHECK, key=self._key, digest_size=8).hexdigest()
+
+    def of(self, rows: NDArray[np.uint64]) -> Digests:
+        """`[K]` sorted digests, each once, of `[N, 2]` rows (`parley.client.data.contents`)."""
+        found = []
+        for begin in range(0, len(rows), _PIECE):
+            piece = rows[begin : begin + _PIECE].tobytes()
+            keyed = (
+                hashlib.blake2b(piece[at : at + 16], key=self._key, digest_size=8).digest()
+                for at in range(0, len(piece), 16)
+            )
+            found.append(np.frombuffer(b"".join(keyed), "<u8"))
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+
+
+def row_key(path: Path) -> RowKey:
+    """The key in a file, which is made if there is none.
+
+    Raises:
+        LedgerConflict: something else lies there.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.path.lexists(path):
+            _make(path)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            key = file.read(_KEY + 1)
+    except OSError as error:
+        raise LedgerConflict(
+            f"Expected the key of the ledger's rows in {path}: {error.strerror}."
+        ) from error
+    if len(key) != _KEY:
+        raise LedgerConflict(f"Expected a key of {_KEY} bytes in {path}, got another file.")
+    return RowKey(key)
+
+
+def _make(path: Path) -> None:
+    """A new key, there as a whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as draft:  # mode 600
+        draft.write(os.urandom(_KEY))
+        draft.flush()
+        os.fsync(draft.fileno())
+        with contextlib.suppress(FileExistsError):  # who comes first wins
+            os.link(draft.name, path)
+
+
+def common(blocks: Iterable[bytes], digests: Digests) -> NDArray[np.bool_]:
+    """`[K]` which of the sorted `digests` an account knows."""
+    known = np.zeros(len(digests), dtype=bool)
+    for block in blocks:
+        stored = np.frombuffer(block, "<u8")
+        at = np.searchsorted(digests, stored)
+        there = at < len(digests)
+        at, stored = at[there], stored[there]
+        known[at[digests[at] == stored]] = True
+    return known
+
+
+def in_blocks(digests: Digests) -> Iterator[bytes]:
+    """Sorted digests as they are stored."""
+    for begin in range(0, len(digests), BLOCK):
+        yield digests[begin : begin + BLOCK].astype("<u8").tobytes()
+
+
+def summary(key: str, blocks: Iterable[bytes]) -> KnownRows:
+    """What an account with these blocks says of them.
+
+    Raises:
+        LedgerCorrupt: a block that none of ours is.
+    """
+    total, count = hashlib.sha256(), 0
+    for block in blocks:
+        if not isinstance(block, bytes) or len(block) % 8 or not 8 <= len(block) <= 8 * BLOCK:
+            raise LedgerCorrupt("Expected digests of rows in the ledger, got other bytes.")
+        total.update(hashlib.sha256(block).digest())
+        count += 1
+    return KnownRows(key=key, blocks=count, digest=total.hexdigest())

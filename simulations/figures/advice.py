@@ -1,0 +1,311 @@
+"""What a simulated run says of its model first, and what would give a better one.
+
+The non-private twin is asked first: where it is of no use either, no ε makes the model good, and
+what it learns from is named: the feature map, the steps, the schema. Else the noise is to blame,
+and the formulas of `parley plan` say how much smaller each public change would make it.
+
+Near an optimum, what a model loses grows with the square of the noise: so the noise has to be
+√(lost / what may be lost) times as small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureError
+from parley.privacy.accounting.rounding import as_written
+from parley.privacy.calibration.calibration import CalibrationError
+from parley.secure_agg.encoding import RingTooSmall
+from parley.server.jobs.federation import Federation
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
+from parley.server.planning.release import algorithm_for, averaged
+from parley.server.planning.stages import rounds_of, stages_of
+from parley.server.records import words
+from parley.server.records.numerals import number
+from parley.server.records.result_words import RANKS, shortcoming
+from parley.server.records.summary import Judgement, RunSummary, TargetJudgement
+from parley.simulations.data.experiment import feature_map
+from parley.simulations.data.world import Experiment
+
+_MAY_LOSE = 0.01
+"""Of accuracy, AUC or R²: so much the noise may cost without a word."""
+
+_LARGEST_EPSILON = 8.0
+"""No larger ε is advised: beyond, a guarantee is hardly one."""
+
+_NEAR = 0.05
+"""An AUC that is so much lower ranks as well, for whoever asks for a threshold."""
+
+_MOST_WAYS = 4
+_HELD_OUT = "held-out records"
+
+_BY_RULE = "--set algorithm.rounds=auto"
+_AUTO = ("rounds", "learning-rate", "momentum", "nesterov", "clip-norm", "average")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A public change, and how many times smaller it makes the noise beside what is learned."""
+
+    said: str
+    times: float
+
+
+def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, list[str]]:
+    """The verdict on a run's model, empty where nothing is known against it; and further advice."""
+    found, twin = summary.judgement, summary.baseline_judgement
+    wrong, lost = shortcoming(found, records=_HELD_OUT), _lost(summary)
+    if wrong and twin is not None and not _by_noise(found, twin):
+        said = f"The non-private model is no better{_figures(twin)}: noise is not the cause"
+        cures = [each for each in (_settings(job, world), _threshold(found)) if each]
+        return _sentences(wrong, said, *(cures or [_schema(world)])), []
+    if not (wrong or lost):
+        return "", []
+    further = _further(summary, job, world)
+    if not wrong:
+        return "", further
+    if twin is None:
+        return _sentences(wrong), further
+    better = f"The non-private model is better{_figures(twin)}"
+    if job.model.learns == "network":
+        better += ": noise, clipping and the number of steps lie between them"
+    return _sentences(wrong, better, _against_noise(summary, job, world, lost)), further
+
+
+def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
+    """What helps a model of no use, whose twin is of some."""
+    found, twin = summary.judgement, summary.baseline_judgement
+    both = isinstance(found, Judgement) and isinstance(twin, Judgement)
+    if both and _gap(found, twin) < _NEAR and (cure := _threshold(found)):
+        return cure
+    row = ALGORITHMS.get(summary.algorithm)
+    if row and row.advice:  # another algorithm costs nothing, ε does
+        return row.advice
+    # No law says how much a network would gain.
+    return _larger_epsilon(summary, job, world, lost) if job.model.learns == "linear" else ""
+
+
+def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
+    """What makes the noise smaller, or less of it do harm."""
+    ways = "; ".join(
+        f"{way.times:.2g} times with {way.said}" for way in _ways(job, world)[:_MOST_WAYS]
+    )
+    found = (
+        [f"By the formulas of `parley plan` the noise would be smaller: {ways}."] if ways else []
+    )
+    if _off_rule(job, world):
+        found.append(f"`parley run … {_BY_RULE}` makes the steps that this budget buys.")
+    return found
+
+
+def _sentences(*said: str) -> str:
+    return " ".join(f"{each}." for each in said if each)
+
+
+def _by_noise(found: Judgement | TargetJudgement | None, twin: Judgement | TargetJudgement) -> bool:
+    """Whether the twin is of use where the model is of none."""
+    if not shortcoming(twin, records=_HELD_OUT):
+        return True
+    if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
+        return False
+    return (found.auc or 0) < RANKS <= (twin.auc or 0) - 0.1
+
+
+def _gap(found: Any, twin: Any) -> float:
+    """By how much the twin ranks better; of judgements."""
+    return float((twin.auc or 0.0) - (found.auc or 0.0))
+
+
+def _figures(of: Judgement | TargetJudgement) -> str:
+    if isinstance(of, TargetJudgement):
+        return "" if of.r2 is None else f" (R² {number(of.r2, 3)})"
+    auc = "" if of.auc is None else f", AUC {number(of.auc, 3)}"
+    return f" (accuracy {number(of.right / of.records, 4)}{auc})"
+
+
+def _lost(summary: RunSummary) -> float:
+    """What the noise cost in accuracy, AUC, R² or loss, beyond a standard error; 0: too little."""
+    found, twin = summary.judgement, summary.baseline_judgement
+    if isinstance(found, TargetJudgement) and isinstance(twin, TargetJudgement):
+        lost = (twin.r2 or 0.0) - (found.r2 or 0.0)
+        return lost if lost > _MAY_LOSE else 0.0
+    if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
+        excess = summary.excess_loss or 0.0  # all that is known without held-out records
+        return excess if found is None and excess > _MAY_LOSE else 0.0
+    rarest = max(min(sum(row) for row in twin.confusion), 1)
+    kinds = [((twin.right - found.right) / twin.records, twin.right / twin.records, twin.records)]
+    kinds.append((_gap(found, twin), twin.auc or 0.5, rarest))
+    return max(
+        lost if lost > max(_MAY_LOSE, math.sqrt(of * (1 - of) / count)) else 0.0
+        for lost, of, count in kinds
+    )
+
+
+# What is learned from.
+
+
+def _settings(job: Job, world: Experiment) -> str:
+    """The command that learns from more; empty where the job says what it would say."""
+    keys = []
+    if _hats_differ(job, world):
+        keys.append("--set model.features=hats")
+    if _off_rule(job, world):
+        keys.append(_BY_RULE)
+    if not keys:
+        return ""
+    what = {1: "this", 2: "these"}[len(keys)]
+    return f"Try {what}: `parley run … {' '.join(keys)}`"
+
+
+def _off_rule(job: Job, world: Experiment) -> bool:
+    """Whether the rule of public facts says clearly other steps than the job."""
+    autos = [f"algorithm.{key}=auto" for key in _AUTO]
+    try:
+        asked = load_job(values=job.values(), overrides=[*autos, "model.lambda=auto"])
+        ruled = asked.settled(world.federation, world.classes)
+    except JobError:
+        return False  # it has no such rule
+    pairs = ((job.rounds, ruled.rounds), (job.model.regularisation, ruled.model.regularisation))
+    return any(max(a, b) > 2 * min(a, b) for a, b in pairs)
+
+
+def _hats_differ(job: Job, world: Experiment) -> bool:
+    """Whether the job learns from no map, and hats would give it more than the columns are."""
+    if job.model.feature_map or not world.schema:
+        return False
+    schema = Schema.from_toml(world.schema)
+    try:
+        hats = feature_map(load_job(values=job.values(), overrides=["model.features=hats"]))
+        return hats is not None and hats.on(schema).width > schema.dimension
+    except (FeatureError, JobError):
+        return False  # it takes no map, or no such columns
+
+
+def _schema(world: Experiment) -> str:
+    """What a person can look at where nothing else is left."""
+    schema = Schema.from_toml(world.schema) if world.schema else None
+    unread = [name for name in schema.columns if name not in schema.used] if schema else []
+    left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
+    return (
+        "These columns, as the schema reads them, do not tell what is asked: look there for ranges "
+        f"far wider than the values{left}"
+    )
+
+
+def _threshold(found: Judgement | TargetJudgement | None) -> str:
+    """From which probability on as many records are answered positive as there are."""
+    if not isinstance(found, Judgement) or not found.thresholds or (found.auc or 0) < RANKS:
+        return ""
+    share = sum(found.confusion[1]) / found.records
+    best = min(found.thresholds, key=lambda row: abs(row.positive - share))
+    return (
+        f"It does rank (AUC {number(found.auc, 3)}): `parley predict RUN ROWS --threshold "
+        f"{best.least:g}` answers {found.labels[1]!r} for {number(best.positive, 3)} of them, with "
+        f"precision {number(best.precision, 3)} and recall {number(best.recall, 3)}"
+    )
+
+
+# How large the noise is.
+
+
+def _noise(job: Job, world: Experiment, federation: Federation) -> float:
+    """Expected length of the noise, beside what so many records make together."""
+    algorithm = algorithm_for(job, world.model, federation)
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=federation,
+        features=world.block.features.shape[1],
+        components=world.components,
+    )
+    plan = rounds_of(stages).plan
+    own = plan.primary
+    noise = averaged(plan, own)
+    length = noise.expected_norm() * own.noise_growth
+    rate = getattr(getattr(algorithm, "training", None), "sampling_rate", 1.0)
+    if plan.sampled:  # of a sum over a batch of all parties' records
+        length /= rate * federation.total_records
+    elif own.in_training:  # of one over a party's batch; the average over the parties has less
+        length /= rate * federation.min_records * math.sqrt(federation.parties)
+    return float(length)
+
+
+def _ways(job: Job, world: Experiment) -> list[Way]:
+    """Public changes that make the noise smaller, the best first."""
+    federation = world.federation
+    own = _noise(job, world, federation)
+    found = []
+    for said, keys, changed in _changes(job, federation):
+        try:
+            other = load_job(values=job.values(), overrides=keys) if keys else job
+            times = own / _noise(other, world, changed)
+        except (CalibrationError, JobError, RingTooSmall, ValueError, ZeroDivisionError):
+            continue  # it cannot be had
+        if times > 1.05:
+            found.append(Way(said=said, times=times))
+    # By what is shown, so that rounding decides no order.
+    return sorted(found, key=lambda way: -float(f"{way.times:.2g}"))
+
+
+def _changes(job: Job, own: Federation) -> Iterator[tuple[str, list[str], Federation]]:
+    """What may be changed: in words, as keys of the job, and of its parties."""
+    if 2 * job.privacy.epsilon <= _LARGEST_EPSILON:
+        epsilon = f"privacy.epsilon={2 * job.privacy.epsilon:g}"
+        yield f"twice ε (`--set {epsilon}`)", [epsilon], own
+    more = replace(
+        own,
+        min_records=2 * own.min_records,
+        max_records=2 * own.max_records,
+        total_records=2 * own.total_records,
+    )
+    yield f"twice the records a party (now at least {own.min_records})", [], more
+    parties = replace(own, parties=2 * own.parties, total_records=2 * own.total_records)
+    keys = [f"parties.count={parties.parties}"]
+    yield f"twice as many parties of that size (now {own.parties})", keys, parties
+    if job.privacy.delta == 0:
+        keys = [
+            "privacy.noise=gaussian",
+            f"privacy.delta={min(1e-5, 0.01 / own.total_records):.0e}",
+        ]
+        yield f"`{' '.join(f'--set {key}' for key in keys)}` (a guarantee with δ > 0)", keys, own
+    for key, why in (
+        ("parties.weights=size", "parties' sizes become public"),
+        ("secure-aggregation.corrupt=0", "if no party colludes with the server"),
+        (f"secure-aggregation.min-survivors={own.parties}", "if no party may drop out"),
+        ("privacy.noise-point=share", "shares, which add up to one noise"),
+        ("privacy.noise-point=server", "trusts the server with the bare sum"),
+    ):
+        yield f"`--set {key}` ({why})", [key], own
+
+
+def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
+    """Which ε would give a model that loses little, or that none does with so many records."""
+    needed = math.sqrt(max(lost, 2 * _MAY_LOSE) / _MAY_LOSE)
+    epsilon, own, times = job.privacy.epsilon, _noise(job, world, world.federation), 1.0
+    for factor in (2, 4, 8, 16, 32, 64):
+        if factor * epsilon > _LARGEST_EPSILON:
+            break
+        key = f"privacy.epsilon={factor * epsilon:g}"
+        try:
+            other = load_job(values=job.values(), overrides=[key])
+            times = own / _noise(other, world, world.federation)
+        except (CalibrationError, JobError, RingTooSmall, ValueError):
+            continue
+        if times >= needed:
+            return (
+                f"The noise of ε = {as_written(epsilon)} ({words.scope(summary.primary)}) is too "
+                f"large for {world.federation.total_records:,} records: `parley run … --set {key}` "
+                f"makes it {times:.2g} times as small"
+            )
+    return (
+        f"No ε up to {_LARGEST_EPSILON:g} ({words.scope(summary.primary)}) is enough for "
+        f"{world.federation.total_records:,} records: the noise has to be about "
+        f"{number(needed, 2)} times as small as at ε = {as_written(epsilon)}"
+    )

@@ -1,0 +1,120 @@
+"""What is said of a model first, and of what would give a better one."""
+
+import numpy as np
+import pytest
+
+import parley
+from parley.server.jobs.file import load_job
+from parley.server.records.result_words import shortcoming
+from parley.simulations.figures.judging import judge, judge_targets
+
+SCHEMA = """[columns]
+age = { kind = "numeric", range = [0, 100] }
+note = { kind = "ignore" }
+sick = { kind = "label", positive = ["yes"], negative = ["no"] }
+"""
+
+
+def table(folder, *, share, sick_at, others_at, count=3000, spread=5.0):
+    """A file of `count` people: the sick are about `sick_at` years old, the others `others_at`."""
+    rng = np.random.default_rng(2)
+    sick = rng.random(count) < share
+    middle = np.where(sick, rng.choice(sick_at, count), rng.choice(others_at, count))
+    age = np.clip(middle + spread * rng.standard_normal(count), 0, 100)
+    lines = [f"{a:.1f},x{a:.0f},{'yes' if s else 'no'}" for a, s in zip(age, sick, strict=True)]
+    (folder / "data.csv").write_text("\n".join(["age,note,sick", *lines]))
+    (folder / "schema.toml").write_text(SCHEMA)
+    return [f"data.source={folder / 'data.csv'}", f"data.schema={folder / 'schema.toml'}"]
+
+
+def run(folder, *overrides):
+    job = parley.load_job(overrides=[*overrides, "run.seed=1"])
+    return parley.run(job, out=folder / "run").summary
+
+
+def test_a_rare_label_that_is_ranked_is_cured_by_a_threshold(tmp_path):
+    data = table(tmp_path, share=0.06, sick_at=[70], others_at=[50], spread=10)
+    summary = run(tmp_path, *data, "privacy.epsilon=4")
+    assert summary.verdict.startswith("The model answers 'no' for all of 600 held-out records")
+    assert "noise is not the cause" in summary.verdict
+    assert "verdict" in summary.simulation_only
+    (row,) = [
+        row
+        for row in summary.judgement.thresholds
+        if f"--threshold {row.least:g}` answers 'yes'" in summary.verdict
+    ]
+    assert row.recall > 0.3
+    model = parley.load_model(tmp_path / "run")
+    ages = {"age": np.array([20.0, 50.0, 95.0])}
+    assert model.predict(ages).tolist() == ["no"] * 3
+    assert model.predict(ages, threshold=row.least).tolist() == ["no", "no", "yes"]
+
+
+def test_a_curve_that_a_slope_cannot_follow_is_no_matter_of_noise_and_hats_cure_it(tmp_path):
+    data = table(tmp_path, share=0.4, sick_at=[10, 90], others_at=[50])
+    plain = run(tmp_path, *data, "privacy.epsilon=4", "model.features=none", "algorithm.rounds=10")
+    assert "noise is not the cause" in plain.verdict
+    assert "--set model.features=hats" in plain.verdict
+    told = [word for word in plain.verdict.replace("`", " ").split() if "=" in word]
+    (tmp_path / "cured").mkdir()
+    cured = run(tmp_path / "cured", *data, "privacy.epsilon=4", *told)
+    assert cured.verdict == ""
+    assert cured.judgement.auc > 0.95
+
+
+def test_columns_that_tell_nothing_lead_to_the_schema(tmp_path):
+    data = table(tmp_path, share=0.4, sick_at=[50], others_at=[50])
+    steps = ("model.features=hats", "algorithm.rounds=auto")
+    summary = run(tmp_path, *data, *steps, "privacy.epsilon=4")
+    assert "noise is not the cause" in summary.verdict
+    assert "as the schema reads them" in summary.verdict
+    assert "'note'" in summary.verdict
+    assert "--set" not in summary.verdict
+
+
+def test_a_model_that_the_noise_drowns_is_cured_by_the_epsilon_that_is_named(tmp_path):
+    data = table(tmp_path, share=0.2, sick_at=[80], others_at=[30], count=1500)
+    steps = ("model.features=hats", "algorithm.rounds=auto")
+    summary = run(tmp_path, *data, *steps, "privacy.epsilon=0.01")
+    assert "The non-private model is better" in summary.verdict
+    assert "is too large for 1,200 records" in summary.verdict
+    told = summary.verdict.rpartition("--set ")[2].partition("`")[0]
+    (tmp_path / "cured").mkdir()
+    cured = run(tmp_path / "cured", *data, *steps, told)
+    assert cured.judgement.auc > 0.95
+    assert "The noise of" not in cured.verdict
+
+
+def test_the_ways_are_those_of_the_plan(tmp_path):
+    steps = ("algorithm.rounds=10", "model.features=none", "privacy.epsilon=0.05")
+    ways = next(line for line in run(tmp_path, *steps).advice if "`parley plan`" in line)
+    job = load_job(overrides=[*steps, "parties.min-records=91"])
+    twice = load_job(values=job.values(), overrides=["privacy.epsilon=0.1"])
+    lengths = [parley.plan(each).primary.expected_norm for each in (job, twice)]
+    assert f"{lengths[0] / lengths[1]:.2g} times with twice ε" in ways
+
+
+def test_a_good_model_has_no_verdict(tmp_path):
+    assert run(tmp_path, "privacy.epsilon=4").verdict == ""
+
+
+@pytest.mark.parametrize(
+    ("chances", "labels", "said"),
+    [
+        ([0.1, 0.2, 0.3, 0.4], [0, 0, 0, 1], "answers 'no' for all of 4 rows (accuracy 0.7500)"),
+        ([0.9, 0.2, 0.3, 0.4], [0, 0, 0, 1], "always answering 'no' has 0.7500"),
+        ([0.1, 0.2, 0.3, 0.9], [0, 0, 0, 1], ""),
+    ],
+)
+def test_what_is_wrong_with_a_classifier_is_said_by_its_confusion_matrix(chances, labels, said):
+    found = judge(np.array(chances), np.array(labels), names=("no", "yes"))
+    told = shortcoming(found, records="rows")
+    assert said in told
+    assert bool(said) == bool(told)
+
+
+def test_a_regression_is_held_against_the_mean():
+    targets = np.array([0.1, 0.2, 0.3])
+    assert "than their mean" in shortcoming(judge_targets(targets[::-1], targets), records="rows")
+    assert shortcoming(judge_targets(targets, targets), records="rows") == ""
+    assert shortcoming(None, records="rows") == ""
