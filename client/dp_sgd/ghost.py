@@ -99,15 +99,16 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
     found: list[Layer] = []
     before: list[str | float] = []
     modules, learned = list(chain_of(network)), ghost_layers(network)
-    if learned is None or type(modules[-1]) is not nn.Linear:
+    if learned is None or modules[-1] not in learned:
         return None
     for module in modules:
-        if isinstance(module, nn.Linear):
-            if module not in learned:  # frozen: it is no part of θ
+        if module in learned:
+            weight, *bias = module.parameters()
+            if weight.dim() != 2:  # a convolution
                 return None
-            has = module.bias is not None
-            own = (module.in_features, module.out_features, has, tuple(before))
-            found, before = [*found, Layer(*own)], []
+            outputs, inputs = weight.shape
+            found.append(Layer(inputs, outputs, bool(bias), tuple(before)))
+            before = []
         elif isinstance(module, Scale):
             before.append(float(module.factor))
         elif type(module) in (nn.ReLU, nn.Tanh):
