@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from parley.client.data.chunks import for_each_chunk
+from parley.client.data.chunks import core_ranges, for_each_chunk
 from parley.client.dp_sgd.apart import layout_of
 from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
 from parley.client.dp_sgd.clipped import clip_signs, plain_sum
@@ -42,7 +42,7 @@ _LARGEST_TOGETHER: Final = 1 << 18
 """Parameters up to which parties are in one pass: beyond, one party fills the cores."""
 
 _ROWS_AT_ONCE: Final = 128
-"""Records of a party in whole numbers that a thread works on: they stay in the cache."""
+"""Records of a party in whole numbers that are worth a thread."""
 
 _VALUES_TOGETHER: Final = 1 << 17
 """Parameters, of the parties of a chunk, that stay in the cache with records."""
@@ -174,7 +174,6 @@ def _exact_sums(
     if not holds.shape[1]:  # nobody drew a record
         total = torch.zeros((parties, network.dimension), dtype=torch.float64)
         return total, torch.zeros(parties, dtype=torch.float64)
-    wide = min(layout.width, _ROWS_AT_ONCE) if threads else layout.width
 
     def added(first: int, last: int) -> tuple[list[Array], Array]:
         rows, there = batch.rows(holds[:, first:last])
@@ -183,7 +182,8 @@ def _exact_sums(
         labels = y.cpu().numpy().reshape(rows.shape)
         return chain.clipped(values, labels, there, training.radius, training.grid_bits)
 
-    ranges = [(at, min(at + wide, holds.shape[1])) for at in range(0, holds.shape[1], wide)]
+    worth = _ROWS_AT_ONCE if threads else layout.width
+    ranges = core_ranges(holds.shape[1], least=worth, most=layout.width)
     pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
     sums, signs = pieces[0]
     for more, clipped in pieces[1:]:
