@@ -18,6 +18,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import Interval
 from parley.privacy.sampling.stream import Randomness
 
 
@@ -25,8 +26,7 @@ from parley.privacy.sampling.stream import Randomness
 class FederatedCount(Statistic):
     """The mean of the parties' numbers of records; times the parties it is the count.
 
-    v_j = min(n_j, most). Adding or removing one record changes one party's number by one, so that
-    Δ = 1.
+    v_j = min(n_j, most). Every record adds 1, and a limit brings no two sums further apart.
 
     Attributes:
         most: the largest number that a party may contribute, public.
@@ -43,12 +43,12 @@ class FederatedCount(Statistic):
         return 1
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """Δ = 1, whatever the parties hold."""
+        """The set that a record's number lies in, whatever the parties hold."""
         return Claim(
             dimension=1,
             features=self.features,
             bound=float(self.most),
-            sensitivity=1.0,
+            lies_in=Interval(1, 1),
             unit=Unit.RECORD,
             neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
         )

@@ -50,6 +50,13 @@ def test_the_table_names_classes_and_tables_that_are_there():
         assert f"\n{name}: dict[" in (ROOT / folder / file).read_text(encoding="utf-8")
 
 
-def test_the_federated_count_on_the_page_is_the_one_in_examples():
-    (block,) = re.findall(r"^```python\n(.*?)^```", SECTIONS["algorithm"], re.MULTILINE | re.DOTALL)
-    assert block in (ROOT / "examples" / "federated_count.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("section", "file"),
+    [
+        ("algorithm", "examples/federated_count.py"),
+        ("sum of clipped records", "tests/fixtures/own_sum.py"),
+    ],
+)
+def test_an_algorithm_on_the_page_is_the_one_that_is_tested(section, file):
+    (block,) = re.findall(r"^```python\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
+    assert block in (ROOT / file).read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ ROUNDED: Final = (
 """Of linear models whose sums are not of whole numbers."""
 
 CERTIFIED: Final = (
-    "a party's optimum is as near as its certificate says, which double precision computed"
+    "every party's solver reaches its certificate, whatever its records are: tried, not proved"
 )
 """Of local optima."""
 

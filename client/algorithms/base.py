@@ -20,9 +20,9 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.rounding import round_up
+from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights
-from parley.privacy.kernel.sets import Set, moved_by
+from parley.privacy.kernel.sets import Ball, Set, moved_by
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import Randomness
@@ -113,6 +113,7 @@ class Claim:
         lies_in: of whole numbers: weight_j·v_j is a sum of vectors of this set, one a record, each
             a function of that record and of public things alone.
         grid_bits: b, of those: a whole number is 2^-b.
+        records: that a unit has at most, each of which adds such a vector.
         sensitivity: Δ, in L2, of the sum of weight_j·v_j, before the grid; derived of `lies_in`.
         rounding: what double precision may add to Δ, as a fraction of it.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
@@ -122,14 +123,13 @@ class Claim:
         lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
         clip_norm: to which every record's share is clipped, if it is.
         gradient_tolerance: κG, of certified local optima.
-        grid_length: what rounding to the grid has to be small against; None: Δ.
+        grid_length: what rounding to the grid has to be small against; None: each Δ on the sum.
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
         sums: sampled sums that a release consists of; None: one sum, of all records.
         objective: ε₁ of noise inside the parties' objectives; the noise on the sum covers what
             their solvers miss of the exact optima. None: there is none.
         releases: that the noise is scaled for; None: all of the run's. Every one is charged.
         epsilon_share: of the unit's ε that the noise is scaled to; what it costs is charged.
-        whole: contributions are whole numbers of the grid: rounding them adds nothing to Δ.
         sensitivity_l1: Δ in L1, where it is known; derived of `lies_in`.
     """
 
@@ -142,6 +142,7 @@ class Claim:
     neighbouring: Neighbouring
     lies_in: Set | None = None
     grid_bits: int = 0
+    records: int = 1
     sensitivity: float = 0.0
     rounding: float = 0.0
     steps: PartySteps | Reports | None = None
@@ -159,14 +160,14 @@ class Claim:
     objective: float | None = None
     releases: int | None = None
     epsilon_share: float = 1.0
-    whole: bool = False
     sensitivity_l1: float | None = None
 
     def __post_init__(self) -> None:
         if min(self.dimension, self.features) < 1:
             raise ValueError(f"Expected d, features >= 1, got {self.dimension}, {self.features}.")
         if self.lies_in is not None:
-            moved, one = moved_by(self.lies_in, self.neighbouring), Fraction(2) ** -self.grid_bits
+            moved = moved_by(self.lies_in, self.neighbouring, records=self.records)
+            moved, one = moved.in_coordinates(self.dimension), Fraction(2) ** -self.grid_bits
             derived = {"sensitivity": moved.l2(one), "sensitivity_l1": round_up(moved.l1 * one)}
             for name, value in derived.items():
                 if (getattr(self, name) or value) != value:
@@ -188,17 +189,26 @@ class Claim:
         """Δ with what double precision may add: the plan's is at least this."""
         return self.sensitivity * (1 + self.rounding)
 
+    @property
+    def length(self) -> float:
+        """What rounding to the grid has to be small against."""
+        on_sum = [each.sensitivity for each in self.guarantees if not each.inside]
+        return self.grid_length or min(on_sum, default=self.covered)
+
+    def exact_on(self, units: float) -> bool:
+        """Whether every contribution is on a grid of `units` a unit already."""
+        return self.lies_in is not None and units >= 2.0**self.grid_bits
+
     def on_grid(self, sensitivity: float, units: float) -> float:
         """Δ on a grid of `units` a unit: √d more, unless every contribution is on it already."""
-        kept = self.whole or (self.lies_in is not None and units >= 2.0**self.grid_bits)
-        return units * sensitivity + (0.0 if kept else math.sqrt(self.dimension))
+        rounded = 0.0 if self.exact_on(units) else math.sqrt(self.dimension)
+        return units * sensitivity + rounded
 
     @property
     def guarantees(self) -> tuple[Asked, ...]:
         """What the plan has to guarantee, the primary one first; of a party too, with `party_norm`.
 
-        Replacing all that a party holds moves v_j from anywhere in the ball of radius S to anywhere
-        in it.
+        All that a party holds makes a v_j in the ball of radius S.
         """
         own = Asked(
             unit=self.unit,
@@ -216,7 +226,9 @@ class Claim:
         of_party = Asked(
             unit=Unit.PARTY,
             neighbouring=Neighbouring.REPLACE_ONE,
-            sensitivity=2 * self.party_norm,
+            sensitivity=moved_by(
+                Ball(dimension=self.dimension, squared=1), Neighbouring.REPLACE_ONE
+            ).l2(exact(self.party_norm)),
             clip_norm=self.party_norm,
             # Records' coins do not hide their party.
             sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),
@@ -249,6 +261,18 @@ class SummedAtOnce(Protocol):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
         """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""
+
+
+@runtime_checkable
+class KnowsGain(Protocol):
+    """An algorithm that can bound how far the noise on its averages moves its model."""
+
+    def noise_gain(self, done: int) -> float | None:
+        """The most that θ's standard deviation is along any direction, after `done` rounds.
+
+        For noise of standard deviation 1 in each coordinate of every average, to first order, and
+        from public facts alone; None where no bound is known.
+        """
 
 
 class FederatedAlgorithm(Protocol):

@@ -36,9 +36,11 @@ from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_chunks
 from parley.client.dp_sgd.training import train_parties
-from parley.client.models.bounded import clamp, clip_rows
+from parley.client.models.bounded import ball_of, clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.rounding import exact
+from parley.privacy.kernel.sets import Ball, moved_by
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
@@ -254,10 +256,12 @@ class FederatedAveraging(Iterates):
         return {"clipped_fraction": float(state["clipped"][0])}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2S or S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""
+        """A party's ball with unit party; with unit record a record's, of a step's clipped sum."""
         training, record = self.training, self.unit is Unit.RECORD
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        sensitivity = (1 if private else 2) * self.lipschitz
+        ball, grid_bits = ball_of(self.dimension, self.update_bound)  # of a party's update
+        one = Ball(dimension=self.dimension, squared=1)  # of a record's gradient, in C
+        sensitivity = moved_by(one, self.neighbouring).l2(exact(self.lipschitz))
         clipped = self.both or not record
         steps = None
         if record:
@@ -287,9 +291,11 @@ class FederatedAveraging(Iterates):
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
-            # A little above what is clipped to: rescaling may round upwards.
-            bound=(self.update_bound if clipped else self.coordinate_bound) * (1 + 1e-9),
-            sensitivity=sensitivity,
+            # A little above what coordinates are clamped to: rescaling may round upwards.
+            bound=self.update_bound if clipped else self.coordinate_bound * (1 + 1e-9),
+            lies_in=None if record else ball,
+            grid_bits=grid_bits,
+            sensitivity=sensitivity if record else 0.0,
             unit=self.unit,
             neighbouring=self.neighbouring,
             steps=steps,
@@ -298,7 +304,7 @@ class FederatedAveraging(Iterates):
             classes=self.model.classes,
             lipschitz=self.lipschitz,
             clip_norm=self.lipschitz,
-            grid_length=2 * self.update_bound if clipped else fine,
+            grid_length=None if clipped else fine,
             work=training.steps,
             sums=sums,
         )

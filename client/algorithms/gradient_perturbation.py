@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.assumptions import ROUNDED
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts
+from parley.client.algorithms.noise_gain import noise_gain
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -126,6 +127,25 @@ class GradientPerturbation(Iterates):
         theta = np.asarray(self.model.project(theta - self.learning_rate * step), np.float64)
         done = state["round"] + 1
         return self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
+
+    def noise_gain(self, done: int) -> float | None:
+        """See `parley.client.algorithms.base.KnowsGain`.
+
+        None where the Hessian's bound does not hold: of a sum over more records than n₍₁₎, or of
+        clipped gradients of several margins, whose derivative need not be symmetric.
+        """
+        if self._private_sizes or (self.clip_norm and self.model.loss.outputs > 1):
+            return None
+        return noise_gain(
+            rounds=self.rounds,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            average=self.average,
+            lambda_=self.lambda_,
+            smoothness=self.model.smoothness,
+            done=done,
+        )
 
     def claim(self, facts: PublicFacts) -> Claim:
         """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient.

@@ -2,9 +2,9 @@
 
 A party counts its own held-out records by what the model says of them: cell 0 is "right", cell 1
 "wrong"; by class, cells 2k and 2k + 1 are those of the records whose label is class k. Every record
-is in one cell, so that replacing one moves the vector by at most √2 in L2, and adding or removing
-one by 1, whatever the model is (the histogram query of Dwork & Roth 2014, section 3.3). How many
-records a party holds out stays private: the wrong answers are counted beside the right ones.
+adds 1 to one cell, whatever the model is (the histogram query of Dwork & Roth 2014, section 3.3).
+How many records a party holds out stays private: the wrong answers are counted beside the right
+ones.
 
     >>> import numpy as np
     >>> accuracy_interval(np.array([90.0, 10.0]), within=3.0)
@@ -13,7 +13,6 @@ records a party holds out stays private: the wrong answers are counted beside th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import Interval, OneCell
 from parley.privacy.sampling.stream import Randomness
 
 _MOST = 2.0**24
@@ -84,6 +84,7 @@ class HeldOutCounts:
             if self.by_class:
                 signed = not self.model.classes
                 cells += 2 * (labels > 0 if signed else labels).astype(np.int64)
+            cells = np.clip(cells, 0, self.dimension - 1)  # whatever its label is
             values[party] = np.bincount(cells, minlength=self.dimension)
         np.clip(values, 0, _MOST, out=values)
         return Contribution(values=values, failed=())
@@ -118,15 +119,14 @@ class HeldOutCounts:
         return {}
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """√2 or 1, whatever the parties hold and the model says: every record is in one cell."""
+        """One cell, whatever the parties hold and the model says."""
         del facts
-        added = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=_MOST,
-            # Clamping brings no two histograms further apart; whole numbers are not rounded.
-            sensitivity=1.0 if added else math.sqrt(2) * (1 + 2.0**-50),
+            # Clamping brings no two histograms further apart.
+            lies_in=OneCell(cells=self.dimension, within=Interval(1, 1)),
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             classes=int(self.model.classes) or 1,

@@ -22,6 +22,7 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.solvers.certified import local_optima
+from parley.privacy.calibration.sensitivity import output_sensitivity
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
 from parley.privacy.sampling.gaussian import rounded_l2_laplace
@@ -61,6 +62,11 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
 
     objective_epsilon: float
 
+    def noise_gain(self, done: int) -> float | None:
+        """None: most of the noise is inside the objectives, and what it moves is the records'."""
+        del done
+        return None
+
     def inside(self, min_records: int) -> ObjectiveNoise:
         """The noise in the objective that is enough for parties of so many records, or more."""
         return objective_noise(
@@ -85,7 +91,13 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         missed = self.relative_tolerance * self.lipschitz + rounding
         return replace(
             super().claim(facts),
-            sensitivity=2 * missed / (facts.min_records * convexity) * _UP,
+            sensitivity=_UP
+            * output_sensitivity(
+                lipschitz=missed,
+                lambda_=convexity,
+                parties=facts.parties,
+                min_records=facts.min_records,
+            ),
             bound=self._bound(noise, facts.min_records),
             objective=self.objective_epsilon,
         )

@@ -38,11 +38,12 @@ SMALLEST_CERTIFICATE: Final = 2.0**-36
 class OutputPerturbation(AsReleased):
     """The noisy average of certified local optima; one round.
 
-    A local optimum is accepted when its gradient norm is at most τ = κG/n_j, so that
-    ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the sensitivity of one party's model is
-    2G/(n_jλ) + 2τ/λ. A party that cannot certify it fails, and the release with it: that is seen,
-    and no noise covers it. So only problems are taken whose certificate no records are known to
-    prevent (`check_certifiable`), whatever λ, κ and loss a server would like.
+    A local optimum is accepted when its gradient norm is proved to be at most τ = κG/n_j
+    (`parley.client.solvers.certificate`), so that ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the
+    sensitivity of one party's model is 2G/(n_jλ) + 2τ/λ, of records on a grid of 2^-16. A
+    party that cannot certify it fails, and the release with it: that is seen, and no noise covers
+    it. So only problems are taken whose certificate no records are known to prevent
+    (`check_certifiable`), whatever λ, κ and loss a server would like.
 
     Attributes:
         relative_tolerance: κ.
@@ -61,9 +62,14 @@ class OutputPerturbation(AsReleased):
         """The model's."""
         return self.model.dimension
 
+    def noise_gain(self, done: int) -> float | None:
+        """See `parley.client.algorithms.base.KnowsGain`: the noise is on θ itself."""
+        del done
+        return 1.0
+
     @property
     def assumption(self) -> str:
-        """A certificate is as good as its arithmetic."""
+        """That no party fails: its certificate is proved, its solver is not."""
         return CERTIFIED
 
     def check_certifiable(self, records: int) -> None:

@@ -5,22 +5,36 @@ party that takes part has the file beside its `party.toml` and lists it in `algo
 and the values travel, never the code. `examples/federated_count.py` is one.
 
 `features` and `classes` come from the data. `Statistic` has everything but the three parts that
-make one: `dimension`, `claim` and `local`.
+make one: `dimension`, `claim` and `local`. `ClippedSum` has those too, of numbers that each record
+has: it clips them, so that its author claims no sensitivity.
 """
 
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.algorithms.sums import AnyRows, AsReleased
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plain_names import public_name
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
+from parley.client.data.block import PartyBlock
+from parley.client.models.bounded import ball_of, clip_rows
 from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.own_code import OwnCodeError, code_named
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.rows import row_sum
+from parley.privacy.sampling.stream import Randomness
 
 _FROM_DATA = {"features", "classes"}
 
@@ -50,6 +64,58 @@ class Statistic(AsReleased):
     def model(self) -> AnyRows:
         """Nothing is learned."""
         return AnyRows(features=self.features, classes=self.classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedSum(Statistic, ABC):
+    """The sum of what every record has, clipped to an L2 norm.
+
+    Subclasses add `kind`, `title`, `neighbouring`, `dimension` and `numbers`. What `numbers` gives
+    is made a vector of whole numbers in a ball, one record at a time; what is not finite is zeros.
+
+    Attributes:
+        norm: that a record's numbers are clipped to.
+        most: records of a party, beyond which its sum may be clamped.
+    """
+
+    neighbouring: ClassVar[Neighbouring]
+
+    norm: float = 1.0
+    most: int = 1_000_000
+
+    @abstractmethod
+    def numbers(self, row: NDArray[np.float64], label: Any) -> ArrayLike:
+        """`[d]` of one record, of its row `[p]` and its label."""
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """The ball of `norm`."""
+        del facts
+        ball, bits = ball_of(self.dimension, self.norm)
+        return Claim(
+            dimension=self.dimension,
+            features=self.features,
+            bound=self.most * self.norm,
+            lies_in=ball,
+            grid_bits=bits,
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+        )
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's own sum."""
+        del state, plan, randomness
+        ball, bits = ball_of(self.dimension, self.norm)
+        largest, sums = ball.largest, []
+        for begin, end in pairwise(block.offsets):
+            values = np.zeros((end - begin, self.dimension))
+            for own, at in zip(values, range(begin, end), strict=True):
+                own[:] = self.numbers(block.features[at].astype(np.float64), block.labels[at])
+            clip_rows(values, self.norm)
+            total = row_sum(np.ldexp(values, bits), largest)
+            sums.append(np.clip(total, -self.most * largest, self.most * largest))
+        return Contribution(values=np.ldexp(np.array(sums, np.float64), -bits), failed=())
 
 
 def is_own(name: str) -> bool:

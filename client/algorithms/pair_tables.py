@@ -1,13 +1,11 @@
 """Two-way tables of a party's records, counted: what synthetic tables are made of.
 
-Every column is a code (`parley.client.data.codes`); a record is in one cell of each of the P
-tables, so that replacing it moves the sum by at most √(2P) in L2, and adding or removing it by √P.
+Every column is a code (`parley.client.data.codes`); a record adds 1 to one cell of each table.
 Contributions are whole numbers: they have no rounding, in any order.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -21,7 +19,7 @@ from parley.client.algorithms.kind import Party, settings_of
 from parley.client.algorithms.sums import AnyRows, SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.data.codes import MOST_VALUES, class_codes
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.kernel.sets import Interval, OneCell, Product
 
 MOST_CELLS = 1 << 22
 """Of all tables together."""
@@ -99,13 +97,11 @@ class PairTables(SumOfRecords):
         return np.concatenate(tables).astype(np.float64)
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """√(2P) or √P, whatever the parties hold."""
+        """One cell of each table, whatever the parties hold."""
         del facts
-        replaced = self.neighbouring is Neighbouring.REPLACE_ONE
-        farthest = math.sqrt(len(self.pairs) * (2 if replaced else 1))
-        return self.moved_by(
-            farthest, rounding=2.0**-50, classes=self.sizes[-1], features=self.model.features
-        )
+        cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
+        tables = tuple(OneCell(cells=count, within=Interval(1, 1)) for count in cells)
+        return self.claimed(Product(tables), classes=self.sizes[-1], features=self.model.features)
 
 
 def codes_of(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +28,6 @@ from parley.client.queries.batch import Batch, Counting, batch_from, counting_fr
 from parley.client.queries.response import Response
 from parley.client.where import WhereError
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.rounding import root_up
 from parley.privacy.sampling.stream import Randomness
 
 LARGEST_SUM = 2**53
@@ -87,8 +85,8 @@ class QueryRelease(AsReleased):
         return {"theta": np.zeros(0)}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """Δ₁ and Δ₂ of the integers, exactly; no grid adds to them."""
-        norms = self.counting.norms(self.batch, self._schema, self.neighbouring)
+        """The set of the batch's whole numbers; no grid adds to them."""
+        given = self.counting.set(self.batch, self._schema)
         # Where sizes are private a contribution is cut to the plan's bound, whatever that is; of
         # unit party `largest` is that of a party.
         records = 1 if self.counting.private(self.neighbouring) else facts.max_records
@@ -98,10 +96,9 @@ class QueryRelease(AsReleased):
             steps=steps,
             dimension=self.dimension,
             features=1,
-            bound=float(records * norms.largest),
-            sensitivity=root_up(Fraction(norms.l2_squared)),
-            sensitivity_l1=float(norms.l1),
-            whole=True,
+            bound=float(records * given.largest),
+            lies_in=given,
+            records=self.counting.records,
             unit=self.counting.unit,
             neighbouring=self.neighbouring,
             scale_bits=0,
@@ -170,7 +167,7 @@ def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
             raise QueryError("Expected unit record, all parties together, with records' reports.")
         algorithm.batch.check(schema, counting.relation(relation))
         bound = replace(algorithm, schema=schema)
-        counting.norms(algorithm.batch, schema, relation)
+        counting.moved(algorithm.batch, schema, relation)
         counting.cells(algorithm.batch, schema)
     except (QueryError, SchemaError, WhereError) as error:
         raise Declined(Reason.MODEL, str(error)) from error

@@ -3,8 +3,8 @@
     S_k = Σ_{i: y_i = k} φ(x_i),   n_k = |{i: y_i = k}|,   φ(x) = (cos Wx, sin Wx)/√F
 
 with F rows of W from N(0, I/ℓ²) and of a public seed (Rahimi & Recht 2007; Harder, Adamczewski &
-Park 2021, "DP-MERF", arXiv:2002.11603). One release: Δ₂ = 2 if a record is replaced (φ may become
-its opposite; the counts are free, as √(2 + 2) is no more), √2 if one is added or removed.
+Park 2021, "DP-MERF", arXiv:2002.11603). One release: a record adds φ of the unit ball, and a count
+of 1, to its class.
 
 A record's features are integers, of arithmetic on that record alone, so that no sum depends on how
 a block is cut and ‖φ‖ ≤ 1 holds exactly:
@@ -37,7 +37,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.client.features.random_fourier import normal_draws
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.kernel.sets import Ball, Interval, OneCell, Product
 
 MOST_COORDINATES = 1 << 22
 """Of a sum."""
@@ -153,12 +153,15 @@ class RandomFeatures(SumOfRecords):
         return _waves(self) * (2 * math.pi / _PHASES)
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """max(2, √(2 + 2)) or √(1 + 1), whatever the parties hold: ‖φ‖ ≤ 1, a count is 1."""
+        """φ and a count in one class, whatever the parties hold."""
         del facts
-        replaced = self.neighbouring is Neighbouring.REPLACE_ONE
-        farthest = 2.0 if replaced else math.sqrt(2)
-        return self.moved_by(
-            farthest, rounding=2.0**-50, classes=self.classes, features=self.features
+        features = Ball(dimension=2 * self.frequencies, squared=_ONE**2)
+        own = Product((features, Interval(_ONE, _ONE)))
+        return self.claimed(
+            OneCell(cells=self.classes, within=own),
+            grid_bits=_ONE.bit_length() - 1,
+            classes=self.classes,
+            features=self.features,
         )
 
 

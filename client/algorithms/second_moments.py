@@ -1,12 +1,13 @@
 """Second moments of a party's records, Σ x xᵀ: what private principal components are made of.
 
 One release ahead of the first round (Dwork, Talwar, Thakurta & Zhang 2014, "Analyze Gauss"): the
-noisy sum over all records, whose leading eigenvectors are post-processing. With ‖x‖ ≤ 1,
-‖xxᵀ − x′x′ᵀ‖_F ≤ √2 when a record is replaced and ‖xxᵀ‖_F ≤ 1 when one is added or removed.
+noisy sum over all records, whose leading eigenvectors are post-processing.
 
-v_j is the upper triangle, off-diagonal entries times √2: its L2 norm is the matrix's Frobenius
-norm. Rows are cut to a grid of 2⁻¹⁶ towards zero, which makes no norm longer, and their products
-are summed as integers, without rounding.
+v_j is the upper triangle, off-diagonal entries times 45/32, a little below √2: its L2 norm is at
+most the matrix's Frobenius norm, which is ‖x‖² of one record. Rows are cut to a grid of 2^-b
+towards zero, which makes no norm longer; what is longer than 1 then adds nothing. All sums are of
+whole numbers. Two records' products are never opposed: ⟨xxᵀ, yyᵀ⟩ = (x·y)², and a weighted triangle
+has besides only x_i²y_i² ≥ 0.
 """
 
 from __future__ import annotations
@@ -26,15 +27,20 @@ from parley.client.algorithms.sums import SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.state import State
 from parley.client.models.described import LARGEST_MODEL
-from parley.client.models.own_margins import TILE, own_margins
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.kernel.rows import keep_within, outer_sum
+from parley.privacy.kernel.sets import Acute, Ball
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
 
-_GRID = 2.0**16
-_PIECE = 8192
-"""Rows at a time: their products' sums, integers below 2⁴⁵, are exact in double precision."""
+_ON_DIAGONAL, _BESIDE = 32, 45
+"""Weights; 45² ≤ 2·32²."""
+
+_MOST_BITS = 12
+"""b at most."""
+
+_ROW_BITS, _PIECE = 20, 8192
+"""Of rows that are projected, so many at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +61,24 @@ class Triangle:
     def check_labels(self, labels: NDArray[np.generic]) -> None:
         """Any will do: labels have no part in it."""
 
-    def of(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`[p, p]` symmetric → `[p(p+1)/2]` of the same L2 norm."""
+    def of(self, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`[p, p]` symmetric → `[p(p+1)/2]` the triangle, times 32 and, off the diagonal, 45."""
         places, weights = _upper(self.features)
         return np.asarray(matrix.ravel()[places] * weights)
 
     def matrix(self, triangle: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The inverse of `of`."""
+        """Of a triangle weighted by 1 and 45/32."""
         places, weights = _upper(self.features)
         matrix = np.zeros((self.features, self.features))
-        matrix.ravel()[places] = triangle / weights
+        matrix.ravel()[places] = triangle * _ON_DIAGONAL / weights
         return matrix + np.triu(matrix, 1).T
 
 
 @functools.lru_cache(maxsize=1)
-def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Where the triangle is in the matrix laid out flat, and √2 off the diagonal; once a run."""
+def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Where the triangle is in the matrix laid out flat, and its weights; once a run."""
     row, column = np.triu_indices(features)
-    return row * features + column, np.where(row == column, 1.0, math.sqrt(2))
+    return row * features + column, np.where(row == column, _ON_DIAGONAL, _BESIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,19 +106,27 @@ class SecondMoments(SumOfRecords):
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
         """`[d]` the triangle of Σ x xᵀ."""
         del labels
-        return self.model.of(_moments(rows))
+        one = 1 << self.row_bits
+        with np.errstate(over="ignore"):
+            cut = np.trunc(rows.astype(np.float64) * one)
+        keep_within(cut, one**2)
+        return self.model.of(outer_sum(cut, cut, one**2)) / 2.0**self.grid_bits
+
+    @property
+    def row_bits(self) -> int:
+        """b: so many that a sum up to the bound leaves 3 of 53 bits free, and 13 of a ring's."""
+        return min(_MOST_BITS, (45 - int(self.bound).bit_length()) // 2)
+
+    @property
+    def grid_bits(self) -> int:
+        """Of the weighted sums."""
+        return 2 * self.row_bits + _ON_DIAGONAL.bit_length() - 1
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1. And the rounding of products with √2."""
+        """A triangle no longer than 1, whatever the parties hold."""
         del facts
-        one = 1.0 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else math.sqrt(2)
-        # Entries of at most B are rounded twice, by B·2⁻⁵³: as a double, and as a product.
-        rounded = math.sqrt(self.model.dimension) * self.bound * 2.0**-51
-        return self.moved_by(
-            one * (1 + 2.0**-50) + rounded,
-            bound=self.bound * (1 + 1e-9),
-            features=self.model.features,
-        )
+        unit = Ball(dimension=self.dimension, squared=4**self.grid_bits)
+        return self.claimed(Acute(unit), self.grid_bits, features=self.model.features)
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:
@@ -139,35 +153,22 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
     return "pca-mlp", Triangle(features=features).dimension
 
 
-def _moments(rows: NDArray[np.floating]) -> NDArray[np.float64]:
-    """`[n, p]` → `[p, p]` Σ x xᵀ of the rows cut to the grid, exactly.
-
-    Cut rows have squared norms that are multiples of 2⁻³² and at most 1: rounding in the rows
-    themselves, which may be a little longer than 1, cannot reach the next multiple. A row for which
-    that does not hold (there is none among prepared ones), NaN or infinite, adds zero.
-    """
-    total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
-    for begin in range(0, len(rows), _PIECE):
-        with np.errstate(over="ignore"):
-            cut = np.trunc(rows[begin : begin + _PIECE].astype(np.float64) * _GRID)
-            cut[~(np.vecdot(cut, cut) <= _GRID**2)] = 0
-        total += (cut.T @ cut).astype(np.int64)
-    return total / _GRID**2
-
-
 def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[N, p]` → `[N, k]` rows on the components, each by arithmetic on that row alone.
+    """`[N, p]` → `[N, k]` rows on the components, each a function of that row alone.
 
-    One product of a party's rows would have last digits that depend on how many they are. A server
-    chooses components and θ: where a row cancels to those digits, they decide what a network makes
-    of it, and one record less would move others' gradients (`parley.client.dp_sgd.apart`).
+    A server chooses components and θ: where a row cancels to its last digits, they decide what a
+    network makes of it. So a product has none that are rounded: rows are whole numbers of 2⁻²⁰,
+    components of as many bits as keep |x·c| ≤ ‖x‖·‖c‖, of any part of the sum too, below 2⁵³. A row
+    that is not finite, or longer than 32, is zeros.
     """
-    axes = np.ascontiguousarray(components.T)
-    found = np.empty((len(rows), len(axes)))
-    for begin in range(0, len(rows), TILE):
-        tile = rows[begin : begin + TILE].astype(np.float64)
-        found[begin : begin + TILE] = own_margins(tile, axes)
-    return found
+    bits = 27 - math.frexp(float(np.linalg.norm(components, axis=0).max()))[1]
+    axes = np.rint(np.ldexp(components, bits))
+    found = np.empty((len(rows), components.shape[1]))
+    for begin in range(0, len(rows), _PIECE):
+        whole = np.rint(rows[begin : begin + _PIECE].astype(np.float64) * 2.0**_ROW_BITS)
+        keep_within(whole, 4 ** (_ROW_BITS + 5))
+        found[begin : begin + _PIECE] = whole @ axes
+    return np.ldexp(found, -_ROW_BITS - bits)
 
 
 def check_components(components: NDArray[np.generic]) -> None:

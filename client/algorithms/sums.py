@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import Randomness
 
 SCALE_BITS = 20
@@ -64,8 +66,8 @@ class SumOfRecords(AsReleased):
     """Σ over all records of what is bounded in each; one release.
 
     Attributes:
-        bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
-            party's number of records. Clamping brings no two sums further apart.
+        bound: entries of a party's sum are clamped to ±bound, a whole number: out of reach where it
+            is the largest party's number of records. Clamping brings no two sums further apart.
     """
 
     neighbouring: Neighbouring
@@ -74,6 +76,8 @@ class SumOfRecords(AsReleased):
     def __post_init__(self) -> None:
         if not 1 <= self.bound < 2.0**40:
             raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
+        if self.bound != math.floor(self.bound):
+            raise ValueError(f"Expected a whole number as a bound, got {self.bound}.")
 
     @property
     def assumption(self) -> str:
@@ -95,14 +99,15 @@ class SumOfRecords(AsReleased):
         np.clip(values, -self.bound, self.bound, out=values)
         return Contribution(values=values, failed=())
 
-    def moved_by(self, sensitivity: float, **more: Any) -> Claim:
-        """The claim that one record moves the sum so far, whatever the parties hold."""
-        own = {"bound": self.bound, **more}
+    def claimed(self, lies_in: Set, grid_bits: int = 0, **more: Any) -> Claim:
+        """The claim that every record adds a vector of whole numbers of 2^-b from a set."""
         return Claim(
             dimension=self.dimension,
-            sensitivity=sensitivity,
+            bound=self.bound,
+            lies_in=lies_in,
+            grid_bits=grid_bits,
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
-            scale_bits=SCALE_BITS,
-            **own,
+            scale_bits=max(SCALE_BITS, grid_bits),
+            **more,
         )

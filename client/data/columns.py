@@ -153,16 +153,26 @@ class _Scaled(_Feature):
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values of any shape, clamped to the range, mapped into [−1, 1]."""
-        low, high = self.range
-        clamped = np.clip(values, low, high)
+        clamped = np.clip(values, *self.range)
         if self.transform == "log1p":
-            clamped, low, high = np.log1p(clamped), math.log1p(low), math.log1p(high)
-        if self.centre is None:
-            centre = (low + high) / 2
-        else:
-            centre = math.log1p(self.centre) if self.transform == "log1p" else self.centre
-        scaled: NDArray[np.float64] = (clamped - centre) / max(high - centre, centre - low)
+            clamped = np.log1p(clamped)
+        centre, half = self._centre_and_half
+        scaled: NDArray[np.float64] = (clamped - centre) / half
         return scaled
+
+    def decode(self, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The inverse of `encode`: values in the column's unit, within its range."""
+        centre, half = self._centre_and_half
+        values = np.asarray(scaled * half + centre)
+        return np.clip(np.expm1(values) if self.transform == "log1p" else values, *self.range)
+
+    @property
+    def _centre_and_half(self) -> tuple[float, float]:
+        """Of the transformed range: what becomes 0, and how far ±1 is from it."""
+        move = math.log1p if self.transform == "log1p" else float
+        low, high = map(move, self.range)
+        centre = (low + high) / 2 if self.centre is None else move(self.centre)
+        return centre, max(high - centre, centre - low)
 
 
 class NumericColumn(_Scaled):

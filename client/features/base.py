@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from parley.client.contract.canonical import canonical
 from parley.client.data.chunks import for_each_chunk
 from parley.client.data.schema import Schema
+from parley.client.features.blocks import Block
 from parley.client.models.bounded import drop_broken_rows
 
 MOST_FEATURES: Final = 1 << 17
@@ -110,3 +111,8 @@ class FeatureMap(ABC):
     @abstractmethod
     def on(self, schema: Schema) -> Features:
         """The map for records of a schema, if it takes them."""
+
+    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+        """The features of each column, where it has some for itself; none of a map that mixes."""
+        del schema
+        return ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from parley.client.data.codes import array_of, coded_columns
 from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.base import FeatureError, FeatureMap, Features
+from parley.client.features.blocks import Block, bars, hats, plain_blocks, steps
 
 _MOST_BINS = 1000
 
@@ -56,6 +57,39 @@ class Bins(FeatureMap):
 
     def on(self, schema: Schema) -> Features:
         """For records without arrays."""
+        columns, groups, starts = self._laid_out(schema)
+
+        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
+            codes = {name: column.codes(cells) for name, column in columns.items()}
+            rows = np.zeros((len(cells), int(starts[-1])), np.float32)
+            for group, start in zip(groups, starts, strict=False):
+                at = codes[group[0]]
+                for name in group[1:]:
+                    at = at * columns[name].count + codes[name]
+                rows[np.arange(len(cells)), start + at] = 1
+            return rows
+
+        return Features(width=int(starts[-1]), piece=piece)
+
+    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+        """Steps of numbers, bars of categories and of pairs."""
+        columns, groups, starts = self._laid_out(schema)
+        found: dict[tuple[str, ...], Block] = {}
+        for group, begin in zip(groups, starts.tolist(), strict=False):
+            column, cuts = schema.features[group[0]], columns[group[0]].cuts
+            if len(group) > 1:
+                cells = product(*(found[name,].cells for name in group))
+                found[group] = bars(" × ".join(group), begin, [", ".join(each) for each in cells])
+            elif isinstance(column, NumericColumn) and cuts is not None:
+                found[group] = steps(group[0], begin, column, cuts)
+            elif isinstance(column, CategoricalColumn):
+                found[group] = bars(group[0], begin, column.cells)
+        return tuple(found.values())
+
+    def _laid_out(
+        self, schema: Schema
+    ) -> tuple[dict[str, _Coded], list[tuple[str, ...]], NDArray[np.int64]]:
+        """Columns by name; a group for each block; where each begins, and the width last."""
         columns, begin = {}, 0
         for name, column in schema.features.items():
             if isinstance(column, ArrayColumn):
@@ -68,21 +102,9 @@ class Bins(FeatureMap):
         named = {name for pair in self.products for name in pair}
         if unknown := sorted(named - set(columns)):
             raise FeatureError(f"Expected products of the schema's columns, got {unknown[0]!r}.")
-        blocks = [(name,) for name in columns] + list(self.products)
-        sizes = [int(np.prod([columns[name].count for name in block])) for block in blocks]
-        starts = np.cumsum([0, *sizes])
-
-        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
-            codes = {name: column.codes(cells) for name, column in columns.items()}
-            rows = np.zeros((len(cells), int(starts[-1])), np.float32)
-            for block, start in zip(blocks, starts, strict=False):
-                at = codes[block[0]]
-                for name in block[1:]:
-                    at = at * columns[name].count + codes[name]
-                rows[np.arange(len(cells)), start + at] = 1
-            return rows
-
-        return Features(width=int(starts[-1]), piece=piece)
+        groups = [(name,) for name in columns] + list(self.products)
+        sizes = [int(np.prod([columns[name].count for name in group])) for group in groups]
+        return columns, groups, np.cumsum([0, *sizes])
 
     def _coded(self, name: str, column: NumericColumn | CategoricalColumn, begin: int) -> _Coded:
         if isinstance(column, CategoricalColumn):
@@ -132,7 +154,6 @@ class Hats(FeatureMap):
         columns = schema.features
         if arrays := [name for name, each in columns.items() if isinstance(each, ArrayColumn)]:
             raise FeatureError(f"Expected no arrays with features 'hats', got {arrays[0]!r}.")
-        knots = np.arange(self.intervals + 1)
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             blocks, at = [], 0
@@ -141,16 +162,15 @@ class Hats(FeatureMap):
                 at += column.width
                 if isinstance(column, NumericColumn):
                     low, high = column.encode(np.array(column.range, np.float64))
-                    position = (block - low) / (high - low) * self.intervals  # [n, 1]
-                    block = np.maximum(0, 1 - np.abs(position - knots))
+                    block = hats(block[:, 0], low, high, self.intervals)
                 blocks.append(block.astype(np.float32))
             return np.concatenate(blocks, axis=1)
 
-        width = sum(
-            len(knots) if isinstance(each, NumericColumn) else each.width
-            for each in columns.values()
-        )
-        return Features(width=width, piece=piece)
+        return Features(width=sum(each.width for each in self.blocks(schema)), piece=piece)
+
+    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+        """Lines through the knots of numbers, bars of categories."""
+        return plain_blocks(schema, self.intervals)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,20 @@ bounded also where a number overflowed, and nothing says that it did
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from fractions import Fraction
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.chunks import row_ranges
+from parley.privacy.accounting.rounding import exact
+from parley.privacy.kernel.rows import keep_within
+from parley.privacy.kernel.sets import Ball
+
+_RADIUS_BITS: Final = 26
+"""Of a radius in whole numbers: its square is below 2⁵³."""
 
 
 def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
@@ -29,14 +37,25 @@ def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
         own[np.isnan(own)] = 0
 
 
+def ball_of(dimension: int, norm: float) -> tuple[Ball, int]:
+    """The vectors of L2 norm at most `norm` on a grid of 2^-b whose squares are exact; and b."""
+    bits = _RADIUS_BITS - math.frexp(norm)[1]
+    return Ball(dimension=dimension, squared=int((exact(norm) * Fraction(2) ** bits) ** 2)), bits
+
+
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:
-    """Every row of `[B, d]` to L2 norm at most `norm` in place; 0 where its norm is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.linalg.norm(values, axis=1, keepdims=True)
-    broken = ~np.isfinite(norms[:, 0])
-    values[broken], norms[broken] = 0, 0
-    # A little below, for the rounding of norm and product.
-    values *= np.minimum(1.0, norm * (1 - 1e-9) / np.maximum(norms, 1e-300))
+    """Every row of `[B, d]` into `ball_of` its norm in place; 0 where its norm is not finite."""
+    ball, bits = ball_of(values.shape[1], norm)
+    radius = math.sqrt(ball.squared) * (1 - 2.0**-40)  # a guess; what is outside becomes 0
+    for first, last in row_ranges(values):
+        own = values[first:last]
+        with np.errstate(over="ignore", invalid="ignore"):
+            own *= 2.0**bits
+            norms = np.linalg.norm(own, axis=1, keepdims=True)
+            own *= np.minimum(1.0, radius / np.maximum(norms, 1e-300))
+        np.trunc(own, out=own)
+        keep_within(own, ball.squared)
+        own *= 2.0**-bits
 
 
 def drop_broken_rows(values: NDArray[np.floating[Any]]) -> None:

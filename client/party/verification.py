@@ -33,7 +33,6 @@ from parley.client.dp_sgd.batches import MOST_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Facts
 from parley.client.party.policy import hold
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.secure_agg.encoding import RingTooSmall
 
 _EXACT = 1 - 1e-12
@@ -72,9 +71,8 @@ def check_computation(
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
     kind.check(algorithm, plan)
-    if consent.insist_on_fine_grid and not claim.whole:  # whole numbers are on any grid
-        length = claim.covered if claim.grid_length is None else claim.grid_length
-        check_grid(plan, entry=claim.bound, sensitivity=length, scale_bits=claim.scale_bits)
+    if consent.insist_on_fine_grid and not claim.exact_on(plan.encoding.scale):
+        check_grid(plan, entry=claim.bound, sensitivity=claim.length, scale_bits=claim.scale_bits)
 
 
 def sufficient(what: str, required: float, got: float) -> None:
@@ -133,8 +131,8 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         grid = claim.on_grid(covered, own.units(plan.encoding.scale))
         sufficient("the mechanism's sensitivity", grid, own.mechanism.sensitivity)
         _check_l1(plan, claim)
-    if others and claim.party_norm is not None:
-        _check_second(plan, others[0], claim, claim.party_norm)
+    if others:
+        _check_second(plan, others[0], claim)
     try:
         # A sum that wraps around would move by 2^b where the noise covers Δ. Shares are within the
         # ring, all m of them; the server's noise is added outside.
@@ -185,14 +183,15 @@ def _check_objective(plan: ReleasePlan, claim: Claim) -> None:
     hold(Reason.MECHANISM, "noise in objectives", asked, found, covers)
 
 
-def _check_second(plan: ReleasePlan, second: Guarantee, claim: Claim, bound: float) -> None:
+def _check_second(plan: ReleasePlan, second: Guarantee, claim: Claim) -> None:
     """The noise on the sum covers any update of the task's norm: it may be what is charged."""
-    relation = Unit.PARTY, Neighbouring.REPLACE_ONE
+    asked = claim.guarantees[1]
+    relation = asked.unit, asked.neighbouring
     hold(Reason.NEIGHBOURING, "the second guarantee", relation, (second.unit, second.neighbouring))
     on_sum = second in plan.on_sum and not second.mechanism.inside
     hold(Reason.MECHANISM, "the second's noise", "on a sum of updates", second.noise_point, on_sum)
-    sufficient("the update's norm", bound, second.clip_norm or 0.0)
-    sufficient("the party's sensitivity", 2 * bound, second.sensitivity)
-    moved = max(2 * bound, second.sensitivity)
+    sufficient("the update's norm", asked.clip_norm or 0.0, second.clip_norm or 0.0)
+    sufficient("the party's sensitivity", asked.sensitivity, second.sensitivity)
+    moved = max(asked.sensitivity, second.sensitivity)
     grid = claim.on_grid(moved, second.units(plan.encoding.scale))
     sufficient("the sensitivity of the noise on the sum", grid, second.mechanism.sensitivity)

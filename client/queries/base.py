@@ -6,16 +6,10 @@ by integer; the vectors of all records meet in one secure sum, noise is added to
 is post-processing. Everything but the records is public: cells are the schema's categories, or bins
 that somebody wrote down, never read off the data.
 
-A record that adds whole numbers v, l ≤ v ≤ h, to one of several cells moves the *integer* sum by:
-
-| | Δ₁ | Δ₂² |
-|---|---|---|
-| add-or-remove-one; replace-one, `where` | Σ max(|l|, |h|) | Σ max(l², h²) |
-| replace-one, into another cell | twice that | twice that |
-| replace-one, within its cell | Σ (h − l) | Σ (h − l)² |
-
-and by the largest of what may happen to it. Rounding is part of the map from a record to its
-integers, so that it costs no sensitivity.
+A record's integers lie in a public set (`Query.set`): a product of intervals in one of a part's
+cells, of every part, or nothing at all where `where` selects. How far one neighbour moves the sum
+follows from that alone (`parley.privacy.kernel.sets`). Rounding is part of the map from a record to
+its integers, so that it costs no sensitivity.
 """
 
 from __future__ import annotations
@@ -35,6 +29,7 @@ from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import counted_deviation
+from parley.privacy.kernel.sets import Interval, OneCell, OrNothing, Product, Set
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -54,19 +49,6 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Norms:
-    """How far one neighbour moves the integer sum: Δ₁, Δ₂²; and a record's largest |entry|."""
-
-    l1: int
-    l2_squared: int
-    largest: int
-
-    def __post_init__(self) -> None:
-        if min(self.l1, self.l2_squared, self.largest) < 1:
-            raise QueryError(f"Expected a query that records can move, got norms {self}.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What is public about the records that a sum is of; `records`: N, None where it is private."""
 
@@ -82,30 +64,18 @@ class Part:
     Attributes:
         cells: in one of which every record that counts is.
         adds: what it adds there: to the first sum of that cell, to the second, ….
-        within: Δ₁ and Δ₂² between two records of one cell; None: as the ends of `adds` say.
+        within: the set of these integers; None: any between the ends of `adds`.
     """
 
     cells: Cells
     adds: tuple[Adds, ...]
-    within: tuple[int, int] | None = None
+    within: Set | None = None
 
-    def norms(self, *, replaced: bool, selects: bool) -> Norms:
-        """As the module's table says."""
-        ends = [max(-each.low, each.high) for each in self.adds]
-        spans = [each.high - each.low for each in self.adds]
-        alone = sum(ends), sum(end**2 for end in ends)
-        within = self.within or (sum(spans), sum(span**2 for span in spans))
-        if not replaced:
-            times, within = 1, (0, 0)
-        elif self.cells.count > 1:
-            times = 2
-        else:
-            times = int(selects or not any(within))
-        return Norms(
-            l1=max(times * alone[0], within[0]),
-            l2_squared=max(times * alone[1], within[1]),
-            largest=max(ends),
-        )
+    @property
+    def set(self) -> Set:
+        """Of what one record adds to all cells."""
+        ends = tuple(Interval(each.low, each.high) for each in self.adds)
+        return OneCell(cells=self.cells.count, within=self.within or Product(ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,18 +144,14 @@ class Query(ABC):
         """d: length of its vector."""
         return sum(len(part.adds) * part.cells.count for part in self.parts(schema, 1))
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """What bounds the integers that records add: a record moves every part."""
-        replaced = neighbouring is Neighbouring.REPLACE_ONE
-        each = [
-            part.norms(replaced=replaced, selects=self.selects)
-            for part in self.parts(schema, weight)
-        ]
-        return Norms(
-            l1=sum(one.l1 for one in each),
-            l2_squared=sum(one.l2_squared for one in each),
-            largest=max(one.largest for one in each),
-        )
+    def set(self, schema: Schema, weight: int) -> Set:
+        """Of the vectors that one record adds; where all are the same, it may be missing too."""
+        every = self.added(schema, weight)
+        return OrNothing(every) if self.selects or not every.diameter.l1 else every
+
+    def added(self, schema: Schema, weight: int) -> Set:
+        """Of the vectors that a record adds which counts."""
+        return Product(tuple(part.set for part in self.parts(schema, weight)))
 
     def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
         """`[d]` for every party in turn: the sum over its records that count."""

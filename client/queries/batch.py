@@ -1,8 +1,8 @@
 """A batch: several queries in one vector, under one noise, charged as one release.
 
 Query q is multiplied by an integer a_q before it joins the others, so that its share of the budget
-is its own to choose: Δ₁ = Σ a_q·Δ₁q and Δ₂² = Σ (a_q·Δ₂q)², exactly, and its own noise has scale
-b/a_q or σ/a_q. A batch of one query is the ordinary case.
+is its own to choose: its own noise has scale b/a_q or σ/a_q. A record's vector is in the product of
+the queries' sets. A batch of one query is the ordinary case.
 
 Whom a release of queries hides, and how much of the sum that one may be: `Counting`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -21,9 +21,19 @@ from parley.client.contract.decoding import DecodingError, as_came, facts_from, 
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import query_from
-from parley.client.queries.base import LARGEST_WEIGHT, Integers, Norms, Query, QueryError
+from parley.client.queries.base import LARGEST_WEIGHT, Integers, Query, QueryError
 from parley.client.queries.counts import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import (
+    Acute,
+    Ball,
+    Interval,
+    L1Ball,
+    Lengths,
+    Product,
+    Set,
+    moved_by,
+)
 
 MOST_QUERIES = 64
 _LARGEST_PRIVATE = 2**31
@@ -78,23 +88,10 @@ class Batch:
         """d."""
         return sum(query.cells(schema) for query in self.queries)
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring) -> Norms:
-        """Of the whole vector: a record that moves may move every query."""
-        each = [
-            query.norms(schema, neighbouring, weight)
-            for query, weight in zip(self.queries, self.weights, strict=True)
-        ]
-        largest = max(one.largest for one in each)
-        if neighbouring is Neighbouring.ADD_OR_REMOVE_ONE and largest > _LARGEST_PRIVATE:
-            raise QueryError(
-                f"Expected entries of at most 2^31 where a party's size is private, got {largest}: "
-                "more equal shares of the budget help."
-            )
-        return Norms(
-            l1=sum(one.l1 for one in each),
-            l2_squared=sum(one.l2_squared for one in each),
-            largest=largest,
-        )
+    def sets(self, schema: Schema) -> tuple[Set, ...]:
+        """Of what one record adds to each query's vector."""
+        both = zip(self.queries, self.weights, strict=True)
+        return tuple(query.set(schema, weight) for query, weight in both)
 
     def vectors(self, block: TableBlock) -> Iterator[Integers]:
         """`[d]` for every party in turn."""
@@ -196,52 +193,52 @@ class Counting:
             )
         return cells
 
-    def norms(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Norms:
-        """How far a neighbour moves the integer sum, as the module's table says.
+    @property
+    def records(self) -> int:
+        """How many vectors of `set` one neighbour moves."""
+        return 1 if self.unit is Unit.PARTY else self.most
 
-        `largest` is the largest entry of one record's vector; of unit party, of a party's.
-        """
-        norms = self._summed(batch, schema, neighbouring)
-        # ‖v‖₁ ≤ √d·‖v‖₂, which is less where no record reaches both bounds.
-        least = math.isqrt(self.cells(batch, schema) * norms.l2_squared)
-        return replace(norms, l1=min(norms.l1, least))
-
-    def _summed(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Norms:
-        of_records = batch.norms(schema, self.relation(neighbouring))
+    def set(self, batch: Batch, schema: Schema) -> Set:
+        """Of what one record adds; of unit party, of a party's whole vector."""
         if self.unit is not Unit.PARTY:
-            return replace(
-                of_records,
-                l1=self.most * of_records.l1,
-                l2_squared=self.most**2 * of_records.l2_squared,
-            )
-        replaced = neighbouring is Neighbouring.REPLACE_ONE
-        parts = [
-            _moved(bound, self.clip, cells=cells, counts=query.counts, replaced=replaced)
-            for query, bound, cells in self._bounds(batch, schema)
-        ]
-        return Norms(
-            l1=sum(one.l1 for one in parts),
-            l2_squared=sum(one.l2_squared for one in parts),
-            largest=max(one.largest for one in parts),
-        )
+            return Product(batch.sets(schema))
+        every = zip(batch.queries, self._bounds(batch, schema), strict=True)
+        return Product(tuple(self._clipped(query, schema, bound) for query, bound in every))
 
-    def _bounds(self, batch: Batch, schema: Schema) -> Iterator[tuple[Query, int, int]]:
-        """Each query with its C (in L2 C²), and how many cells it has."""
-        for query, weight in zip(batch.queries, batch.weights, strict=True):
-            one = query.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE, weight)
-            bound = self.most * one.l1 if self.clip == "l1" else self.most**2 * one.l2_squared
-            yield query, bound, query.cells(schema)
+    def _clipped(self, query: Query, schema: Schema, bound: int) -> Set:
+        """Of a party's vectors of one query."""
+        cells = query.cells(schema)
+        if query.counts and cells == 1:
+            return Interval(0, bound if self.clip == "l1" else math.isqrt(bound))
+        ball = L1Ball(bound) if self.clip == "l1" else Ball(dimension=cells, squared=bound)
+        return Acute(ball) if query.counts else ball
+
+    def moved(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Lengths:
+        """How far a neighbour moves the integer sum. Raises QueryError."""
+        alone = max(each.largest for each in batch.sets(schema))
+        if self.private(neighbouring) and alone > _LARGEST_PRIVATE:
+            raise QueryError(
+                f"Expected entries of at most 2^31 where a party's size is private, got {alone}: "
+                "more equal shares of the budget help."
+            )
+        moved = moved_by(self.set(batch, schema), neighbouring, records=self.records)
+        return moved.in_coordinates(self.cells(batch, schema))
+
+    def _bounds(self, batch: Batch, schema: Schema) -> list[int]:
+        """Each query's C, in L2 C², of so many records."""
+        most = [each.radius.times(self.most) for each in batch.sets(schema)]
+        return [each.l1 if self.clip == "l1" else each.l2_squared for each in most]
 
     def vectors(self, batch: Batch, block: TableBlock, places: Sequence[int]) -> Iterator[Integers]:
         """`[d]` for every party in turn, `places` its own among all: clipped, in its cells."""
-        own = list(self._bounds(batch, block.schema)) if self.unit is Unit.PARTY else []
+        bounds = self._bounds(batch, block.schema) if self.unit is Unit.PARTY else []
         cells = self.cells(batch, block.schema)
         slices = batch.slices(block.schema)
         for place, vector in zip(places, batch.vectors(block), strict=True):
             given = vector
-            if own:
-                parts = zip(own, slices, strict=True)
-                given = np.concatenate([self._bounded(vector[at], *one[:2]) for one, at in parts])
+            if bounds:
+                own = zip(batch.queries, bounds, slices, strict=True)
+                given = np.concatenate([self._bounded(vector[at], q, most) for q, most, at in own])
             if self.parties:
                 if not 0 <= place < self.parties:
                     raise ValueError(f"Expected a party below {self.parties}, got {place}.")
@@ -251,7 +248,7 @@ class Counting:
             yield given
 
     def _bounded(self, vector: Integers, query: Query, bound: int) -> Integers:
-        """Clipped; of counts nothing is below 0, so that the module's table holds for them."""
+        """Clipped; of counts nothing is below 0."""
         return self.clipped(np.maximum(vector, 0) if query.counts else vector, bound)
 
     def clipped(self, vector: Integers, bound: int) -> Integers:
@@ -280,16 +277,6 @@ def _held(vector: Integers, bound: int, power: int) -> tuple[float, bool]:
     total = float(size.sum() if power == 1 else size @ size)
     # Below 2^52 every partial sum is a whole double; beyond it its error is below the slack.
     return total, total <= bound if total < 2.0**52 else total * (1 + _SLACK) <= bound
-
-
-def _moved(bound: int, clip: Clip, *, cells: int, counts: bool, replaced: bool) -> Norms:
-    """Between two vectors in the ball of a query, or between one and 0."""
-    first = bound if clip == "l1" else math.isqrt(cells * bound - 1) + 1  # ‖v‖₁ ≤ √d·‖v‖₂
-    second = bound**2 if clip == "l1" else bound
-    largest = max(bound if clip == "l1" else math.isqrt(bound), 1)
-    if replaced and not (counts and cells == 1):
-        first, second = 2 * first, (2 if counts else 4) * second
-    return Norms(l1=first, l2_squared=second, largest=largest)
 
 
 def counting_from(value: Any) -> Counting:

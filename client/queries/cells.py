@@ -42,11 +42,11 @@ class Cells:
         return math.prod(axis.size for axis in self.axes)
 
     def codes(self, block: TableBlock) -> Codes:
-        """`[N]` the cell of each record."""
+        """`[N]` the cell of each record: one of them, whatever an axis makes of it."""
         codes = np.zeros(block.records, dtype=np.intp)
         for axis in self.axes:
             codes *= axis.size
-            codes += axis.codes(block)
+            codes += np.clip(axis.codes(block), 0, axis.size - 1)
         return codes
 
     def keys(self) -> Keys:
@@ -78,8 +78,8 @@ class Adds:
         """What adds it up by cell, of the records at some places of the block."""
         if self.of is None:
             return lambda places, codes, cells: np.bincount(codes, minlength=cells) * self.high
-        # Within the ends' own whole numbers, whatever a product rounds to.
-        values = np.clip(np.rint(self.of(block)), self.low, self.high)
+        # Within the ends, whatever a product rounds to; NaN is `low`.
+        values = np.fmin(np.fmax(np.rint(self.of(block)), self.low), self.high)
         return lambda places, codes, cells: summed(codes, values[places], cells)
 
 

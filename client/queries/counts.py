@@ -134,7 +134,7 @@ class Histogram(ColumnQuery):
                 found = np.searchsorted(self.edges, values, side="right") - 1
             else:
                 found = np.floor((values - known.low) * (size / (known.high - known.low)))
-            return np.clip(found, 0, size - 1).astype(np.intp)
+            return np.fmin(np.fmax(found, 0), size - 1).astype(np.intp)
 
         def keys() -> dict[str, NDArray[np.float64]]:
             edges = np.array(self.edges or np.linspace(known.low, known.high, size + 1))

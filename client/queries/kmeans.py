@@ -141,7 +141,7 @@ class KMeansGrid(ColumnsQuery):
     def _axis(self, name: str) -> Axis:
         def codes(block: TableBlock) -> NDArray[np.intp]:
             place = np.floor((points_of(block, (name,))[:, 0] + 1) * (self.grid / 2))
-            return np.clip(place.astype(np.intp), 0, self.grid - 1)
+            return np.fmin(np.fmax(place, 0), self.grid - 1).astype(np.intp)
 
         return Axis(size=self.grid, codes=codes)
 

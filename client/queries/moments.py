@@ -36,6 +36,7 @@ from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach, ratio_interval
 from parley.privacy.estimation.sampling import mean_deviation
+from parley.privacy.kernel.sets import Interval, Parabola, Product
 
 UNIT_BALANCE = 4096
 """Of `balance`: w = 1."""
@@ -85,7 +86,8 @@ class Moments(ColumnQuery):
         centre, half = self.scale(schema)
 
         def of(block: TableBlock) -> Numbers:
-            return s * polynomial(np.clip((block.columns[self.column] - centre) / half, -1, 1))
+            t = (block.columns[self.column] - centre) / half
+            return s * polynomial(np.fmin(np.fmax(t, -1), 1))  # of NaN, too
 
         return Adds(low=-s, high=s, of=of)
 
@@ -214,9 +216,11 @@ class Variance(Moments):
         return replace(self, counted=not public_size(self, neighbouring))
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
-        """Within a cell, as the module says."""
+        """t and 2t² − 1 lie on a parabola."""
         (part,) = super().parts(schema, weight)
-        return (replace(part, within=replaced_norms(balanced(weight, self.balance)[1])),)
+        a, s = balanced(weight, self.balance)
+        count = (Interval(a, a),) if self.counted else ()
+        return (replace(part, within=Product((*count, Parabola(s)))),)
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """Each moment's interval holds with 97.5 %, so that both do with 95 %."""
@@ -231,16 +235,3 @@ class Variance(Moments):
         }
         keys, (_, width) = groups_of(facts.schema, self.by).keys(), self.scale(facts.schema)
         return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
-
-
-def replaced_norms(s: int) -> tuple[int, int]:
-    """Δ₁ and Δ₂² of (round(s·t), round(s·(2t² − 1))) where one record is replaced.
-
-    >>> l1, square = replaced_norms(4096)
-    >>> round(l1 / 4096, 2), round((square / 4096**2 / 3) ** 0.5, 3)
-    (3.13, 1.31)
-    """
-    along = (1 + math.sqrt(0.5)) / 2
-    apart = 2 - along
-    norm = s * apart * math.sqrt(1 + 4 * along**2) * (1 + 1e-12) + math.sqrt(2)
-    return math.ceil(3.125 * s) + 2, math.ceil(norm**2)

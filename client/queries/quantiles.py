@@ -2,9 +2,8 @@
 
 The column's range is a grid of K values that somebody wrote down (`step`); a record counts at the
 nearest. It adds 1 to one node on each of the h levels of a tree over them
-(`parley.privacy.estimation.trees`): Δ₁ = h, Δ₂ = √h for one that comes or goes, 2h and √(2h) for
-one that is replaced. Up to 128 values the tree is its leaves. The q-quantile is the first value at
-which the noisy counts, made consistent and summed up, reach q of all.
+(`parley.privacy.estimation.trees`). Up to 128 values the tree is its leaves. The q-quantile is the
+first value at which the noisy counts, made consistent and summed up, reach q of all.
 
 The noise interval has the values at which that sum may cross q·N. The variance of a difference
 c·x of least-squares leaves is c·(AᵀA)⁻¹c, and (AᵀA)⁻¹c is what the tree makes of c on its leaves
@@ -28,7 +27,6 @@ from parley.client.queries.base import (
     ColumnQuery,
     Facts,
     Integers,
-    Norms,
     Numbers,
     Part,
     QueryError,
@@ -44,6 +42,7 @@ from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import rank_deviation
 from parley.privacy.estimation.trees import Tree, monotone
+from parley.privacy.kernel.sets import Interval, OneCell, Product, Set
 
 MOST_VALUES = 1 << 20
 """K of a grid."""
@@ -109,16 +108,17 @@ class Quantiles(ColumnQuery, Choosable):
         step, count = _grid(block.schema, self.column, self.step)
         low = numeric(block.schema, self.column).low
         nearest = np.floor((block.columns[self.column] - low) / step + 0.5)
-        return np.clip(nearest, 0, count - 1).astype(np.intp)
+        return np.fmin(np.fmax(nearest, 0), count - 1).astype(np.intp)
 
     def cells(self, schema: Schema) -> int:
         """Nodes of a tree for each group."""
         return groups_of(schema, self.by).count * self._tree(schema).nodes
 
-    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
-        """Of the leaves, on each of h levels."""
-        leaves, levels = super().norms(schema, neighbouring, weight), self._tree(schema).levels
-        return replace(leaves, l1=levels * leaves.l1, l2_squared=levels * leaves.l2_squared)
+    def added(self, schema: Schema, weight: int) -> Set:
+        """A node of each level."""
+        groups, one = groups_of(schema, self.by).count, Interval(weight, weight)
+        widths = self._tree(schema).widths
+        return Product(tuple(OneCell(cells=groups * width, within=one) for width in widths))
 
     def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
         """Each group's leaves with the nodes above them."""
@@ -204,13 +204,11 @@ class Quantiles(ColumnQuery, Choosable):
         worst: Integers = np.maximum(np.maximum(whole * below - wanted, wanted - whole * upto), 0)
         return -worst
 
-    def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
-        """1 replace-one, max(q, 1 − q) add-or-remove-one, times the denominator of q."""
+    def score_set(self, weight: int) -> Interval:
+        """±(1 − q) of a record on one side, and ∓q of one on the other, times q's denominator."""
         del weight
         share = self._share()
-        if neighbouring is Neighbouring.REPLACE_ONE:
-            return share.denominator
-        return max(share.numerator, share.denominator - share.numerator)
+        return Interval(-share.numerator, share.denominator - share.numerator)
 
     def chosen(self, place: int, facts: Facts) -> Table:
         """See `Choosable.chosen`."""

@@ -38,6 +38,7 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import summed_deviation
+from parley.privacy.kernel.sets import Interval
 
 
 class Choosable(Shown):
@@ -60,8 +61,8 @@ class Choosable(Shown):
         """`[k]` of the candidates, from the exact sum `[d]`: the largest is best."""
 
     @abstractmethod
-    def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
-        """Δ: the most that one neighbour moves any score."""
+    def score_set(self, weight: int) -> Interval:
+        """Of what one record adds to a score; to −max of sums, of what it adds to each of them."""
 
     def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
         """The answer of a choice: of the winner's place, all that is shown."""
@@ -144,10 +145,9 @@ class ChooseBest(ColumnsQuery, Choosable):
         del weight, facts
         return -total if self.least else total
 
-    def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
-        """a."""
-        del neighbouring
-        return weight
+    def score_set(self, weight: int) -> Interval:
+        """0 to a."""
+        return Interval(0, weight)
 
     def chosen(self, place: int, facts: Facts) -> Table:
         """See `Choosable.chosen`."""

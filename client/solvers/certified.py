@@ -1,9 +1,10 @@
 """Certified optima of regularised local objectives, many parties at once.
 
 J_j(θ) = Σ_i w_i·ℓ(θ; x_i, y_i) + (λ/2)‖θ‖₂² is λ-strongly convex, so ‖∇J_j(θ̂)‖ ≤ τ puts θ̂ within
-τ/λ of the optimum (privacy specification, output perturbation): the gradient is evaluated anew,
-from the records, at the θ that is returned, and that norm is the certificate. For ridge, kept in
-‖θ‖₂ ≤ R, it is the distance from −∇J to the ball's normal cone, which bounds ‖θ̂ − θ*‖ alike.
+τ/λ of the optimum: the gradient is evaluated anew, from the records, at the θ that is returned, and
+a bound of its norm, rounded outward, is the certificate (`parley.client.solvers.certificate`). For
+ridge, kept in ‖θ‖₂ ≤ R and never released, it is the distance from −∇J to the ball's normal
+cone, in double precision, which bounds ‖θ̂ − θ*‖ alike.
 
     >>> import numpy as np
     >>> from parley.client.data.block import PartyBlock
@@ -31,6 +32,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import for_each_chunk
 from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Array
+from parley.client.solvers.certificate import certificates, on_grid
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
 
 _MOST_BALL_STEPS = 100
@@ -95,8 +97,8 @@ class LocalOptima:
 
     Attributes:
         theta: `[B, d]` float64.
-        gradient_norm: `[B]` norm of the full local gradient at theta (NaN where it overflowed).
-        certified: `[B]` whether that norm is ≤ the tolerance; uncertified rows must not be used.
+        gradient_norm: `[B]` a bound of the norm of the full local gradient at theta.
+        certified: `[B]` whether that bound is ≤ the tolerance; uncertified rows must not be used.
         iterations: `[B]` Newton steps.
     """
 
@@ -125,7 +127,7 @@ def local_optima(
     *,
     tilt: Array | None = None,
 ) -> LocalOptima:
-    """Minimise every party's J_j, plus its a_jᵀθ; float64 inside whatever the records' precision.
+    """Minimise every party's J_j, plus its a_jᵀθ, of records on the grid of 2^-16.
 
     A party's bits do not depend on the others: parties are batched by size, rounded up by at most
     1/16 with rows of weight 0, and each stops by itself. A party that fails is reported
@@ -156,18 +158,22 @@ def local_optima(
         real = position < sizes[parties, None]
         # Padding is rows of zeros with a label of the party's own, and weight 0.
         source = block.offsets[parties, None] + np.where(real, position, 0)
-        rows = block.features[source].astype(np.float64, copy=False)
+        rows = on_grid(block.features[source])
         rows[~real] = 0
         weights = real / sizes[parties, None]
+        labels = _labels(model, block.labels[source])
+        own = None if tilt is None else tilt[parties]
         theta, norm, steps = _solve(
             model,
             rows,
-            block.labels[source],
+            labels,
             weights,
             lambda_=lambda_,
             gradient_tolerance=targets[parties],
-            tilt=None if tilt is None else tilt[parties],
+            tilt=own,
         )
+        if np.isinf(model.loss.theta_radius):
+            theta, norm = certificates(model, rows, labels, real, theta, lambda_=lambda_, tilt=own)
         result.theta[parties], result.gradient_norm[parties] = theta, norm
         result.certified[parties], result.iterations[parties] = norm <= targets[parties], steps
 
@@ -229,7 +235,7 @@ def _solve(
     tilt: Array | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
-    labels = labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
+    labels = _labels(model, labels)
     method = _method(model, rows.shape[1])
     if tilt is not None and method is Dual:  # its unknown spans the rows alone
         method = Primal
@@ -276,6 +282,10 @@ def _certificate(system: System, theta: Array) -> Array:
     push = np.maximum(-np.vecdot(gradient, theta) / np.maximum(square, 1e-300), 0)
     outward = gradient + np.where(on_sphere, push, 0)[:, None] * theta
     return np.asarray(np.sqrt(np.vecdot(outward, outward)))
+
+
+def _labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
+    return labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
 
 
 def _method(model: LinearModel, records: int) -> type[Primal] | type[Dual]:

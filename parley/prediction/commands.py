@@ -58,12 +58,22 @@ def show(
     model: ModelPath,
     schema: SchemaFile = None,
     own_models: OwnModels = None,
+    column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Show what this column adds, in full.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
+    """Show what a model is, what was promised of it, and what each column adds to its answer.
+
+    The promise has ε, δ, unit, relation, adversary. Columns have shapes in linear models, plain or
+    on hats or bins; how far the noise alone may have moved them is known of a run's folder.
+    """
     from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.shape_text import overview, whole  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.shapes import shapes_of  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.records.reading import read_summary  # noqa: PLC0415 - start-up: for this command alone
     from parley.twin import TWINS  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
@@ -72,6 +82,17 @@ def show(
         raise ModelFileError(
             f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
         )
+    shapes = shapes_of(loaded, read_summary(model))
+    if column is not None:
+        if shapes is None:
+            raise ModelFileError(
+                f"Expected a linear model, plain or on hats or bins, for --column, got {model}."
+            )
+        shown = shapes.only(column)
+        typer.echo(
+            json_text(shown.to_json()) if as_json else "\n".join(map(one_line, whole(shown)))
+        )
+        return
     facts: dict[str, Any] = {
         "model": task.get("model", {}).get("loss", {}).get("kind", loaded.label),
         "learned by": task["kind"],
@@ -83,9 +104,11 @@ def show(
         **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
     }
     if as_json:
-        typer.echo(json_text(facts))
+        typer.echo(json_text(facts | {"shapes": shapes and shapes.to_json()}))
         return
     wide = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         typer.echo(one_line(f"{name:<{wide}}  {text}"))
+    for line in overview(shapes) if shapes else ():
+        typer.echo(one_line(line))

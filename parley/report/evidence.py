@@ -1,4 +1,4 @@
-"""What a report shows for whoever must defend a run: who learns what, public ranges, coefficients.
+"""What a report shows for whoever must defend a run: who learns what, and public ranges.
 
 The table of who learns what is worded by where the noise is added and by the secure sum that ran;
 its ε are the accounts of the summary, none is computed here.
@@ -17,13 +17,8 @@ from parley.client.contract.file_reading import text_of
 from parley.client.contract.protocol import strict_json
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
-from parley.prediction.loading import load_model
-from parley.prediction.model import Model
 from parley.privacy.accounting.guarantee import Adversary, point_named
 from parley.report.parts import Table
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.model_file import ModelFileError
 from parley.server.records import result_words, words
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import number
@@ -90,7 +85,7 @@ def judgement_tables(summary: RunSummary) -> list[Table]:
 
 
 _MOST = 30
-"""Columns and coefficients that are listed."""
+"""Columns and parties that are listed."""
 
 
 def who_learns_what(run: RunSummary, of: GuaranteeSummary) -> Table:
@@ -204,36 +199,3 @@ def _label_names(schema: Schema) -> Sequence[str]:
     if label.range is not None:
         return [f"{label.range[0]:g} to {label.range[1]:g}"]
     return label.names("softmax" if label.classes is not None else "logistic")
-
-
-def coefficients(folder: Path) -> Table | None:
-    """A linear model's weights of its columns, the largest first."""
-    try:
-        job = load_job(folder / "job.toml")
-        if not job.model.regularisation:
-            return None  # no convex objective: nothing that a reader could make of weights
-        model = load_model(folder)
-    except (ModelFileError, SchemaError, JobError, OSError):
-        return None
-    names = _names(model)
-    if len(names) != len(model.theta):
-        return None  # features that have no names
-    chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
-    which = (
-        f"the {_MOST} largest of {number(len(names))}"
-        if len(names) > _MOST
-        else "of rows as scaled"
-    )
-    return Table(
-        caption=f"Coefficients, {which}",
-        head=["column", "coefficient"],
-        rows=[[names[at], number(model.theta[at], 3)] for at in chosen],
-    )
-
-
-def _names(model: Model) -> list[str]:
-    """Of θ's entries: columns, of each class where a class has its own."""
-    names = [*model.schema.feature_names, *(["intercept"] if model.intercept else [])]
-    if model.learned.loss.outputs == 1:
-        return names
-    return [f"{label}: {name}" for label in model.classes_ for name in names]

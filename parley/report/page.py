@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.report.columns import column_section
 from parley.report.evidence import (
-    coefficients,
     judgement_tables,
     parties_named,
     public_ranges,
@@ -83,7 +83,8 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
             *(who_learns_what(summary, of) for of in summary.guarantees),
             *(table for table in [parties_named(folder)] if table),
         ],
-        "model": [table for table in (coefficients(folder), public_ranges(folder)) if table],
+        "columns": column_section(folder, summary),
+        "model": [table for table in [public_ranges(folder)] if table],
         "assumptions": assumptions(summary, simulated=simulated),
         "explained": _explained(summary, simulated=simulated),
         "advice_scope": f"An ε here is {words.scope(summary.primary)}.",

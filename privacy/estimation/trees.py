@@ -1,11 +1,10 @@
 """A b-ary tree of counts over K ordered cells, and the leaves that its noisy nodes agree on best.
 
 Level 0 has K nodes, level l the sums of b nodes of level l − 1, ⌈K/b^l⌉ of them; the root is left
-out, so that a record is in one node of each of h levels (Δ₁ = h, Δ₂ = √h for one that comes or
-goes, twice and √2 times that for one that is replaced). A range of cells is then a sum of few noisy
-nodes. Least squares makes the nodes agree, in two passes (Hay, Rastogi, Miklau & Suciu 2010): from
-the leaves up every node's count is weighed against the sum of its children's by their variances;
-from the top down what a node has beyond its children's sum is shared among them.
+out, so that a record is in one node of each of h levels. A range of cells is then a sum of few
+noisy nodes. Least squares makes the nodes agree, in two passes (Hay, Rastogi, Miklau & Suciu 2010):
+from the leaves up every node's count is weighed against the sum of its children's by their
+variances; from the top down what a node has beyond its children's sum is shared among them.
 
     >>> tree = Tree(cells=128, branching=2)
     >>> tree.levels, tree.nodes

@@ -189,12 +189,11 @@ class _Release:
             )
             own.check_capacity(self.parties, self.tail(claim.scale_bits))
             return own
-        length = claim.covered if claim.grid_length is None else claim.grid_length
         return FixedPoint.fit(
             bound=self.bound,
             parties=self.parties,
             dimension=claim.dimension,
-            sensitivity=None if after else length,
+            sensitivity=None if after else claim.length,
             noise_tail=self.tail,
             max_inflation=settings.max_inflation,
             ring_bits=ring if settings.ring_bits == "auto" else settings.ring_bits,

@@ -18,6 +18,7 @@ from parley.client.queries.batch import Batch, Counting
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Choosable
 from parley.privacy.accounting.events import Event
+from parley.privacy.kernel.sets import moved_by
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.selection import SELECTIONS, Selection
@@ -106,7 +107,8 @@ def choice_of(
     query.check_choice(facts.schema)
     weight = batch.weights[0]
     # A person's records move a score one after the other.
-    sensitivity = counting.most * query.score_sensitivity(facts.neighbouring, weight)
+    own = query.score_set(weight)
+    sensitivity = moved_by(own, facts.neighbouring, records=counting.most).l1
     selection = SELECTIONS[law](epsilon=epsilon, sensitivity=sensitivity)
     return Choice(query=query, weight=weight, selection=selection)
 

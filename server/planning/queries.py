@@ -274,7 +274,7 @@ def _weights(
     if len(queries) == 1:
         return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
     alone = (Batch(queries=(query,), weights=(_LEAST_WEIGHT,)) for query in queries)
-    units = [QUERY_LAWS[law].norm(terms.norms(each)) / _LEAST_WEIGHT for each in alone]
+    units = [QUERY_LAWS[law].norm(terms.moved(each)) / _LEAST_WEIGHT for each in alone]
     whole = max(_LEAST_WEIGHT * unit / part for unit, part in zip(units, parts, strict=True))
     return tuple(
         max(_LEAST_WEIGHT, math.floor(whole * part / unit * (1 + 1e-12)))
@@ -284,7 +284,7 @@ def _weights(
 
 def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
     """The smallest ring that holds every party's largest contribution, and the noise."""
-    largest = terms.norms(batch).largest
+    largest = terms.counting.set(batch, terms.facts.schema).largest
     # Of unit party it is a party's own; else a party has so many records.
     bound = largest if terms.counting.clip else terms.most_records * largest
     if bound >= LARGEST_SUM:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
-from parley.client.queries.base import Facts, Norms
+from parley.client.queries.base import Facts
 from parley.client.queries.batch import Batch, Clip, Counting
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
-from parley.privacy.accounting.rounding import root_up
 from parley.privacy.calibration.calibration import CalibrationError, calibrate
+from parley.privacy.kernel.sets import Lengths
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.shares import event_of_shares
@@ -50,9 +49,9 @@ class Terms:
         """What one neighbour of the unit differs by."""
         return self.facts.neighbouring if self.relation is None else self.relation
 
-    def norms(self, batch: Batch) -> Norms:
-        """Of a batch's integer sum."""
-        return self.counting.norms(batch, self.facts.schema, self.neighbouring)
+    def moved(self, batch: Batch) -> Lengths:
+        """How far a neighbour moves a batch's integer sum."""
+        return self.counting.moved(batch, self.facts.schema, self.neighbouring)
 
     def by_party(self) -> Terms:
         """The same where every party has its own cells."""
@@ -76,15 +75,15 @@ class QueryLaw:
 
     clip: Clip
     share: Callable[[float], float]
-    norm: Callable[[Norms], float]
+    norm: Callable[[Lengths], float]
     mechanism: Callable[[Batch, Terms, float], Mechanism]
 
 
 def _laplace(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
-    norms = terms.norms(batch)
+    moved = terms.moved(batch)
     return Laplace(
-        sensitivity=root_up(Fraction(norms.l2_squared)),
-        sensitivity_l1=float(norms.l1),
+        sensitivity=moved.l2(),
+        sensitivity_l1=float(moved.l1),
         epsilon=epsilon,
         dimension=terms.counting.cells(batch, terms.facts.schema),
     )
@@ -101,7 +100,7 @@ def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
         epsilon=epsilon,
         delta=terms.delta,
         rounds=1,
-        sensitivity=root_up(Fraction(terms.norms(batch).l2_squared)),
+        sensitivity=terms.moved(batch).l2(),
         dimension=terms.counting.cells(batch, terms.facts.schema),
         accepted=("gaussian",),
         cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
@@ -110,11 +109,11 @@ def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
 
 QUERY_LAWS: dict[str, QueryLaw] = {
     # ε is shared out as Δ₁ is, and μ² as Δ₂² is.
-    "laplace": QueryLaw(clip="l1", share=float, norm=lambda norms: norms.l1, mechanism=_laplace),
+    "laplace": QueryLaw(clip="l1", share=float, norm=lambda moved: moved.l1, mechanism=_laplace),
     "gaussian": QueryLaw(
         clip="l2",
         share=math.sqrt,
-        norm=lambda norms: math.sqrt(norms.l2_squared),
+        norm=lambda moved: math.sqrt(moved.l2_squared),
         mechanism=_gaussian,
     ),
 }

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from parley.client.algorithms.base import Asked, Sums
 from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.calibration.calibration import calibrate
+from parley.privacy.kernel.sets import Ball, moved_by
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
@@ -193,8 +193,8 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
         )
 
     def of(sensitivity: float) -> SampledGaussian:
-        # A record's share of a sum is C long; Δ is that of two records under replace-one.
-        lengths = 2 if asked.neighbouring is Neighbouring.REPLACE_ONE else 1
+        # A record's share of a sum is C long, and Δ so many of it.
+        lengths = moved_by(Ball(dimension=1, squared=1), asked.neighbouring).l2()
         sigma = multiplier * sensitivity / lengths
         if not sigma:
             sigma = calibrate(

@@ -201,11 +201,14 @@ RANKS = 0.6
 """An AUC from which a model ranks at all."""
 
 
-def shortcoming(found: Judgement | TargetJudgement | None, *, records: str) -> str:
+def shortcoming(
+    found: Judgement | TargetJudgement | None, *, records: str, weighted: bool = False
+) -> str:
     """Why a model is of no use, without a full stop; empty: it is of some.
 
     Args:
         records: which ones it was asked about, as "held-out records".
+        weighted: classes have weights, for which accuracy is given up on purpose.
     """
     if found is None:
         return ""
@@ -217,7 +220,7 @@ def shortcoming(found: Judgement | TargetJudgement | None, *, records: str) -> s
     share = number(found.right / found.records, 4)
     if len(found.answered) == 1:
         return f"The model answers {found.answered[0]!r} for all of {of} (accuracy {share})"
-    if found.right <= count:
+    if found.right <= count and not weighted:
         always = f"always answering {name!r} has {number(count / found.records, 4)}"
         return f"The model's accuracy on {of} is {share}; {always}"
     ranks = found.auc is None or found.auc >= RANKS

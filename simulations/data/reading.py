@@ -152,7 +152,7 @@ def _joined_parties(
     if len(parts) != job.parties.count:
         raise JobError(
             f"Expected parties.count = {len(parts)}, the number of files that "
-            f"{job.data.source} names, got {job.parties.count}."
+            f"{job.data.source} names, got {job.parties.count}: --set parties.count={len(parts)}."
         )
     joined = Records(
         features=np.concatenate([part.features for part in parts]),

@@ -61,8 +61,9 @@ class Way:
 def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, list[str]]:
     """The verdict on a run's model, empty where nothing is known against it; and further advice."""
     found, twin = summary.judgement, summary.baseline_judgement
-    wrong, lost = shortcoming(found, records=_HELD_OUT), _lost(summary)
-    if wrong and twin is not None and not _by_noise(found, twin):
+    weighted, lost = bool(summary.class_weights), _lost(summary)
+    wrong = shortcoming(found, records=_HELD_OUT, weighted=weighted)
+    if wrong and twin is not None and not _by_noise(found, twin, weighted=weighted):
         said = f"The non-private model is no better{_figures(twin)}: noise is not the cause"
         cures = [each for each in (_settings(job, world), _threshold(found)) if each]
         return _sentences(wrong, said, *(cures or [_schema(world)])), []
@@ -109,9 +110,14 @@ def _sentences(*said: str) -> str:
     return " ".join(f"{each}." for each in said if each)
 
 
-def _by_noise(found: Judgement | TargetJudgement | None, twin: Judgement | TargetJudgement) -> bool:
+def _by_noise(
+    found: Judgement | TargetJudgement | None,
+    twin: Judgement | TargetJudgement,
+    *,
+    weighted: bool,
+) -> bool:
     """Whether the twin is of use where the model is of none."""
-    if not shortcoming(twin, records=_HELD_OUT):
+    if not shortcoming(twin, records=_HELD_OUT, weighted=weighted):
         return True
     if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
         return False
@@ -171,7 +177,9 @@ def _off_rule(job: Job, world: Experiment) -> bool:
         asked = load_job(values=job.values(), overrides=[*autos, "model.lambda=auto"])
         ruled = asked.settled(world.federation, world.classes)
     except JobError:
-        return False  # it has no such rule
+        return False
+    if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
+        return False  # there is no rule for it
     pairs = ((job.rounds, ruled.rounds), (job.model.regularisation, ruled.model.regularisation))
     return any(max(a, b) > 2 * min(a, b) for a, b in pairs)
 
@@ -288,11 +296,11 @@ def _changes(job: Job, own: Federation) -> Iterator[tuple[str, list[str], Federa
 def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
     """Which ε would give a model that loses little, or that none does with so many records."""
     needed = math.sqrt(max(lost, 2 * _MAY_LOSE) / _MAY_LOSE)
-    epsilon, own, times = job.privacy.epsilon, _noise(job, world, world.federation), 1.0
-    for factor in (2, 4, 8, 16, 32, 64):
-        if factor * epsilon > _LARGEST_EPSILON:
-            break
-        key = f"privacy.epsilon={factor * epsilon:g}"
+    own, epsilon, times = _noise(job, world, world.federation), job.privacy.epsilon, 1.0
+    records, scope = f"{world.federation.total_records:,} records", words.scope(summary.primary)
+    while 2 * epsilon <= _LARGEST_EPSILON:
+        epsilon *= 2
+        key = f"privacy.epsilon={epsilon:g}"
         try:
             other = load_job(values=job.values(), overrides=[key])
             times = own / _noise(other, world, world.federation)
@@ -300,12 +308,10 @@ def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: floa
             continue
         if times >= needed:
             return (
-                f"The noise of ε = {as_written(epsilon)} ({words.scope(summary.primary)}) is too "
-                f"large for {world.federation.total_records:,} records: `parley run … --set {key}` "
-                f"makes it {times:.2g} times as small"
+                f"The noise of ε = {as_written(job.privacy.epsilon)} ({scope}) is too large for "
+                f"{records}: `parley run … --set {key}` makes it {times:.2g} times as small"
             )
     return (
-        f"No ε up to {_LARGEST_EPSILON:g} ({words.scope(summary.primary)}) is enough for "
-        f"{world.federation.total_records:,} records: the noise has to be about "
-        f"{number(needed, 2)} times as small as at ε = {as_written(epsilon)}"
+        f"No ε up to {_LARGEST_EPSILON:g} ({scope}) is enough for {records}: about "
+        f"{needed / times:.2g} times as many a party would be, at ε = {as_written(epsilon)}"
     )

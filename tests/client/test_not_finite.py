@@ -6,16 +6,22 @@ covers. Here a server chooses θ, rates and the model, and one record is anythin
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.data.block import PartyBlock
+from parley.client.models.bounded import ball_of, clip_rows
 from parley.client.models.rows import prepare_rows
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.rounding import exact
 from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
@@ -23,6 +29,29 @@ from parley.server.jobs.networks import network_for
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 P, SIZES = 16, (30, 40, 50)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.floats(1e-6, 1e6), st.integers(1, 40))
+def test_a_row_of_anything_is_in_the_ball_in_whole_numbers(seed, norm, wide):
+    """No row is longer than `norm`, in rationals; short ones are kept but for the grid."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(30, wide)) * norm * 10.0 ** rng.uniform(-4, 12, (30, 1))
+    odd = rng.random(rows.shape) < 0.02
+    rows[odd] = rng.choice([np.nan, np.inf, 5e-324, -1.8e308, norm], odd.sum())
+    rows[0] = norm / math.sqrt(wide)
+    before, (ball, bits) = rows.copy(), ball_of(wide, norm)
+    clip_rows(rows, norm)
+    exactly = Fraction(2) ** bits
+    for own, old in zip(rows.tolist(), before, strict=True):
+        whole = [Fraction(x) * exactly for x in own]
+        assert all(x.denominator == 1 for x in whole)
+        assert sum(x * x for x in whole) <= ball.squared <= (exact(norm) * exactly) ** 2
+        with np.errstate(over="ignore"):
+            length = np.linalg.norm(old)
+        kept = old * min(1.0, norm / max(length, 1e-300)) if np.isfinite(length) else np.zeros(wide)
+        assert np.abs(own - kept).max() <= norm * 2.0**-24
+
 
 FEDAVG = [
     "algorithm.kind=fedavg",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +17,7 @@ from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import moved_by
 from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
@@ -44,6 +47,21 @@ def block_of(labels, seed=0):
     )
 
 
+HOSTILE = [
+    np.array(row)
+    for row in (
+        [1.0, 0, 0, 0],
+        [0, -1.0, 0, 0],
+        [0.5, 0.5, 0.5, -0.5],
+        [1.0, 1.0, 1.0, 1.0],
+        [-0.0, 5e-324, 0, 0],
+        [np.nan, 1, 0, 0],
+        [0, np.inf, -np.inf, 0],
+        [1.8e308, 0, 0, 3.0],
+    )
+]
+
+
 class AlgorithmConformance:
     """
     Attributes:
@@ -51,12 +69,14 @@ class AlgorithmConformance:
         place: where it is, if that is one's own file.
         job: that asks for it.
         labels: that records may have.
+        strange: labels that no reading lets through, and that must not matter all the same.
     """
 
     kind: ClassVar[str]
     place: ClassVar[str] = ""
     job: ClassVar[tuple[str, ...]] = ()
     labels: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
+    strange: ClassVar[tuple[float, ...]] = ()
 
     def made(self):
         """The algorithm and the plan of a round."""
@@ -117,6 +137,41 @@ class AlgorithmConformance:
         one, two = (algorithm.local(state, b, plan, SEEDED).values for b in (block, other))
         # The other parties' rows are theirs, and what they draw themselves.
         assert np.linalg.norm((one - two)[0]) <= claim.covered
+
+    def test_all_neighbours_are_whole_numbers_within_the_set_that_is_claimed(self):
+        """Of a claim that names one; hostile records, and a party's whole block of them."""
+        algorithm, plan = self.made()
+        claim, state, block = algorithm.claim(FACTS), algorithm.init(), block_of(self.labels)
+        if claim.lies_in is None:
+            return
+
+        def whole(rows, labels, begin):
+            """Party 0's vector with these in place of its first records."""
+            own = PartyBlock(
+                features=np.concatenate([rows, block.features[begin:]]),
+                labels=np.concatenate([labels, block.labels[begin:]]).astype(float),
+                offsets=np.cumsum([0, len(rows) + SIZES[0] - begin, *SIZES[1:]]),
+            )
+            with np.errstate(all="ignore"):
+                given = algorithm.local(state, own, plan, SEEDED).values[0]
+            found = [Fraction(x) * 2**claim.grid_bits for x in given.tolist()]
+            assert all(x.denominator == 1 for x in found)
+            return np.array([int(x) for x in found], dtype=object)
+
+        if claim.unit is Unit.PARTY:
+            for row in HOSTILE:
+                found = whole(np.tile(row, (SIZES[0], 1)), block.labels[: SIZES[0]], SIZES[0])
+                assert (found * found).sum() <= claim.lies_in.radius.l2_squared
+            return
+        records = list(itertools.product(HOSTILE, (*self.labels, *self.strange)))
+        found = [whole(row[None], np.array([label]), 1) for row, label in records]
+        others = found
+        if claim.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+            others = [whole(np.empty((0, 4)), np.empty(0), 1)]
+        moved = [np.abs(one - other) for one in found for other in others]
+        most = moved_by(claim.lies_in, claim.neighbouring, records=claim.records)
+        assert 0 < max(each.sum() for each in moved) <= most.l1
+        assert max((each * each).sum() for each in moved) <= most.l2_squared
 
     def test_a_step_leaves_the_state_before_it_as_it_was(self):
         algorithm, plan = self.made()
@@ -245,6 +300,7 @@ class TestDistributedDPSGDOfBoth(TestDistributedDPSGD):
 
 class TestSecondMoments(AlgorithmConformance):
     kind = "second-moments"
+    strange = (np.nan, 7.0)
 
     def made(self):
         relation = Neighbouring.REPLACE_ONE
@@ -256,6 +312,7 @@ class TestMarginals(AlgorithmConformance):
     kind = "marginals"
     job = ("algorithm.kind=marginals", "model.kind=table", "privacy.delta=1e-6")
     labels = (0, 1, 2)
+    strange = (np.nan, -1, 7)
 
     def made(self):
         job = load_job(overrides=list(self.job))
@@ -278,11 +335,13 @@ class TestRandomFeatures(AlgorithmConformance):
         "algorithm.frequencies=40",
     )
     labels = (0, 1, 2)
+    strange = (np.nan, -1, 7)
     made = TestMarginals.made
 
 
 class TestHeldOutCounts(AlgorithmConformance):
     kind = "held-out-counts"
+    strange = (np.nan, -3, 7)
     job = ("evaluation.kind=federated", "evaluation.by-class=true", "privacy.epsilon=2")
 
     def made(self):
@@ -316,6 +375,13 @@ class TestOnesOwn(AlgorithmConformance):
 
     def model(self, job):
         return model_for(job, features=4, classes=2)
+
+
+class TestClippedSumOfOnesOwn(TestOnesOwn):
+    kind = "own_sum.py:Powers"
+    place = f"{Path(__file__).parents[1] / 'fixtures' / 'own_sum.py'}:Powers"
+    job = (f"algorithm.kind={place}", "algorithm.rounds=1", "model.kind=none")
+    strange = (np.nan, 7.0)
 
 
 def test_every_algorithm_is_held_to_it():

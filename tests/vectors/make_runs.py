@@ -129,7 +129,7 @@ _TIMES = {
     "run_dir", "run_id", "ledger_head",
     "parley_version", "seed", "job", "setup_stage_seconds", "hash", "previous", "at", "bytes_up",
     "bytes_down", "fingerprint", "dataset", "statement", "masked_check", "advice", "warnings",
-    "format", "judgement", "baseline_judgement", "algorithm_title",
+    "format", "judgement", "baseline_judgement", "algorithm_title", "assumptions",
 }  # fmt: skip
 
 

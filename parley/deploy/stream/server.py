@@ -130,7 +130,8 @@ class Serving:
         )
         if test is not None:
             found = evaluated(path, job, test)
-            wrong = shortcoming(found.judgement, records="public records")
+            weighted = bool(summary.class_weights)
+            wrong = shortcoming(found.judgement, records="public records", weighted=weighted)
             verdict = f"{wrong}." if wrong else ""
             folder.write_summary(summary.adding(public_test=found, verdict=verdict))
         return summary.status

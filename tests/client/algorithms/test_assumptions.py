@@ -1,6 +1,7 @@
 """What an ε rests on beyond its proof is said by every algorithm, and beside every ε."""
 
 import json
+from pathlib import Path
 
 import pytest
 from make_golden import JOBS, MORE, known
@@ -12,7 +13,8 @@ from parley.client.algorithms.assumptions import (
     PERSONS,
     assumptions_for,
 )
-from parley.client.algorithms.registry import assumption_of
+from parley.client.algorithms.registry import ALGORITHMS, assumption_of
+from parley.client.queries import QUERIES
 from parley.privacy.accounting.guarantee import Unit
 
 
@@ -55,3 +57,26 @@ def test_answers_about_persons_say_who_says_what_a_person_is():
     text = known("session-persons")
     assert f"assuming: {PERSONS}" in text
     assert f"It assumes: {PERSONS}" in text
+
+
+def _rows(title):
+    """Name → cells, of the table below a title of the page."""
+    page = (Path(__file__).parents[3] / "docs" / "privacy-proof.md").read_text(encoding="utf-8")
+    table = page.split(f"## {title}\n")[1].split("\n## ")[0]
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines() if line[:3] == "| `"]
+    return {own[0].strip("`"): own for own in cells}
+
+
+def test_the_page_has_a_row_for_every_algorithm_and_every_query():
+    assert set(_rows("Each algorithm")) == set(ALGORITHMS)
+    assert set(_rows("Each query")) == set(QUERIES)
+
+
+@pytest.mark.parametrize("name", [*JOBS, *MORE])
+def test_the_page_says_what_a_run_assumed(name):
+    keys = dict(each.split("=", 1) for each in (JOBS | MORE)[name])
+    kind = keys.get("algorithm.kind", "gradient-perturbation")
+    said = [line for line in known(f"job-{name}").splitlines() if line.startswith("assuming  ")]
+    if kind in ALGORITHMS:  # of code of one's own the page has a sentence
+        page = _rows("Each algorithm")[kind][-1]
+        assert all(line.removeprefix("assuming  ") in page for line in said)

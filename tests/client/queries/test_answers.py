@@ -19,6 +19,7 @@ from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.kernel.sets import Lengths, moved_by
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(
@@ -89,10 +90,11 @@ def test_no_pair_of_neighbours_moves_the_integers_further_than_claimed(query, re
     assert alone.shape == (40, query.cells(SCHEMA))
     assert alone.dtype == np.int64
     moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
-    norms = query.norms(SCHEMA, relation, 7)
-    assert np.abs(moved).sum(axis=1).max() == norms.l1
-    assert np.square(moved).sum(axis=1).max() == norms.l2_squared
-    assert np.abs(alone).max() == norms.largest
+    given = query.set(SCHEMA, 7)
+    moves = moved_by(given, relation)
+    assert np.abs(moved).sum(axis=1).max() == moves.l1
+    assert np.square(moved).sum(axis=1).max() == moves.l2_squared
+    assert np.abs(alone).max() == given.largest
     # one vector a party, whose sum is that of its records
     three = list(query.vectors(block_of([records[:5], records[5:6], records[6:]]), 7))
     np.testing.assert_array_equal(three[0], alone[:5].sum(axis=0))
@@ -105,8 +107,8 @@ def test_marginals_of_eight_columns(of, ways, l1, l2):
     kind = '{ kind = "categorical", categories = ["a", "b"], missing = "a" }'
     label = 'y = {kind="label", classes=[0, 1]}'
     schema = Schema.from_toml("\n".join(["[columns]", *(f"{c} = {kind}" for c in names), label]))
-    norms = Marginals(of=names, ways=ways).norms(schema, REPLACE, 1)
-    assert (norms.l1, norms.l2_squared) == (l1, l2)
+    moved = moved_by(Marginals(of=names, ways=ways).set(schema, 1), REPLACE)
+    assert moved == Lengths(l1, l2)
 
 
 # 129 leaves have one level more than 128.
@@ -115,8 +117,7 @@ def test_marginals_of_eight_columns(of, ways, l1, l2):
 )
 def test_the_sensitivity_of_a_tree(cells, branching, l1):
     query = Quantiles(column="age", step=10 / (cells - 1), branching=branching)
-    norms = query.norms(SCHEMA, REPLACE, 1)
-    assert (norms.l1, norms.l2_squared) == (l1, l1)
+    assert moved_by(query.set(SCHEMA, 1), REPLACE) == Lengths(l1, l1)
 
 
 def test_every_party_counts_its_own_records_in_every_group():
@@ -331,6 +332,6 @@ def test_a_record_that_is_gone_moves_no_other_records_cluster():
             next(iter(query.vectors(block_of_columns([data], schema), 4096)))
             for data in (rows, kept)
         )
-        norms = query.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE, 4096)
-        assert np.abs(one - two).sum() <= norms.l1
-        assert np.square(one - two).sum() <= norms.l2_squared
+        moved = query.set(schema, 4096).radius
+        assert np.abs(one - two).sum() <= moved.l1
+        assert np.square(one - two).sum() <= moved.l2_squared

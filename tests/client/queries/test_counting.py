@@ -83,16 +83,16 @@ def summed(counting, batch, block, place=0):
 
 def held(counting, batch, relation, pairs):
     """The largest ‖difference‖₁/Δ₁ and ‖difference‖₂²/Δ₂², both checked to be at most 1."""
-    norms, seen = counting.norms(batch, SCHEMA, relation), [0.0, 0.0]
+    moves, seen = counting.moved(batch, SCHEMA, relation), [0.0, 0.0]
     for one, other in pairs:
         moved = summed(counting, batch, one)
         if other is not None:
             moved = moved - summed(counting, batch, other)
         exact = [int(x) for x in moved]
         first, second = sum(map(abs, exact)), sum(x * x for x in exact)
-        assert first <= norms.l1, (batch, counting, relation)
-        assert second <= norms.l2_squared, (batch, counting, relation)
-        seen = [max(seen[0], first / norms.l1), max(seen[1], second / norms.l2_squared)]
+        assert first <= moves.l1, (batch, counting, relation)
+        assert second <= moves.l2_squared, (batch, counting, relation)
+        seen = [max(seen[0], first / moves.l1), max(seen[1], second / moves.l2_squared)]
     return max(seen)
 
 
@@ -131,7 +131,7 @@ def test_no_party_moves_the_sum_further_than_its_clip(queries, counting, relatio
         pairs.append(pair if relation is Neighbouring.REPLACE_ONE else [pair[0], None])
     assert held(counting, batch, relation, pairs) > 0.2
     # Nor is an entry larger than the ring was made for.
-    largest = counting.norms(batch, SCHEMA, relation).largest
+    largest = counting.set(batch, SCHEMA).largest
     for one, _ in pairs:
         assert np.abs(summed(counting, batch, one)).max() <= largest
 
@@ -151,8 +151,8 @@ def test_the_sum_of_moves_is_never_charged_beyond_what_the_root_of_their_squares
     step = KMeansStep(of=("age", "change"), centres=(0.25, 1.0), balance=4096, where=OLD)
     batch = Batch(queries=(step,), weights=(4096,))
     for relation in Neighbouring:
-        norms = Counting().norms(batch, SCHEMA, relation)
-        assert norms.l1**2 <= batch.cells(SCHEMA) * norms.l2_squared
+        moved = Counting().moved(batch, SCHEMA, relation)
+        assert moved.l1**2 <= batch.cells(SCHEMA) * moved.l2_squared
 
 
 def test_by_party_each_fills_cells_of_its_own():
@@ -161,8 +161,8 @@ def test_by_party_each_fills_cells_of_its_own():
     alone, counting = summed(Counting(), batch, block), Counting(parties=3)
     wide = summed(counting, batch, block, place=1)
     assert wide.tolist() == [0] * 3 + alone.tolist() + [0] * 3
-    norms = [each.norms(batch, SCHEMA, Neighbouring.REPLACE_ONE) for each in (counting, Counting())]
-    assert norms[0] == norms[1]
+    moved = [each.moved(batch, SCHEMA, Neighbouring.REPLACE_ONE) for each in (counting, Counting())]
+    assert moved[0] == moved[1]
     with pytest.raises(ValueError, match="below 3"):
         summed(counting, batch, block, place=3)
     with pytest.raises(QueryError, match="of 1048576 parties together"):

@@ -10,7 +10,7 @@ from blocks import block_of_columns
 
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.queries.batch import Batch
+from parley.client.queries.batch import Batch, Counting
 from parley.client.queries.cells import summed
 from parley.client.queries.counts import Histogram
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
@@ -18,6 +18,7 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import Total
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.kernel.sets import moved_by
 
 QUERIES = (
     Total(column="x", by=("c",)),
@@ -47,7 +48,7 @@ def block_with(schema, last):
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1e-200), (-1e100, 1e100), (1.0, 1.0 + 2**-52)])
 @pytest.mark.parametrize("relation", Neighbouring)
-def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_its_norms(low, high, relation):
+def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_claimed(low, high, relation):
     schema, weight = schema_of(low, high), 2**31
     ends = [low, high, -0.0, 1e300, -1e300, float(np.nextafter(low, high))]
     records = list(product(ends, ("a", "", "other")))[:9:2]
@@ -58,13 +59,13 @@ def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_its_norms(low
         if isinstance(query, Total) and low == 1.0:
             continue
         own = query.tuned("laplace", relation)
-        norms = own.norms(schema, relation, weight)
+        moved = moved_by(own.set(schema, weight), relation)
         sums = {each: next(own.vectors(block, weight)) for each, block in blocks.items()}
         for one, other in product(records, others):
             apart = sums[one] - sums[other]
             steps = apart[apart != 0].tolist()
-            assert sum(map(abs, steps)) <= norms.l1, (own, one, other)
-            assert sum(x * x for x in steps) <= norms.l2_squared, (own, one, other)
+            assert sum(map(abs, steps)) <= moved.l1, (own, one, other)
+            assert sum(x * x for x in steps) <= moved.l2_squared, (own, one, other)
 
 
 def test_a_range_that_nothing_can_be_divided_by_is_refused():
@@ -83,6 +84,7 @@ def test_sums_are_exact_beyond_the_exact_doubles():
 def test_entries_that_many_records_would_wrap_around_are_refused_where_sizes_are_private():
     schema = schema_of(0.0, 1.0)
     batch = Batch(queries=(Histogram(column="c"),), weights=(2**31 + 1,))
-    batch.norms(schema, Neighbouring.REPLACE_ONE)  # the plan's bound is of the party's records
+    counting = Counting()
+    counting.moved(batch, schema, Neighbouring.REPLACE_ONE)  # the plan's bound is of its records
     with pytest.raises(QueryError, match="private"):
-        batch.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE)
+        counting.moved(batch, schema, Neighbouring.ADD_OR_REMOVE_ONE)

@@ -15,9 +15,10 @@ from parley import col
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.kmeans import KMeansStep
-from parley.client.queries.moments import Variance, replaced_norms
+from parley.client.queries.moments import Variance
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
+from parley.privacy.kernel.sets import moved_by
 from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.discrete import discrete_laplace
@@ -148,15 +149,15 @@ def test_lloyd_as_printed_has_its_noise_and_is_charged_what_it_costs(session, re
 def test_the_printed_scales_at_ten_rounds():
     # T = 10, ε = 1, |dom| = 2: 20 on the counts, 40 on the sums (balance ½: half the units)
     step = KMeansStep(of=("x", "age"), centres=(0.0, 0.0, 0.5, 0.5), balance=2048)
-    norms = step.norms(SCHEMA, REMOVE, 4096)
-    assert norms.l1 / 4096 / 0.1 == 20
-    assert norms.l1 / 2048 / 0.1 == 40
+    moved = moved_by(step.set(SCHEMA, 4096), REMOVE)
+    assert moved.l1 / 4096 / 0.1 == 20
+    assert moved.l1 / 2048 / 0.1 == 40
 
 
 def test_the_sensitivity_of_a_gaussian_round():
     def norm(balance, relation=REPLACE):
         step = KMeansStep(of=("x", "age"), centres=(0.0, 0.0, 0.5, 0.5), balance=balance)
-        return math.sqrt(step.norms(SCHEMA, relation, 4096).l2_squared) / 4096
+        return moved_by(step.set(SCHEMA, 4096), relation).l2() / 4096
 
     assert norm(round(4096 / math.sqrt(2))) == pytest.approx(2, abs=1e-3)
     assert norm(4096) == pytest.approx(2.82843, abs=1e-5)
@@ -165,11 +166,8 @@ def test_the_sensitivity_of_a_gaussian_round():
 def test_the_sensitivity_of_a_variance():
     query = Variance(column="x", where=col.age > 3)
     for relation, expected in ((REMOVE, 1.29099), (REPLACE, 1.30953)):
-        norms = query.norms(SCHEMA, relation, 2**30)
-        assert math.sqrt(norms.l2_squared) / 2**30 == pytest.approx(expected, abs=1e-4)
-    t, other = 1.0, 1 - (3 - math.sqrt(0.5)) / 2
-    worst = math.hypot(t - other, 2 * (t * t - other * other))
-    assert math.sqrt(replaced_norms(2**30)[1]) / 2**30 == pytest.approx(worst, abs=1e-6)
+        moved = moved_by(query.set(SCHEMA, 2**30), relation)
+        assert moved.l2() / 2**30 == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_variance_without_much_noise_is_that_of_the_records(session):

@@ -17,6 +17,7 @@ from parley.client.queries.sums import Balance
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
+from parley.privacy.kernel.sets import moved_by
 from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.stream import NoiseStream
 
@@ -59,7 +60,7 @@ class Parties(QuantileSearch):
         assert law == "laplace"
         query.check(SCHEMA, self.relation)
         (counts,) = query.vectors(self.block, 1)
-        scale = query.norms(SCHEMA, self.relation, 1).l1 / epsilon
+        scale = moved_by(query.set(SCHEMA, 1), self.relation).l1 / epsilon
         noisy = counts + discrete_laplace(scale, len(counts), self.stream)
         records = self.block.records if self.relation is REPLACE else None
         facts = Facts(schema=SCHEMA, neighbouring=self.relation, records=records)
@@ -112,7 +113,7 @@ def test_it_spends_no_more_than_it_was_given_and_asks_what_moves_by_one():
         assert isinstance(first, Balance if relation is REPLACE else Histogram)  # which says N, too
         assert {type(query) for query in others} == {Balance}
         # In half records.
-        assert {query.norms(SCHEMA, relation, 1).l1 for query in others} == {moved}
+        assert {moved_by(query.set(SCHEMA, 1), relation).l1 for query in others} == {moved}
         assert 0.3 * (1 - 1e-12) < sum(epsilon for _, epsilon in parties.spent) <= 0.3
     _, parties = found(COLUMNS["even"], 1, where=parse_where("sex == 'Female'"))
     assert all(query.where is not None for query, _ in parties.spent)

@@ -17,7 +17,7 @@ from parley.deploy.evaluating import load_test_set
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.records.reading import read_summary
-from parley.server.records.result_words import public_test
+from parley.server.records.result_words import public_test, shortcoming
 
 SCHEMA = """
 [columns]
@@ -108,8 +108,13 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
             ((table[:, 2] == truth) & (said == each)).sum() for each in judged.labels
         )
     assert f"accuracy {(said == table[:, 2]).mean():.4g}" in public_test(summary)
+    # What is said first is of public records, and no simulation's.
+    wrong = shortcoming(judged, records="public records")
+    assert summary.verdict == (f"{wrong}." if wrong else "")
+    assert summary.simulation_only == ()
     # No release and no cost: all else is as without it.
     before = read_summary(runs / without)
+    assert before.verdict == ""
     assert before.public_test is None
     # An operator's copy of the schema is with the model, as the test set's is.
     assert (parley.load_model(runs / without).predict(columns) == said).all()

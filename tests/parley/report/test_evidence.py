@@ -1,4 +1,4 @@
-"""The report as evidence: who learns what, public ranges, coefficients."""
+"""The report as evidence: who learns what, public ranges."""
 
 import json
 
@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import parley
-from parley.report.evidence import coefficients, parties_named, public_ranges, who_learns_what
+from parley.report.evidence import parties_named, public_ranges, who_learns_what
 from parley.report.page import write_report
 
 SCHEMA = """
@@ -72,7 +72,7 @@ def test_each_noise_point_says_what_the_server_and_others_can_learn(frame, tmp_p
     assert all("seed" in can for who, can in seeded.items() if "outsiders" not in who)
 
 
-def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
+def test_the_page_has_names_and_ranges(frame, tmp_path):
     result = run_of(frame, tmp_path)
     page = (result.folder / "report.html").read_text()
     assert result.summary.partition.parties == ("Charité", "St <b>Mary</b>")
@@ -82,8 +82,6 @@ def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
     ranges = public_ranges(result.folder)
     assert ["age", "numeric", "0 to 110"] in ranges.rows
     assert ranges.rows[-1] == ["outcome", "label", "alive, died"]
-    table = coefficients(result.folder)
-    assert {row[0] for row in table.rows} == {"age", "ward=north", "ward=south", "intercept"}
     shown = result._repr_html_()  # as a notebook has it
     assert "ε = 1 at δ = 1e-05, of a budget of" in shown
     assert "one record; neighbours differ by replacing one record" in shown

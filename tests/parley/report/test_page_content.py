@@ -10,6 +10,7 @@ from pages import Page, interrupted, make_run, read
 import parley
 from parley.report.page import write_report
 from parley.server.jobs.file import load_job
+from parley.server.records.numerals import number
 from parley.server.records.reading import read_run
 from parley.simulations.engine.fast import simulate
 
@@ -69,7 +70,7 @@ def test_a_model_file_that_was_changed_is_said_and_nothing_taken_from_it(tmp_pat
         parley.load_job(overrides=["algorithm.rounds=1", "secure-aggregation.masked-check=false"]),
         out=tmp_path / "run",
     ).folder
-    assert "Coefficients" in read(folder).text
+    assert "What each column adds" in read(folder).text
     file = folder / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -77,7 +78,7 @@ def test_a_model_file_that_was_changed_is_said_and_nothing_taken_from_it(tmp_pat
     assert "nothing here is from it" in page
     assert "changed or damaged since" in page
     assert str(tmp_path) not in page
-    assert "Coefficients" not in page
+    assert "What each column adds" not in page
 
 
 def test_a_round_logged_twice_counts_once(tmp_path):
@@ -129,7 +130,7 @@ FRACTION = (
 def test_an_interrupted_run_tells_the_fraction_of_clipped_gradients_so_far(tmp_path):
     told = simulate(load_job(overrides=FRACTION), out=tmp_path / "run").summary.clipped_fraction
     (tmp_path / "run" / "summary.json").unlink()
-    assert f"{told.last:.3g} in the last round" in read(tmp_path / "run").text
+    assert f"{number(told.last)} in the last round" in read(tmp_path / "run").text
 
 
 def other_guarantee(point):

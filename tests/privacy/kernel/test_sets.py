@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.kernel.sets import (
+    Acute,
     Ball,
     Interval,
     L1Ball,
     Lengths,
     OneCell,
     OrNothing,
+    Parabola,
     Product,
     Set,
     moved_by,
@@ -51,6 +54,12 @@ def _vectors(of: Set) -> Iterator[Vector]:
         case OrNothing(within):
             yield from (inner := vectors(within))
             yield (0,) * len(inner[0])
+        case Acute(within):
+            yield from (each for each in vectors(within) if min(each) >= 0)
+        case Parabola(scale):
+            along = np.linspace(-1, 1, 40 * scale + 1)
+            both = np.rint(np.stack([scale * along, scale * (2 * along * along - 1)], axis=1))
+            yield from map(tuple, both.astype(int).tolist())
         case Product(parts):
             for each in itertools.product(*(vectors(part) for part in parts)):
                 yield tuple(itertools.chain(*each))
@@ -62,11 +71,17 @@ simple = st.one_of(
     st.tuples(st.integers(-4, 4), st.integers(0, 4)).map(lambda ends: Interval(ends[0], sum(ends))),
     st.builds(Ball, dimension=st.integers(1, 2), squared=st.integers(0, 9)),
     st.builds(L1Ball, st.integers(0, 3)),
+    st.builds(Parabola, st.integers(1, 12)),
+)
+ball = st.one_of(
+    st.builds(Ball, dimension=st.just(2), squared=st.integers(0, 9)),
+    st.builds(L1Ball, st.integers(0, 3)),
 )
 celled = st.one_of(simple, st.builds(OneCell, cells=st.integers(1, 3), within=simple))
 optional = st.one_of(celled, st.builds(OrNothing, celled))
 every_set = st.one_of(
     optional,
+    st.builds(Acute, ball),
     st.tuples(optional, simple).map(Product),
     st.builds(OneCell, cells=st.just(2), within=optional),
 )
@@ -107,6 +122,9 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(of: Set) -> None:
         (OneCell(cells=2, within=Interval(-3, 3)), (3, 9), (6, 36)),
         (OrNothing(OneCell(cells=1, within=Interval(1, 1))), (1, 1), (1, 1)),
         (Product((Interval(0, 1), Interval(0, 2))), (3, 5), (3, 5)),
+        (Acute(L1Ball(4)), (4, 16), (8, 32)),
+        (Acute(Ball(dimension=2, squared=25)), (7, 25), (14, 50)),
+        (Parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
     ],
 )
 def test_known_answers(of: Set, radius: tuple[int, int], diameter: tuple[int, int]) -> None:

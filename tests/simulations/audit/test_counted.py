@@ -12,12 +12,14 @@ from parley.client.algorithms.objective_perturbation import ObjectivePerturbatio
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.queries import batch
 from parley.client.queries.batch import Batch
 from parley.client.queries.counts import Count
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.sums import Total
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
+from parley.privacy.kernel.sets import Lengths, moved_by
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import asked, audited
@@ -55,13 +57,13 @@ def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, 
 )
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_a_record_replaced_within_its_group_moves_no_more_than_is_charged(query, relation):
-    norms = query.norms(SCHEMA, relation, 4096)
+    moves = moved_by(query.set(SCHEMA, 4096), relation)
     block = columns_pool(QueryRelease(batch=Batch(queries=(query,), weights=(1,)),
                                       neighbouring=relation, schema=SCHEMA))  # fmt: skip
     alone = np.stack(list(query.vectors(block, 4096))).astype(float)
     moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
-    assert np.abs(moved).sum(axis=1).max() <= norms.l1
-    assert np.square(moved).sum(axis=1).max() <= norms.l2_squared
+    assert np.abs(moved).sum(axis=1).max() <= moves.l1
+    assert np.square(moved).sum(axis=1).max() <= moves.l2_squared
 
 
 @pytest.mark.parametrize("relation", Neighbouring)
@@ -96,21 +98,18 @@ def refuted(given, *, trials=3_000, method="mu"):
     return audit_guarantee(given, Effort(trials=trials, seed=9, methods=(method,))).verdict
 
 
-def test_norms_of_half_the_truth_are_refuted(monkeypatch):
-    def half(query, *rest):
-        norms = own(query, *rest)
-        return replace(
-            norms, l1=-(-norms.l1 // 2), l2_squared=-(-norms.l2_squared // 4), largest=norms.largest
-        )
+def test_half_of_how_far_a_query_is_moved_is_refuted(monkeypatch):
+    def half(*rest, **more):
+        moved = moved_by(*rest, **more)
+        return Lengths(-(-moved.l1 // 2), -(-moved.l2_squared // 4))
 
-    own = Total.norms
     for law, method in (("laplace", "pair"), ("gaussian", "mu")):
         terms = {"epsilon": 4.0, "law": law, "seed": 2}
         honest = asked((Total(column="stay"),), SCHEMA, **terms)
         assert refuted(honest, method=method) == "not-refuted"
-        monkeypatch.setattr(Total, "norms", half)
+        monkeypatch.setattr(batch, "moved_by", half)
         assert refuted(asked((Total(column="stay"),), SCHEMA, **terms), method=method) == "refuted"
-        monkeypatch.setattr(Total, "norms", own)
+        monkeypatch.setattr(batch, "moved_by", moved_by)
 
 
 def test_a_query_whose_records_move_each_other_is_refuted(monkeypatch):
@@ -138,7 +137,7 @@ def test_half_of_the_sensitivity_of_tables_and_counts_is_refuted(monkeypatch, jo
     monkeypatch.setattr(
         algorithm,
         "claim",
-        lambda *rest: replace(own(*rest), sensitivity=own(*rest).sensitivity / 2),
+        lambda *rest: replace(own(*rest), lies_in=None, sensitivity=own(*rest).sensitivity / 2),
     )
     assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "refuted"
 

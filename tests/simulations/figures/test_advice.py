@@ -34,7 +34,8 @@ def run(folder, *overrides):
 
 def test_a_rare_label_that_is_ranked_is_cured_by_a_threshold(tmp_path):
     data = table(tmp_path, share=0.06, sick_at=[70], others_at=[50], spread=10)
-    summary = run(tmp_path, *data, "privacy.epsilon=4")
+    plain = ("privacy.epsilon=4", "model.features=none", "algorithm.rounds=10")
+    summary = run(tmp_path, *data, *plain)
     assert summary.verdict.startswith("The model answers 'no' for all of 600 held-out records")
     assert "noise is not the cause" in summary.verdict
     assert "verdict" in summary.simulation_only
@@ -94,6 +95,14 @@ def test_the_ways_are_those_of_the_plan(tmp_path):
     assert f"{lengths[0] / lengths[1]:.2g} times with twice ε" in ways
 
 
+@pytest.mark.parametrize("kind", ["gradient-perturbation", "output-perturbation"])
+def test_steps_by_the_rule_are_advised_where_there_is_a_rule(kind, tmp_path):
+    asked = (f"algorithm.kind={kind}", "model.lambda=0.1", "algorithm.rounds=40")
+    advice = " ".join(run(tmp_path, *asked, "privacy.epsilon=0.1").advice)
+    assert "formulas of `parley plan`" in advice
+    assert ("algorithm.rounds=auto" in advice) == (kind == "gradient-perturbation")
+
+
 def test_a_good_model_has_no_verdict(tmp_path):
     assert run(tmp_path, "privacy.epsilon=4").verdict == ""
 
@@ -111,6 +120,21 @@ def test_what_is_wrong_with_a_classifier_is_said_by_its_confusion_matrix(chances
     told = shortcoming(found, records="rows")
     assert said in told
     assert bool(said) == bool(told)
+
+
+def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
+    found = judge(np.array([0.6, 0.2, 0.3, 0.9]), np.array([0, 0, 0, 1]), names=("no", "yes"))
+    assert shortcoming(found, records="rows", weighted=True) == ""
+    assert shortcoming(found, records="rows") != ""
+
+
+def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("parley.simulations.figures.advice._LARGEST_EPSILON", 0.02)
+    data = table(tmp_path, share=0.2, sick_at=[80], others_at=[30], count=1500)
+    steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
+    summary = run(tmp_path, *data, *steps)
+    assert "No ε up to 0.02" in summary.verdict
+    assert summary.verdict.endswith("times as many a party would be, at ε = 0.02.")
 
 
 def test_a_regression_is_held_against_the_mean():

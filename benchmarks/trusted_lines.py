@@ -1,0 +1,178 @@
+"""Lines in which a mistake would make an ε false, by kind of release.
+
+`python benchmarks/trusted_lines.py [--at COMMIT] [--list KIND]` reads files; nothing is released.
+
+A module is trusted where it stands between a record on the disk and the noisy number that leaves,
+or says how much that number costs. What a mistake in other modules does is make a run end, or be
+worse, or be told wrong in words. Three judgements that make the figures larger, not smaller:
+
+- losses and networks count: whole numbers bound what a record adds, whatever these compute,
+  but that a record's is computed from that record alone is theirs to keep;
+- reading counts: a row that depended on other rows would break the same;
+- the ledger counts: an ε is of all releases.
+
+Secure sums count apart: with noise by the server a mask that fails tells the server what it would
+be told anyway, with noise in shares the ε against it rests on them. Not counted: Python, numpy and
+its BLAS, torch, cryptography, SQLite, polars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import subprocess
+import tarfile
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+PACKAGES = ("server", "client", "secure_agg", "privacy")
+
+EVERY = {
+    "kernel": ("privacy.kernel.*",),
+    "noise": (
+        *("privacy.sampling.*", "privacy.special", "privacy.mechanisms.base"),
+        *("privacy.mechanisms.gaussian", "privacy.mechanisms.laplace", "privacy.mechanisms.table"),
+        *("privacy.mechanisms.shares", "privacy.mechanisms.share_laws", "server.rounds.release"),
+    ),
+    "accounting": ("privacy.accounting.*",),
+    "ledger": ("privacy.ledger.*",),
+    "contract": (
+        *("client.contract.plan", "client.contract.guarantee", "client.contract.grid"),
+        *("client.contract.agreement", "client.contract.decoding", "client.contract.protocol"),
+    ),
+    "party": ("client.party.*",),
+    "reading": ("client.data.*",),
+    "encoding": ("secure_agg.encoding",),
+    "claim": ("client.algorithms.base", "client.algorithms.kind", "client.algorithms.registry"),
+}
+"""Role → modules, of every release."""
+
+_ROWS = (
+    *("client.features.base", "client.features.preparation", "client.models.rows"),
+    *("client.models.bounded", "client.models.described"),
+)
+_LINEAR = (
+    *_ROWS,
+    *("client.models.linear", "client.models.loss", "client.models.losses"),
+    *("client.models.own_losses", "client.models.class_weights", "client.models.own_margins"),
+    *("client.models.gradients", "client.models.exact_math"),
+)
+_NETWORK = (
+    *_ROWS,
+    *("client.models.networks", "client.models.layers", "client.models.record_losses"),
+    *("client.models.exact_*", "client.dp_sgd.*", "client.algorithms.network_task"),
+    *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
+)
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "gradient perturbation": (*_LINEAR, "client.algorithms.gradient_perturbation"),
+    "output perturbation": (
+        *_LINEAR,
+        *("client.algorithms.output_perturbation", "client.algorithms.sums"),
+        *("client.solvers.certified", "client.solvers.certificate"),
+        "privacy.calibration.sensitivity",
+    ),
+    "fedavg": (*_NETWORK, "client.algorithms.federated_averaging"),
+    "distributed DP-SGD": (*_NETWORK, "client.algorithms.distributed_dp_sgd"),
+    "queries": (
+        *("client.queries.*", "client.where.*", "client.algorithms.queries"),
+        *("client.algorithms.sums", "privacy.mechanisms.selection"),
+        "privacy.mechanisms.randomised_response",
+    ),
+    "tables and moments": (
+        *_ROWS,
+        *("client.algorithms.sums", "client.algorithms.pair_tables"),
+        *("client.algorithms.second_moments", "client.algorithms.random_features"),
+    ),
+}
+"""Kind of release → what it trusts beside."""
+
+HARMLESS = {
+    "client.data.schema_inference": "writes a schema for a person to read and change",
+    "client.data.schema_check": "says beforehand what a file lacks",
+    "client.data.memory": "refuses what would not fit",
+    "privacy.accounting.tradeoff": "an attacker's errors, in words beside an ε",
+}
+"""Named by a pattern above, and not trusted; why."""
+
+UNCERTIFIED = {"output perturbation": ("client.solvers.newton",)}
+"""What was trusted while certificates were the solver's own gradients."""
+
+SECURE_SUM = ("secure_agg.*",)
+
+
+def sources(commit: str) -> dict[str, str]:
+    """Module → text, of a commit; of the working tree where it is empty."""
+    if not commit:
+        root = Path(__file__).resolve().parents[1]
+        paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
+        files = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in paths}
+    else:
+        command = ["git", "archive", commit, *PACKAGES]
+        told = subprocess.run(command, capture_output=True, check=True).stdout
+        files = {}
+        with tarfile.open(fileobj=io.BytesIO(told)) as archive:
+            for each in archive.getmembers():
+                if each.name.endswith(".py") and (content := archive.extractfile(each)):
+                    files[each.name] = content.read().decode("utf-8")
+    return {name.removesuffix(".py").replace("/", "."): text for name, text in files.items()}
+
+
+def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
+    """The modules that patterns name."""
+    return {
+        name
+        for name in known.keys() - HARMLESS.keys()
+        if any(fnmatchcase(name, each) for each in patterns)
+    }
+
+
+def trusted(known: dict[str, str], kind: str) -> set[str]:
+    """The modules that a kind of release trusts."""
+    own = KINDS[kind]
+    if "client.solvers.certificate" not in known:
+        own += UNCERTIFIED.get(kind, ())
+    return chosen(known, tuple(name for names in EVERY.values() for name in names) + own)
+
+
+def counted(text: str) -> tuple[int, int]:
+    """Lines, and those of them that hold code: no docstring, comment, import or blank."""
+    lines = text.splitlines()
+    plain = {at for at, line in enumerate(lines, 1) if not line.strip()}
+    plain |= {at for at, line in enumerate(lines, 1) if line.strip().startswith("#")}
+    for node in ast.walk(ast.parse(text)):
+        said = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if said or isinstance(node, ast.Import | ast.ImportFrom):
+            plain |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines), len(lines) - len(plain)
+
+
+def total(known: dict[str, str], modules: set[str]) -> str:
+    """Lines and lines of code, in words."""
+    each = [counted(known[name]) for name in modules]
+    return f"{sum(a for a, _ in each):6,} lines, {sum(b for _, b in each):6,} of code"
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--at", default="", help="a commit; else the working tree")
+    parser.add_argument("--list", choices=KINDS, help="the modules of one kind")
+    asked = parser.parse_args()
+    known = sources(asked.at)
+    if asked.list:
+        for name in sorted(trusted(known, asked.list)):
+            lines, code = counted(known[name])
+            print(f"{lines:5} {code:5} {name}")
+        return
+    for kind in KINDS:
+        modules = trusted(known, kind)
+        print(f"{kind:24}{total(known, modules)}, {len(modules)} modules")
+    for role, patterns in EVERY.items():
+        print(f"  of these {role:15}{total(known, chosen(known, patterns))}")
+    print(f"secure sums, beside     {total(known, chosen(known, SECURE_SUM))}")
+
+
+if __name__ == "__main__":
+    main()
