@@ -270,7 +270,7 @@ def _between(steps: tuple[str | float, ...], values: Array) -> tuple[Array, Arra
     rising: Array | float = 1.0
     for step in steps:
         if step == "relu":
-            rising = np.where(values > 0.0, rising, 0.0)
+            rising = (values > 0.0).astype(np.float64) * rising
             values = np.maximum(values, 0.0)
         elif step == "tanh":
             values = tanh(values)
