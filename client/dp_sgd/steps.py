@@ -41,8 +41,8 @@ Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
 _LARGEST_TOGETHER: Final = 1 << 18
 """Parameters up to which parties are in one pass: beyond, one party fills the cores."""
 
-_ROWS_AT_ONCE: Final = 128
-"""Records of a party in whole numbers that are worth a thread."""
+_ROWS_AT_ONCE: Final = (128, 256)
+"""Records of a party in whole numbers that are worth a thread, and that stay in its cache."""
 
 _VALUES_TOGETHER: Final = 1 << 17
 """Parameters, of the parties of a chunk, that stay in the cache with records."""
@@ -182,8 +182,8 @@ def _exact_sums(
         labels = y.cpu().numpy().reshape(rows.shape)
         return chain.clipped(values, labels, there, training.radius, training.grid_bits)
 
-    worth = _ROWS_AT_ONCE if threads else layout.width
-    ranges = core_ranges(holds.shape[1], least=worth, most=layout.width)
+    least, most = (min(layout.width, rows) if threads else layout.width for rows in _ROWS_AT_ONCE)
+    ranges = core_ranges(holds.shape[1], least=least, most=most)
     pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
     sums, signs = pieces[0]
     for more, clipped in pieces[1:]:
