@@ -13,7 +13,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
     "parley.deploy.stream.run_process": "server",
     "parley.deploy.stream.party": "party",
-    "parley.deploy.flower_engine": "server",
+    "parley.deploy.flower_process": "server",
     "ray": "Ray",
 }
 _FORKED = {"run_process": "server", "party": "party"}

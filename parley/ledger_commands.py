@@ -10,6 +10,13 @@ from parley.client.contract.printable import one_line
 from parley.options import AsJson
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.records.plain_json import json_text
+from parley.terminal.ledger import (
+    free_ledger,
+    print_ledger,
+    raise_budget,
+    read_ledger,
+    verify_ledger,
+)
 
 ledger_app = typer.Typer(
     suggest_commands=False,
@@ -35,8 +42,6 @@ Named = Annotated[
 @ledger_app.command("show")
 def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
     """Show what runs released on which data, what that cost, and what is left."""
-    from parley.terminal.ledger import print_ledger, read_ledger  # noqa: PLC0415 - start-up: for this command alone
-
     content = read_ledger(ledger)
     if as_json:
         typer.echo(json_text(content.to_json()))
@@ -47,8 +52,6 @@ def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
 @ledger_app.command("verify")
 def ledger_verify(ledger: LedgerPath, named: Named = None) -> None:
     """Check the ledger's hash chain and totals; name an entry that somebody edited."""
-    from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
-
     problems, entries = verify_ledger(ledger, named=named)
     if problems:
         for problem in problems:
@@ -67,8 +70,6 @@ def ledger_free(
     Before its first round a run sets aside what all its rounds need; when it ends, it gives back
     the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
     """
-    from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
-
     for dataset, releases in free_ledger(ledger, run).items():
         typer.echo(one_line(f"{dataset}: {releases} releases given back."))
 
@@ -89,8 +90,6 @@ def ledger_raise(
     People were promised the old one: ask whoever answers for the data first. Jobs on these data
     say the new total from then on (privacy.dataset-epsilon).
     """
-    from parley.terminal.ledger import raise_budget  # noqa: PLC0415 - start-up: for this command alone
-
     before, after = raise_budget(
         ledger, dataset, unit=unit, reason=reason, epsilon=epsilon, delta=delta
     )

@@ -31,3 +31,8 @@ OwnModels = Annotated[
         "can name code.",
     ),
 ]
+ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
+PartyDir = Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")]
+LogJson = Annotated[
+    bool, typer.Option("--log-json", help="Say what happens as one JSON object a line, on stderr.")
+]

@@ -21,7 +21,7 @@ from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.records.planned import SimulationOutlook
-from parley.simulations.data.keeping import memory_mib
+from parley.simulations.data.outlook import memory_mib
 
 _MIB = 1 << 20
 _PROCESS = {"linear": 150, "nothing": 150, "network": 350}

@@ -8,9 +8,16 @@ from typing import Annotated
 
 import typer
 
+from parley.client.algorithms.registry import task_from
+from parley.client.contract.decoding import DecodingError
 from parley.client.contract.plain_names import public_name
 from parley.client.contract.printable import one_line
+from parley.client.data.schema import Schema
+from parley.client.features.bins import Codes
 from parley.options import ModelPath, OwnModels
+from parley.server.model_file import ModelFileError, open_model
+from parley.server.synthetic.generation import GENERATORS, rows_of
+from parley.server.synthetic.rows import write_rows
 
 _MOST = 10**9
 
@@ -30,14 +37,6 @@ def sample_table(
     Raises:
         ModelFileError: no generator in the file, a damaged one, or `out` exists.
     """
-    from parley.client.algorithms.registry import task_from  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.contract.decoding import DecodingError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.schema import Schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.features.bins import Codes  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.model_file import ModelFileError, open_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.synthetic.generation import GENERATORS, rows_of  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: for this command alone
-
     if not 1 <= rows <= _MOST:
         raise ModelFileError(f"Expected --rows from 1 to {_MOST:,}, got {rows}.")
     if out.exists():

@@ -7,6 +7,13 @@ from typing import Annotated
 
 import typer
 
+from parley.client.data.records import find_party_files
+from parley.client.data.schema import SchemaError, load_schema
+from parley.client.data.schema_check import CheckedFile, check_file
+from parley.client.data.schema_inference import infer_schema
+from parley.client.data.table import DataError
+from parley.terminal.schema import print_reading
+
 schema_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,
@@ -23,8 +30,6 @@ TableFiles = Annotated[
 
 def _named(patterns: list[str]) -> list[Path]:
     """The files, those of globs among them."""
-    from parley.client.data.records import find_party_files  # noqa: PLC0415 - start-up: for these commands alone
-
     found: list[Path] = []
     for pattern in patterns:
         glob = any(mark in pattern for mark in "*?[") and not Path(pattern).exists()
@@ -54,10 +59,6 @@ def schema_infer(
 
     Lists every column, how it was read and why, with the lines of cells that don't fit.
     """
-    from parley.client.data.schema import SchemaError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.schema_inference import infer_schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.schema import print_reading  # noqa: PLC0415 - start-up: for this command alone
-
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
     inferred = infer_schema(
@@ -89,10 +90,6 @@ def schema_check(
 
     It quotes cells and lines of the file, for the person who holds it: share none of it.
     """
-    from parley.client.data.schema import load_schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.schema_check import CheckedFile, check_file  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.data.table import DataError  # noqa: PLC0415 - start-up: for this command alone
-
     known, named, refused = load_schema(schema), _named(files), False
     for file in named:
         try:

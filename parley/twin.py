@@ -10,26 +10,23 @@ plan or a party's policy that could ask real parties for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from parley.client.models.described import described
 from parley.options import JobFile, Sets
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
-
-TWINS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {
-        "centralised": lambda experiment: experiment.optimum(),
-        "aggregated": lambda experiment: experiment.aggregated(),
-    }
-)
-"""A way to learn that protects nobody → the parameters that it learns from an experiment."""
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
+from parley.server.model_file import NON_PRIVATE, ModelFileError, model_bytes
+from parley.server.records.run_folder import write_whole
+from parley.server.records.statement import model_description
+from parley.simulations.data.experiment import load_experiment
+from parley.version import __version__
 
 _WARNING = (
     "No privacy: anybody who sees this model learns about the records it was learned from. It is "
@@ -60,16 +57,8 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     Raises:
         JobError: another method, real parties, a ledger, or no linear model.
     """
-    from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.jobs.section import JobError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.model_file import ModelFileError, model_bytes  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.records.run_folder import write_whole  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.records.statement import model_description  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.data.experiment import load_experiment  # noqa: PLC0415 - start-up: for this command alone
-    from parley.version import __version__  # noqa: PLC0415 - start-up: for this command alone
-
-    if method not in TWINS:
-        raise JobError(f"Expected a twin of {', '.join(TWINS)}, got {method!r}.")
+    if method not in NON_PRIVATE:
+        raise JobError(f"Expected a twin of {', '.join(NON_PRIVATE)}, got {method!r}.")
     if not job.run.in_process or job.privacy.ledger:
         raise JobError(
             "Expected run.engine = 'fast' and no privacy.ledger: a twin is a simulation's, which "
@@ -83,7 +72,8 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
-    theta = TWINS[method](experiment)
+    ways = {"centralised": experiment.optimum, "aggregated": experiment.aggregated}
+    theta: Any = ways[method]()
     description = model_description(
         {"kind": method, "model": described(experiment.model), "settings": {}},
         label=job.model.label,
@@ -119,8 +109,6 @@ def twin_command(
     No noise, no ε, no ledger. A simulation's records are in one place; real parties are never
     asked. Anybody who sees the model learns about the records.
     """
-    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
-
     made = twin(load_job(job, overrides=sets or ()), method=method, out=out)
     typer.echo(f"{made.path}: {made.method}. {_WARNING}")
     for name, value in made.figures.items():

@@ -3,7 +3,7 @@
 Functions of an open round. One list decides everything: each participating neighbour is in it or
 not, and that says which one of its two secrets may be spoken about.
 
-When a party may give its ML-KEM key away to prove what it said about a ciphertext.
+Also here: when a party may give its ML-KEM key away to prove what it said about a ciphertext.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parti
 share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,
 half the work.
 
-The secret of a pair of parties: X25519's, ML-KEM-768's of both directions, and what follows.
+Also here: the secret of a pair of parties: X25519's, ML-KEM-768's of both directions, and what
+follows.
 """
 
 from __future__ import annotations

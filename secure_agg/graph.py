@@ -24,7 +24,7 @@ repeated until it likes a graph, 2^16 with one roster, which every party counts.
     >>> choose_degree(1000, corrupt=100, dropped=100, active=True)
     (112, 80)
 
-The beacon: public randomness for the graph that nobody chooses once the roster is fixed.
+Also here: the beacon: public randomness for the graph that nobody chooses once the roster is fixed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ memory than it brings. Big-endian; masks of parties have bit i of byte i // 8 fr
 spare bits zero. Ciphertexts, complaints, halves, and 64 bytes for 32 in the table of Shares, are of
 the first round of a hybrid run (`RunParameters.unpaired`).
 
-Messages as bytes: versioned, of exact length, with one encoding each.
+Also here: messages as bytes: versioned, of exact length, with one encoding each.
 """
 
 from __future__ import annotations

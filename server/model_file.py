@@ -29,6 +29,9 @@ MODEL_VERSION = 2
 """Of the description in a model file; raised when an older reader would read it wrongly. Files of
 version 1 had no digest."""
 
+NON_PRIVATE = ("centralised", "aggregated")
+"""What learned a model that protects nobody: all records in one place, the mean of optima."""
+
 _NAME = "model.safetensors"
 _DIGEST = "parley.digest"
 _LABEL = b"parley model file\n"

@@ -4,7 +4,8 @@ For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each
 optimum is certified to a gradient norm ≤ κG/n.
 
-Pathak, Rane & Raj 2010: once, the average of local optima, with noise for a single party's.
+Also here: the method of Pathak, Rane & Raj 2010: once, the average of local optima, with noise for
+a single party's.
 """
 
 from __future__ import annotations

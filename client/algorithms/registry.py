@@ -4,7 +4,7 @@
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
 send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`).
 
-What the algorithms for linear models share: the task's codec, its size, what is refused.
+Also here: what the algorithms for linear models share: the task's codec, its size, what is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.kind import Kind, Party, plain_size, settings_of
-from parley.client.algorithms.network_task import averaging, distributed, network_kind
+from parley.client.algorithms.network_task import network_size
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
 from parley.client.algorithms.own import is_own, own_kind, own_task
@@ -95,7 +95,7 @@ def _check_state(algorithm: Linear, state: State) -> None:
 def _later(module: str, name: str) -> Callable[..., Any]:
     """A function of a module of this room, which is imported when it is called.
 
-    `predict` needs none of them, nor `plan` of another kind: they take .06 to .1 s.
+    `predict` needs none of them, nor `plan` of another kind: torch takes 1.4 s.
     """
 
     def called(*args: Any) -> Any:
@@ -107,6 +107,12 @@ def _later(module: str, name: str) -> Callable[..., Any]:
 def _codec(module: str) -> dict[str, Any]:
     """The three that every row has."""
     return {name: _later(module, name) for name in ("to_task", "of_task", "size")}
+
+
+def _network(title: str, **more: Any) -> Kind:
+    """The row of an algorithm that trains a network."""
+    codec = {**_codec("network_codec"), "size": network_size}
+    return Kind(title=title, **codec, check=_later("network_codec", "check"), trains=True, **more)
 
 
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
@@ -175,13 +181,12 @@ ALGORITHMS: dict[str, Kind] = {
         advice="Every round is charged in full: `--set algorithm.kind=gradient-perturbation` "
         "spreads its budget over all rounds",
     ),
-    "fedavg": network_kind(
-        averaging,
+    "fedavg": _network(
         "federated averaging",
         advice="Every party adds noise alone: `--set algorithm.kind=distributed-dp-sgd` has "
         "one for the batches of all parties together",
     ),
-    "distributed-dp-sgd": network_kind(distributed, "distributed DP-SGD", summed=True),
+    "distributed-dp-sgd": _network("distributed DP-SGD", summed=True),
     "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),
     "random-features": Kind(
         title="random features",

@@ -5,7 +5,7 @@
 >>> for lie in ("..", "/etc", "a/b", ".x", "a\\n", "", None):
 ...     assert not is_plain(lie)
 
-Names of models of your own code: what travels is the name, never a path, never the code.
+Also here: names of models of your own code: what travels is the name, never a path, never the code.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ fault; none of them looks at more than one value to decide what another becomes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.columns import (
@@ -21,9 +22,6 @@ from parley.client.data.columns import (
 )
 from parley.client.data.schema import FeatureColumn, Schema
 from parley.client.data.table import DataError, Table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def feature_cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
@@ -53,8 +51,6 @@ def ranged_numbers(
 
 def _numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
     """`[N, …]` finite numbers."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     if name in table.arrays:
         values = table.arrays[name]
         if values.dtype.kind not in "biuf":
@@ -97,8 +93,6 @@ def with_points(texts: pl.Series, decimal: str) -> pl.Series:
 
 def _parsed(table: Table, name: str) -> pl.Series:
     """`[N]` the numbers that a column of text writes, null where a cell is empty."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     texts = _without(table.column(name).str.strip_chars(), {"", *table.null_values}, ())
     series = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
@@ -129,8 +123,6 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
 
     A text in `listed` is a value, whatever the null values say.
     """
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     series = table.column(name)
     dtype = series.dtype
     if dtype.is_float():
@@ -198,8 +190,6 @@ def plain_texts(table: Table, name: str) -> pl.Series:
 
 def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     """`[N]` positions in `known`, −1 for a text that isn't there (or null)."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     codes = texts.replace_strict(
         list(known), list(range(len(known))), default=-1, return_dtype=pl.Int64
     )

@@ -25,18 +25,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.cells import plain_texts, with_points
+from parley.client.data.schema import Schema
 from parley.client.data.table import Table
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from parley.client.data.schema import Schema
 
 _CHUNK = 4096
 """Rows put side by side at a time."""
@@ -135,7 +132,6 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 def _cells(table: Table, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
 
     series: pl.Series = table.column(name)
     if series.dtype.is_numeric():

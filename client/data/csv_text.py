@@ -4,7 +4,7 @@ A batch ends where a record ends: at a line's end that no quoted field reaches o
 has no quotation mark that is its last line's end; otherwise Python's `csv` says where records end.
 Every batch knows the line it begins on, so that an error can name a cell's line.
 
-How a CSV is written, found out from the file: encoding and separator.
+Also here: how a CSV is written, found out from the file: encoding and separator.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
+
+import polars as pl
 
 from parley.client.contract import toml_text
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 _PIECE = 2**22
 """Bytes read at a time."""
@@ -224,8 +222,6 @@ def _without_header(batch: CsvBatch) -> CsvBatch:
 
 def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
     """The batch as a frame of text."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     quoted = '"' in batch.text
     types = dict.fromkeys(names, pl.String)
     try:

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from functools import partial
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
@@ -29,9 +30,6 @@ from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table import DataError, Table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt", ".gz"), "csv"),
@@ -199,8 +197,6 @@ def check_once(names: list[str], *, path: str | Path) -> None:
 @contextmanager
 def _parquet(path: str | Path) -> Iterator[Any]:
     """Polars, to read a file that is there."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     if not Path(path).is_file():
         got = "Is a directory" if Path(path).is_dir() else "nothing there"
         raise DataError("a file", got, path=path)
@@ -283,8 +279,6 @@ def _array_size(archive: zipfile.ZipFile, member: str) -> int:
 
 def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path) -> Table:
     """The table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
-    import polars as pl  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
     flat: dict[str, pl.Series] = {}
     arrays: dict[str, NDArray[Any]] = {}

@@ -33,11 +33,11 @@ from parley.client.data.cells import (
     group_texts,
     labelled,
 )
-from parley.client.data.columns import READINGS, CategoricalColumn
+from parley.client.data.columns import CategoricalColumn
 from parley.client.data.contents import Contents, of_table, sum_of
 from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.readers import read_tables, table_of
-from parley.client.data.schema import FeatureColumn, Schema, SchemaError
+from parley.client.data.schema import FeatureColumn, Schema, check_label
 from parley.client.data.table import DataError, Table
 
 _CHUNK = 4096
@@ -272,25 +272,6 @@ def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | N
         groups=None if group_column is None else group_texts(table, group_column),
         clamped=clamped,
     )
-
-
-def check_label(schema: Schema, model_kind: str) -> None:
-    """Raises SchemaError where the schema's label has no reading for `model_kind`."""
-    if model_kind not in LABEL_READERS:
-        raise ValueError(f"Expected a model of {', '.join(LABEL_READERS)}, got {model_kind!r}.")
-    key = READINGS[model_kind]
-    if getattr(schema.label, key) is None:
-        needs = {"positive": "positive and negative"}.get(key, key)
-        remedy = (
-            ""
-            if schema.label.range is None
-            else " Its range makes it a number: make it a column of kind numeric, and another the "
-            "label."
-        )
-        raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
-            f" got none.{remedy}"
-        )
 
 
 def as_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:

@@ -42,6 +42,7 @@ from parley.client.contract import toml_text
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.columns import (
+    READINGS,
     ArrayColumn,
     CategoricalColumn,
     Column,
@@ -283,3 +284,22 @@ def _explained(fault: ErrorDetails) -> str:
             expected = str(fault["msg"]).removeprefix("Input should be ")
             expected = expected.removeprefix("String should ")
             return f"{where}: Expected {expected}, got {fault['input']!r}."
+
+
+def check_label(schema: Schema, model_kind: str) -> None:
+    """Raises SchemaError where the schema's label has no reading for `model_kind`."""
+    if model_kind not in READINGS:
+        raise ValueError(f"Expected a model of {', '.join(READINGS)}, got {model_kind!r}.")
+    key = READINGS[model_kind]
+    if getattr(schema.label, key) is None:
+        needs = {"positive": "positive and negative"}.get(key, key)
+        remedy = (
+            ""
+            if schema.label.range is None
+            else " Its range makes it a number: make it a column of kind numeric, and another the "
+            "label."
+        )
+        raise SchemaError(
+            f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
+            f" got none.{remedy}"
+        )

@@ -22,7 +22,8 @@ of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty 
 >>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()
 ([50.0, 100.0], [1, 2], [2])
 
-At most k records of each person in one party, so that a person moves a sum k times as far.
+Also here: at most k records of each person in one party, so that a person moves a sum k times as
+far.
 """
 
 from __future__ import annotations

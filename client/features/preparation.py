@@ -4,7 +4,7 @@ Every engine, every party and every prediction prepares rows here. Rows without 
 features are float32, as their map gives them, and sums over them are float64
 (`parley.client.models.linear`).
 
-Features that were computed once, kept on the disk of whoever holds the records.
+Also here: features that were computed once, kept on the disk of whoever holds the records.
 """
 
 from __future__ import annotations

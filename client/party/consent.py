@@ -13,7 +13,8 @@ one reason class.
     >>> consent.data["ward"].totals[Unit.RECORD].epsilon_per_job, consent.min_survivors
     (2.0, 2)
 
-`party.toml` as a file: read with an error for each key, and written with each key's meaning.
+Also here: `party.toml` as a file: read with an error for each key, and written with each key's
+meaning.
 """
 
 from __future__ import annotations

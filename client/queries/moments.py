@@ -4,9 +4,7 @@ With t = (x − centre)/half-width ∈ [−1, 1] a record adds a to its group's 
 a cell for each polynomial p, s = round(a·w); no count where the number of records is public
 (replace-one, all records). A ratio's interval is Fieller's.
 
-The mean of a column: `mean`, of all records that are selected, or in every group.
-
-The variance of a column: `variance`, of all records that are selected, or in every group.
+Also here: `mean` and `variance` of a column, of all records that are selected, or in every group.
 """
 
 from __future__ import annotations

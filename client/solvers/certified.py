@@ -17,7 +17,7 @@ cone, in double precision, which bounds ‖θ̂ − θ*‖ alike.
     >>> optima.theta.round(4).tolist(), optima.certified.tolist()
     ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
 
-Ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
+Also here: ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
 """
 
 from __future__ import annotations

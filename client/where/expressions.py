@@ -1,6 +1,6 @@
 """Conditions on one record as values: what they read, whether a schema has a meaning for them.
 
-`col`: a column's name that makes a condition when it is compared with a constant.
+Also here: `col`: a column's name that makes a condition when it is compared with a constant.
 """
 
 from __future__ import annotations

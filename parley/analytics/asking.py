@@ -1,6 +1,6 @@
 """What can be asked, of a session, of a part of its records, or within a batch.
 
-A batch: queries that are released together.
+Also here: a batch: queries that are released together.
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from parley.analytics.query_file import QueryFile, asked_for, example_file
+from parley.analytics.server_command import ask_server
+from parley.analytics.session import Session
+from parley.client.queries.base import QueryError
 from parley.server.records.plain_json import json_text
-
-if TYPE_CHECKING:
-    from parley.analytics.query_file import QueryFile
-    from parley.analytics.session import Session
 
 Asked = Annotated[
     str | None,
@@ -72,9 +72,6 @@ def query(
 
     Every answer has its interval and says what it cost and what is left.
     """
-    from parley.analytics.query_file import asked_for, example_file  # noqa: PLC0415 - start-up: for this command alone
-    from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
-
     if print_query:
         typer.echo(example_file(), nl=False)
         return
@@ -91,8 +88,6 @@ def query(
     if file is not None:
         file.session.update(covers)
     if server is not None:
-        from parley.analytics.server_command import ask_server  # noqa: PLC0415 - start-up: gRPC
-
         if out is not None:
             raise QueryError("Expected --server without --out, got both: the server has a folder.")
         ask_server(server, file, plan=plan, resume=resume, as_json=as_json)
@@ -129,15 +124,8 @@ def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: boo
 
 
 def _session(file: QueryFile, *, out: Path | None, resume: Path | None) -> Session:
-    from parley.analytics.session import Session  # noqa: PLC0415 - start-up: for this command alone
-
     settings = dict(file.session)
     data = settings.pop("data", None)
     if resume is not None:
         return Session(data, resume=resume)
     return Session(data, out=out, **settings)
-
-
-def add_query_commands(app: typer.Typer) -> None:
-    """Adds it to the command line."""
-    app.command()(query)

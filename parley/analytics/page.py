@@ -3,7 +3,7 @@
 It needs nothing but itself: no script, no address; its own content-security policy forbids both.
 What it shows is released already, or public: it may be passed on to whomever the answers are for.
 
-Each answer of a session as a figure or a table of its page.
+Also here: each answer of a session as a figure or a table of its page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from parley.analytics.answer import ENDS, Answer, several, shown_number, shown_r
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import curve_of, group_epsilon, spent_power
-from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.report.parts import NOTHING, Card, Figure, Key, Table, write_page
 from parley.report.plots import Curve as Line
 from parley.report.plots import Palette, curves, interval_rows, interval_steps
@@ -144,9 +145,7 @@ _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
 
-def write_session_page(
-    answers: Sequence[Answer], totals: DatasetTotals, name: str, target: Path
-) -> Path:
+def write_session_page(answers: Sequence[Answer], totals: Account, name: str, target: Path) -> Path:
     """Writes the page of the session `name`, replacing an older one, and returns its path.
 
     Raises:
@@ -179,7 +178,7 @@ def write_session_page(
         raise RunFolderError(f"Expected to write {target}, got: {error}.") from error
 
 
-def _headline(answers: Sequence[Answer], totals: DatasetTotals) -> str:
+def _headline(answers: Sequence[Answer], totals: Account) -> str:
     spent = shown_up(totals.spent.epsilon(totals.budget.delta)[1])
     asked = "one question" if len(answers) == 1 else f"{number(len(answers))} questions"
     return f"{asked[:1].upper()}{asked[1:]} answered for ε = {spent}"
@@ -194,7 +193,7 @@ def _notices(answers: Sequence[Answer]) -> list[str]:
     return []
 
 
-def _cards(answers: Sequence[Answer], totals: DatasetTotals) -> list[Card]:
+def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
     budget = totals.budget
     spent, left = totals.spent.epsilon(budget.delta)[1], budget.left(totals.taken).epsilon
     cards = [
@@ -282,7 +281,7 @@ def _covered(answers: Sequence[Answer]) -> str:
     )
 
 
-def _attacker(totals: DatasetTotals) -> Table:
+def _attacker(totals: Account) -> Table:
     budget, spent, rows = totals.budget, totals.spent, []
     curve = curve_of(lambda delta: spent.epsilon(delta)[1])
     for members in _GROUPS:

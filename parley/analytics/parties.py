@@ -21,6 +21,8 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries.base import Facts, QueryError
+from parley.deploy.folders import check_server
+from parley.deploy.stream.port import Port, StreamTransport
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
 from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
@@ -207,9 +209,6 @@ def real_parties(
 
 
 def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
-    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
-    from parley.deploy.stream.port import Port, StreamTransport  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
-
     server = check_server(home)
     port = Port(server.folder, server.deployment, listen=server.listen, port=server.port)
     return StreamTransport(stack.enter_context(port)), server.deployment

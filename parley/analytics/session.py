@@ -27,7 +27,8 @@ from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
-from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.queries import PlannedBatch, plan_batch
 from parley.server.planning.query_terms import Terms
 
@@ -222,7 +223,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         return tuple(found)
 
     @property
-    def totals(self) -> DatasetTotals:
+    def totals(self) -> Account:
         """What the ledger has of the data: budget, and everything that was charged to it."""
         own = self._session.budget.key
         (totals,) = [each for each in self._session.ledger.totals() if each.budget.key == own]

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import click
 import typer
 
+from parley import audit_bounds
 from parley.options import AsJson
+from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.server.records.plain_json import json_text
 
 bound_app = typer.Typer(
@@ -104,8 +106,6 @@ _of_errors("bayes", "A credible value, not a bound: posteriors of a test's two e
 
 def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     """Prints a bound; a number that it refuses is wrong input."""
-    from parley import audit_bounds  # noqa: PLC0415 - start-up: scipy, for this command alone
-
     try:
         seen: list[Any] = [audit_bounds.Hits.parse(each) for each in counts]
         if "residuals" in asked:
@@ -116,7 +116,6 @@ def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     if as_json:
         typer.echo(json_text(bound.to_json()))
         return
-    from parley.privacy.accounting.rounding import as_written, shown_down  # noqa: PLC0415 - start-up: for this command alone
 
     word = "credible" if bound.method == "bayes" else "confidence"
     mu_text = "" if bound.mu_lower is None else f", μ ≥ {shown_down(bound.mu_lower)}"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 import typer
 from typer.core import TyperGroup
 
 from parley.audit.bound_commands import bound_app
+from parley.audit.claims import claims_of_queries, is_of_queries
+from parley.audit.words import lines_of
 from parley.options import AsJson, Sets
+from parley.server.jobs.file import load_job
 from parley.server.records.plain_json import json_text
-
-if TYPE_CHECKING:
-    from parley.simulations.audit.measure import Effort
-    from parley.simulations.audit.results import AuditReport
+from parley.server.records.run_folder import RunFolder
+from parley.simulations.audit.measure import Effort, audit_guarantee, audit_released, views_of
+from parley.simulations.audit.results import AuditReport, combined
+from parley.simulations.audit.trainings import TRAININGS
 
 REFUTED = 4
 """Exit status where a claim was refuted, and confirmed to be."""
@@ -102,11 +105,6 @@ def audit_job(
     ] = None,
 ) -> None:
     """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
-    from parley.audit.words import lines_of  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.records.run_folder import RunFolder  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.measure import Effort  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.results import combined  # noqa: PLC0415 - start-up: for this command alone
-
     released = _on_released(attack, data=data, scores_leak=scores_leak)
     if job is not None and job.is_dir():
         job = RunFolder.open(job)[0].path / "job.toml"
@@ -149,14 +147,6 @@ def _reports(
     own_records: bool,
 ) -> Iterator[AuditReport]:
     """Of what a job releases at last, of its guarantees, or of batches of queries."""
-    from parley.audit.claims import claims_of_queries, is_of_queries  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.measure import (  # noqa: PLC0415 - start-up: for this command alone
-        audit_guarantee,
-        audit_released,
-        views_of,
-    )
-
     if released:
         yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
         return
@@ -172,8 +162,6 @@ def _reports(
 
 def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
     """Whether attacks are on the released model."""
-    from parley.simulations.audit.trainings import TRAININGS  # noqa: PLC0415 - start-up: for this command alone
-
     if data not in {"synthetic", "job"}:
         raise click.UsageError(f"Expected --data synthetic or job, got {data!r}.")
     released = any(name in TRAININGS for name in _names(attack))

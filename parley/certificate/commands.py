@@ -9,6 +9,9 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from parley.certificate.issuing import issued, signing_key
+from parley.certificate.statement import CertificateError
+from parley.certificate.verifying import verified
 from parley.client.contract.printable import one_line
 
 NamedLedger = Annotated[
@@ -54,9 +57,6 @@ def certificate_issue(
     It says ε, δ, unit, relation and adversary, and holds the charged entries, so that anybody can
     compute ε again. It names no data, path or party.
     """
-    from parley.certificate.issuing import issued, signing_key  # noqa: PLC0415 - start-up: for this command alone
-    from parley.certificate.statement import CertificateError  # noqa: PLC0415 - start-up: for this command alone
-
     target = out or run / "certificate.json"
     if target.exists():
         raise CertificateError(f"Expected a new file for --out, {target} exists.")
@@ -83,8 +83,6 @@ def certificate_verify(
     Connects to nothing but a --ledger that you name. Says what it could not check. Status 2 where
     something does not hold.
     """
-    from parley.certificate.verifying import verified  # noqa: PLC0415 - start-up: for this command alone
-
     verdict = verified(file, signer=signer, run=run, ledger=ledger)
     facts = verdict.certificate.statement
     about = (

@@ -1,7 +1,4 @@
-"""A run in Flower's simulation: a separate process, which runs Parley's two Flower apps.
-
-python -m parley.deploy.flower_engine RUN PARTIES
-"""
+"""A run in Flower's simulation: a separate process (`parley.deploy.flower_process`)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from parley.client.contract.printable import guard_streams
 from parley.deploy.follow import follow
 from parley.deploy.processes import Supervisor, own_environment
 from parley.server.jobs.job import Job
@@ -36,7 +32,7 @@ def run_simulation(
             process = supervisor.start(
                 "Flower's simulation",
                 [
-                    *(sys.executable, "-P", "-m", "parley.deploy.flower_engine"),
+                    *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
                     *(str(run), str(job.parties.count)),
                 ],
                 environment=_environment(Path(scratch), run),
@@ -68,18 +64,3 @@ def _environment(scratch: Path, run: Path) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_DEDUP_LOGS": "0",
     }
-
-
-def main() -> None:
-    """Entry point of the process: returns when the run is over."""
-    from flwr.simulation import run_simulation as simulate  # noqa: PLC0415 - start-up: who starts this process needs no Flower (seconds)
-
-    from parley.client.app import app as party  # noqa: PLC0415 - start-up: as above
-    from parley.server.app import app as server  # noqa: PLC0415 - start-up: as above
-
-    guard_streams()
-    simulate(server_app=server, client_app=party, num_supernodes=int(sys.argv[2]))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,8 @@ leaves `started.json` at the start and `error.json` on a failure (`parley.server
 these the observer hears what it would hear in the fast engine, and an error is raised here as what
 it was there, so that messages and exit statuses are the same.
 
-Who of a run's parties declines, for the operator: reason class, what was asked, where to look.
+Also here: who of a run's parties declines, for the operator: reason class, what was asked, where to
+look.
 """
 
 from __future__ import annotations

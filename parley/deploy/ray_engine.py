@@ -8,7 +8,7 @@ A worker that is lost is started again by Ray, wherever there is room, loads its
 asked again. Nothing that it did not give back was opened. A cluster is trusted as one process is:
 whoever may start tasks on it reads the records.
 
-What runs in a worker of Ray: one shard of the parties.
+Also here: what runs in a worker of Ray: one shard of the parties.
 """
 
 from __future__ import annotations

@@ -7,9 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.printable import one_line
 from parley.options import AsJson, ModelPath, OwnModels
+from parley.prediction.files import predict_file
+from parley.prediction.loading import load_model
+from parley.prediction.shape_text import overview, whole
+from parley.prediction.shapes import shapes_of
+from parley.server.model_file import NON_PRIVATE, ModelFileError
 from parley.server.records.plain_json import json_text
+from parley.server.records.reading import read_summary
 
 SchemaFile = Annotated[
     Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
@@ -44,9 +51,6 @@ def predict(
     A row is read by the schema that the model was learned under: the same ranges, categories and
     scaling. The label's column need not be there; if it is, it is not read.
     """
-    from parley.prediction.files import predict_file  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
-
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     count, labels = predict_file(loaded, rows, out, keep=keep, threshold=threshold)
     typer.echo(f"{count:,} predictions in {out}")
@@ -68,17 +72,9 @@ def show(
     The promise has ε, δ, unit, relation, adversary. Columns have shapes in linear models, plain or
     on hats or bins; how far the noise alone may have moved them is known of a run's folder.
     """
-    from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.shape_text import overview, whole  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.shapes import shapes_of  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.model_file import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.records.reading import read_summary  # noqa: PLC0415 - start-up: for this command alone
-    from parley.twin import TWINS  # noqa: PLC0415 - start-up: for this command alone
-
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task
-    if task["kind"] not in {*ALGORITHMS, *TWINS}:
+    if task["kind"] not in {*ALGORITHMS, *NON_PRIVATE}:
         raise ModelFileError(
             f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
         )

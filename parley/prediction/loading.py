@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.plain_names import public_name
@@ -17,6 +19,7 @@ from parley.client.contract.protocol import Declined
 from parley.client.data.columns import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.table import build_map
 from parley.client.models.described import linear_model_from
 from parley.prediction.model import Estimator, Model
 from parley.server.model_file import ModelFileError, open_model
@@ -79,8 +82,6 @@ def _learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
         value_from(str, task["kind"], "kind")
         return linear_model_from(task["model"])  # how it was learned is not asked here
-    from parley.client.algorithms.registry import task_from  # noqa: PLC0415 - start-up: `predict` of a linear model (.11 s)
-
     own = MappingProxyType({public_name(name): name for name in own_models})
     return task_from(task, device=device, own_models=own).model
 
@@ -89,8 +90,6 @@ def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | 
     """The public map that rows go through, the very one that the model was learned on."""
     if described is None:
         return None
-    from parley.client.features.table import build_map  # noqa: PLC0415 - start-up: `predict` without a feature map (15 ms)
-
     try:
         named = features_from(described, agreed=True)
         made = build_map(
@@ -128,8 +127,6 @@ def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDA
     if theta is None or not shaped or not np.isfinite(theta).all():
         raise ModelFileError(f"{file}: Expected {expected} finite float64 parameters, got others.")
     if (components := tensors.get("components")) is not None:
-        from parley.client.algorithms.second_moments import check_components  # noqa: PLC0415 - start-up: `predict` without components (.1 s)
-
         try:
             check_components(components)
         except ValueError as error:

@@ -11,7 +11,7 @@ network of your own code is built only where the caller names that code.
 
 Method and attribute names are scikit-learn's.
 
-A model as scikit-learn knows estimators: fitted, and not to be fitted again.
+Also here: a model as scikit-learn knows estimators: fitted, and not to be fitted again.
 """
 
 from __future__ import annotations

@@ -23,8 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.base import KnowsGain
+from parley.client.algorithms.registry import ALGORITHMS, task_from
 from parley.client.features.blocks import Block, plain_blocks, row_length
 from parley.prediction.model import Model
+from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.model_file import ModelFileError
 
 if TYPE_CHECKING:
@@ -198,10 +201,6 @@ def _answer(model: Model) -> tuple[float, str, list[str]]:
 
 def _deviation(model: Model, summary: RunSummary | None) -> float | None:
     """k standard deviations of the noise in θ, along any direction; None: no bound is known."""
-    from parley.client.algorithms.base import KnowsGain  # noqa: PLC0415 - start-up: `predict` needs no algorithm (.1 s)
-    from parley.client.algorithms.registry import ALGORITHMS, task_from  # noqa: PLC0415 - start-up: as above
-    from parley.privacy.mechanisms.table import MECHANISMS  # noqa: PLC0415 - start-up: as above
-
     if summary is None or model.task["kind"] not in ALGORITHMS:
         return None
     algorithm, noise = task_from(model.task), summary.primary.noise

@@ -3,7 +3,7 @@
 The table of who learns what is worded by where the noise is added and by the secure sum that ran;
 its ε are the accounts of the summary, none is computed here.
 
-The report's tables of how good a model is on held-out records; a simulation's alone.
+Also here: the report's tables of how good a model is on held-out records; a simulation's alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every function returns one inline `<svg>` element: no script, no style sheet, no
 could clash with another plot's, no address. Colours are the six of `Palette`, which `report.css`
 repaints in the dark scheme. A column of 424 px is half a desktop page.
 
-Plots of values with intervals: a row a name, or a step an interval of numbers.
+Also here: plots of values with intervals: a row a name, or a step an interval of numbers.
 """
 
 from __future__ import annotations
@@ -305,8 +305,6 @@ def interval_rows(
     from_zero: bool,
 ) -> Markup:
     """A row each `(name, low, value, high)`: a bar over the interval, a tick at the value."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots (altair takes .5 s)
-
     names = ("name", "low", "value", "high")
     base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
     axis = alt.Axis(grid=False, labelLimit=190, labelColor=Palette.INK)
@@ -333,8 +331,6 @@ def interval_steps(
 ) -> Markup:
     """A step each `(start, end, low, value, high)`: a block over the interval, a line at the
     value."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots (altair takes .5 s)
-
     names = ("a", "b", "low", "value", "high")
     base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
     ends = [rows[0][0], rows[-1][1]]

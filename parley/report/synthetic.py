@@ -1,6 +1,6 @@
 """The report's section on synthetic records: what was released, and what the generator draws.
 
-Grey pictures for a page: a grid of images as one PNG within the page itself.
+Also here: grey pictures for a page: a grid of images as one PNG within the page itself.
 """
 
 from __future__ import annotations

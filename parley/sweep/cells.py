@@ -43,7 +43,7 @@ from parley.privacy.ledger.chain import canonical_json
 from parley.server.jobs.file import checked_key, load_job, parse_override, render_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.twin import TWINS
+from parley.server.model_file import NON_PRIVATE
 
 MOST_CELLS = 10_000
 """Of a sweep that nobody said --yes to."""
@@ -52,9 +52,6 @@ METHOD = "method"
 """What the axis of named settings is called."""
 
 _KEYS = ("grid", "zip", "methods", "where", "seeds", "non-private")
-
-NON_PRIVATE = tuple(TWINS)
-"""Models of nobody's privacy that figures may show beside: of all records, the mean of optima."""
 
 Values = dict[str, Any]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.control import Control
+from rich.table import Table
+from rich.text import Text
 
 from parley.client.contract.printable import one_line
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from parley.sweep.running import Progress
+from parley.sweep.comparison import compared, differing
+from parley.sweep.page import write_comparison
+from parley.sweep.running import Progress
+from parley.sweep.whole import run_sweep
+from parley.terminal.screen import Screen, plain_table
 
 
 def sweep(
@@ -38,11 +41,6 @@ def sweep(
     doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
     at a service manager's stop.
     """
-    from rich.control import Control  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-
-    from parley.sweep.whole import run_sweep  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.screen import Screen  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-
     screen, reached = Screen(stderr=True), ""
     terminal = screen.is_terminal
 
@@ -92,9 +90,6 @@ def compare(
     ] = None,
 ) -> None:
     """Show runs side by side: first the keys in which their jobs differ, then what each came to."""
-    from parley.sweep.comparison import compared, differing  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.screen import Screen  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-
     screen = Screen()
     settings, results = compared(runs)
     for title, rows in ((differing(settings), settings), ("What each came to", results)):
@@ -103,24 +98,13 @@ def compare(
             screen.print(_side_by_side(runs, rows))
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
     if out is not None:
-        from parley.sweep.page import write_comparison  # noqa: PLC0415 - start-up: for a page alone
-
         typer.echo(f"{write_comparison(runs, out)}")
 
 
 def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
-    from rich.text import Text  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
-
-    from parley.terminal.screen import plain_table  # noqa: PLC0415 - start-up: rich takes 40 ms of every command
 
     table = plain_table("", *(Text(one_line(run.name)) for run in runs))
     for name, values in rows:
         cells = (Text(one_line(value)) for value in values)
         table.add_row(Text(one_line(name), style="dim"), *cells)
     return table
-
-
-def add_sweep_commands(app: typer.Typer) -> None:
-    """Adds both to the command line."""
-    app.command()(sweep)
-    app.command()(compare)

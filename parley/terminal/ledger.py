@@ -15,7 +15,8 @@ from rich.text import Text
 from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.ledger import Ledger
@@ -35,7 +36,7 @@ _LAST_ENTRIES = 200
 class LedgerContent:
     """What a ledger holds."""
 
-    datasets: tuple[DatasetTotals, ...]
+    datasets: tuple[Account, ...]
     entries: tuple[RecordedEntry, ...]
     raises: tuple[dict[str, Any], ...] = ()
 

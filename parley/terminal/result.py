@@ -1,6 +1,7 @@
 """What the terminal shows of a run that ended: what was measured, and its sections of facts.
 
-What the terminal shows of a plan: its sections of facts, and tables of what else could be.
+Also here: what the terminal shows of a plan: its sections of facts, and tables of what else could
+be.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Text is text: no markup, no emoji by name. Whatever is shown is cleaned where it becomes part of a
 line, after every table, column and style; what steers the terminal is rich's alone.
 
-Plain tables in which nothing is cut: what does not fit goes on in the next line.
+Also here: plain tables in which nothing is cut: what does not fit goes on in the next line.
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 os.environ.setdefault("MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "30")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
+from mlflow.entities import Metric, Param
+from mlflow.tracking import MlflowClient
+
 _EXPERIMENT = "parley"
 _LONGEST = 6000
 _MOST = 100
@@ -23,15 +26,11 @@ class MlflowTracker:
     """A run in the experiment `parley` of a tracking server."""
 
     def __init__(self, uri: str) -> None:
-        from mlflow.tracking import MlflowClient  # noqa: PLC0415 - start-up: an extra, which need not be installed
-
         self._client: Any = MlflowClient(tracking_uri=uri)
         self._run = ""
 
     def begin(self, name: str, parameters: Mapping[str, str]) -> None:
         """Makes the run."""
-        from mlflow.entities import Param  # noqa: PLC0415 - start-up: an extra, which need not be installed
-
         known = self._client.get_experiment_by_name(_EXPERIMENT)
         experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
         self._run = self._client.create_run(experiment, run_name=name).info.run_id
@@ -41,8 +40,6 @@ class MlflowTracker:
 
     def figures(self, values: Mapping[str, float], *, step: int) -> None:
         """Metrics of a round."""
-        from mlflow.entities import Metric  # noqa: PLC0415 - start-up: an extra, which need not be installed
-
         self._client.log_batch(
             self._run, metrics=[Metric(name, value, 0, step) for name, value in values.items()]
         )

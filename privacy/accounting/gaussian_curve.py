@@ -10,7 +10,7 @@ never overflow, and δ is kept as its logarithm.
     >>> round(gaussian_epsilon(1.0, 1e-5), 5), round(1 / gaussian_mu(0.5, 1e-5), 5)
     (4.37718, 7.03183)
 
-From ρ to ε and back: the two conversions of zCDP. Values out of range raise ValueError.
+Also here: from ρ to ε and back: the two conversions of zCDP. Values out of range raise ValueError.
 """
 
 from __future__ import annotations

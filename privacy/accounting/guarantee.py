@@ -6,7 +6,7 @@ them (Dwork & Roth 2014, Definition 2.4 and section 2.3).
     >>> f"ε = 1 for one {Unit.RECORD}, {Neighbouring.REPLACE_ONE} neighbours"
     'ε = 1 for one record, replace-one neighbours'
 
-Where noise is added: one row a noise point, which states what everybody else asks of it.
+Also here: where noise is added: one row a noise point, which states what everybody else asks of it.
 """
 
 from __future__ import annotations

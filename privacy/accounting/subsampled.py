@@ -32,7 +32,8 @@ the Rényi divergence of the replace-one pair is integrated here.
     >>> {name: round(value, 3) for name, value in epsilons({rare: 100}, delta=1e-5).items()}
     {'rdp': 0.256, 'pld': 0.219}
 
-A noisy count of clipped gradients, released beside DP-SGD's noisy sums from the same budget.
+Also here: a noisy count of clipped gradients, released beside DP-SGD's noisy sums from the same
+budget.
 """
 
 from __future__ import annotations

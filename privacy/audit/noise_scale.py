@@ -13,7 +13,7 @@ with it. It assumes the law's shape: `shape_p` is a Kolmogorov–Smirnov test th
     >>> round(1 / sums.scale_upper(0.05), 6)
     0.963117
 
-Whether noise repeats itself: across coordinates, rounds, parties or worlds.
+Also here: whether noise repeats itself: across coordinates, rounds, parties or worlds.
 """
 
 from __future__ import annotations

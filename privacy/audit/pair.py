@@ -10,7 +10,8 @@ arXiv:2101.04535).
     >>> round(pair_epsilon(*seen, alpha=0.01, delta=0.0), 5)
     3.11952
 
-A Bayesian reading of two rates (Zanella-Béguelin et al. 2023): credible, never a verdict.
+Also here: a Bayesian reading of two rates (Zanella-Béguelin et al. 2023): credible, never a
+verdict.
 """
 
 from __future__ import annotations

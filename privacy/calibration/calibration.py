@@ -12,7 +12,7 @@ and found within (ε, δ).
     l2-laplace 0.008 0.083905
     gaussian 0.028127 0.281273
 
-σ of one of T Gaussian releases that are (ε, δ)-DP together, in four calibrations.
+Also here: σ of one of T Gaussian releases that are (ε, δ)-DP together, in four calibrations.
 """
 
 from __future__ import annotations

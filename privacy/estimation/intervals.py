@@ -9,7 +9,7 @@ What a sample says about a population is another question, and no part of them.
     >>> round(low, 4), round(high, 4)
     (-0.312, -0.2442)
 
-The noise on every cell of an integer sum: its deviation, and how far it reaches.
+Also here: the noise on every cell of an integer sum: its deviation, and how far it reaches.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Yang & Li 2014, for one-way overlaps).
     >>> {columns: table.sum(axis=1).round(6).tolist() for columns, table in agreed.items()}
     {('a', 'b'): [5.333333, 6.0], ('a', 'c'): [5.333333, 6.0]}
 
-Noisy counts made counts again: none negative, and adding up to what is known.
+Also here: noisy counts made counts again: none negative, and adding up to what is known.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from typing import Any, Self, TypeAlias
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, parse_event
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
 from parley.privacy.ledger.chain import canonical_json
 
 _MOST_KNOWN = 64
@@ -96,6 +96,27 @@ class Account:
     def taken(self) -> Composition:
         """What is spent and what all runs hold: what another run can't have."""
         return _with(self.spent, (claim for own in self.held.values() for claim in own))
+
+    @property
+    def holders(self) -> dict[str, int]:
+        """Run → how many releases it holds."""
+        return {run: sum(count for _, count in own) for run, own in self.held.items()}
+
+    @property
+    def remaining(self) -> Remaining:
+        """The budget less what is spent or held."""
+        return self.budget.left(self.taken)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is spent and left, as plain JSON values; ε by every proved conversion."""
+        return {
+            "budget": self.budget.to_json(),
+            "releases": self.spent.releases,
+            "rho": self.spent.rho,
+            "epsilon": self.spent.epsilons(self.budget.delta),
+            "held": self.holders,
+            "remaining": self.remaining.to_json(),
+        }
 
     def draws(self, run_id: str, event: Event) -> bool:
         """Whether a release is one of those that the run holds already."""

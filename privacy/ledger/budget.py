@@ -145,34 +145,3 @@ class DatasetBudget:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
         return cls(**value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetTotals:
-    """A data set's budget, what is spent of it, and what is left.
-
-    Attributes:
-        taken: what is spent, and what running runs hold for their rounds to come.
-        holders: run → releases that it holds.
-    """
-
-    budget: DatasetBudget
-    spent: Composition
-    taken: Composition
-    holders: Mapping[str, int]
-
-    @property
-    def remaining(self) -> Remaining:
-        """The budget less what is spent or held."""
-        return self.budget.left(self.taken)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; ε by every proved conversion at the budget's δ."""
-        return {
-            "budget": self.budget.to_json(),
-            "releases": self.spent.releases,
-            "rho": self.spent.rho,
-            "epsilon": self.spent.epsilons(self.budget.delta),
-            "held": dict(self.holders),
-            "remaining": self.remaining.to_json(),
-        }

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registering, steps
-from parley.privacy.ledger.budget import BudgetKey, DatasetTotals, Remaining
+from parley.privacy.ledger.budget import BudgetKey, Remaining
 from parley.privacy.ledger.chain import Head, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
@@ -187,18 +187,10 @@ class Ledger:
             self._seen = seen = reader.entries_of(run_id, self._seen)
         return tuple(seen.entries.values())
 
-    def totals(self) -> tuple[DatasetTotals, ...]:
+    def totals(self) -> tuple[Account, ...]:
         """Every budget and what is spent of it, by data and unit."""
         with self._place.reading() as reader:
-            return tuple(
-                DatasetTotals(
-                    budget=account.budget,
-                    spent=account.spent,
-                    taken=account.taken,
-                    holders={run: sum(n for _, n in own) for run, own in account.held.items()},
-                )
-                for account in reader.accounts().values()
-            )
+            return tuple(reader.accounts().values())
 
     def spent(self, dataset: str, unit: Unit) -> Composition:
         """All charged releases on a data set, for one unit; `LedgerConflict` if unknown."""
@@ -206,8 +198,7 @@ class Ledger:
 
     def remaining(self, dataset: str, unit: Unit) -> Remaining:
         """What is left for one unit, that no run holds; `LedgerConflict` if unknown."""
-        account = self._account(dataset, unit)
-        return account.budget.left(account.taken)
+        return self._account(dataset, unit).remaining
 
     def _account(self, dataset: str, unit: Unit) -> Account:
         with self._place.reading() as reader:

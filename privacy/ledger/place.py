@@ -3,7 +3,7 @@
 SQLite runs in WAL mode with synchronous=FULL (a commit returns after its fsync), PostgreSQL with
 synchronous_commit on: what was reported as recorded survives a kill and a power cut.
 
-From what a database reports to what a person can act on.
+Also here: from what a database reports to what a person can act on.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ the chain doesn't vouch for. The head must be the hash of the last record, that 
 digest of all accounts as they are stored, and a record that a step relies on must lead to the head
 hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
 
-The tables of a ledger.
+Also here: the tables of a ledger.
 """
 
 from __future__ import annotations
@@ -150,10 +150,13 @@ _LATEST = (
     .order_by(RECORDS.c.position.desc())
     .limit(1)
 )
+_ACCOUNTS, _NEW_RECORD = sa.select(ACCOUNTS), sa.insert(RECORDS)
+_SET_HEAD = sa.update(HEAD).where(HEAD.c.id == 1)
 _SET_ACCOUNT = sa.update(ACCOUNTS).where(
     ACCOUNTS.c.name == sa.bindparam("of_name"), ACCOUNTS.c.unit == sa.bindparam("of_unit")
 )
 _OF_CHECKPOINT = CHECKPOINTS.c.run_id == sa.bindparam("of_run")
+_SET_CHECKPOINT = sa.update(CHECKPOINTS).where(_OF_CHECKPOINT)
 
 _Row = dict[str, str]
 
@@ -247,9 +250,7 @@ class Reader:
 
     def _rows(self, *, vouched: bool) -> dict[BudgetKey, _Row]:
         """The rows of all accounts; vouched for where the last record holds their digest."""
-        rows: list[_Row] = [
-            dict(row._mapping) for row in self._connection.execute(sa.select(ACCOUNTS))
-        ]
+        rows: list[_Row] = [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
         if vouched:
             last = self.since(self.head.records)[0].content() if self.head.records else {}
             try:
@@ -336,7 +337,7 @@ class Writer(Reader):
             index=index,
             reservation=reservation,
         )
-        self._connection.execute(sa.insert(RECORDS), vars(record))
+        self._connection.execute(_NEW_RECORD, vars(record))
         if before is None:
             self._connection.execute(sa.insert(ACCOUNTS), row)
         elif before != row:
@@ -360,15 +361,14 @@ class Writer(Reader):
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""
-        drop = sa.delete(CHECKPOINTS).where(_OF_CHECKPOINT)
-        self._connection.execute(drop, {"of_run": row["run_id"]})
-        self._connection.execute(sa.insert(CHECKPOINTS), row)
+        if not self._connection.execute(_SET_CHECKPOINT, {**row, "of_run": row["run_id"]}).rowcount:
+            self._connection.execute(sa.insert(CHECKPOINTS), row)
 
     def finish(self) -> bool:
         """Stores the new head; whether there is anything to commit."""
         if self.head == self._before:
             return False
-        self._connection.execute(sa.update(HEAD).where(HEAD.c.id == 1), vars(self.head))
+        self._connection.execute(_SET_HEAD, vars(self.head))
         return True
 
 

@@ -7,7 +7,7 @@
 >>> noise.multiplier, noise.event().event.count
 (3.2, 1000)
 
-DP-SGD steps inside a party, as a mechanism: its noise is in what the party sends.
+Also here: DP-SGD steps inside a party, as a mechanism: its noise is in what the party sends.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The laws are those of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010). Where t
 with e^−γ: as exact, and vectorised. The float `scale` or `sigma` is the exact rational it is.
 Given uniform words there is no statistical distance to account for.
 
-NegativeBinomial(1/k, p), p = e^(−1/t), sampled exactly: k draws sum to a geometric variable.
+Also here: NegativeBinomial(1/k, p), p = e^(−1/t), sampled exactly: k draws sum to a geometric
+variable.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ are drawn for a lane only if a threshold lies within its cell, and such a lane i
 float. Hypotheses, both tested against mpmath: `FLOAT_ERROR` bounds the relative error of the
 float functions used; mpmath's exp, log, cos and erfc lose fewer than 64 of their ≥ 223 bits.
 
-Uniform integers below n, exact: a word beyond the last whole multiple of n is drawn again.
+Also here: uniform integers below n, exact: a word beyond the last whole multiple of n is drawn
+again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ a fork or a copy is refused, and it ends where ChaCha20's 32-bit block counter e
 >>> NoiseStream.from_seed(7, "round", 1)
 NoiseStream(seeded=True, words_drawn=0)
 
-Where a run's randomness comes from: an argument, never a default and never a module's.
+Also here: where a run's randomness comes from: an argument, never a default and never a module's.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ its dotted name (`privacy.epsilon=2`).
     ...
     parley.server.jobs.section.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
 
-A job from Flower's run config: dotted keys, plain values.
+Also here: a job from Flower's run config: dotted keys, plain values.
 """
 
 from __future__ import annotations

@@ -116,8 +116,7 @@ class FederatedAveraging(_OfNetwork):
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Its noise calibrated; raises JobError also where that is too large to draw."""
-        from parley.client.algorithms.federated_averaging import FederatedAveraging as Averaging  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
-        from parley.client.algorithms.federated_averaging import ServerStep  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
+        from parley.client.algorithms import federated_averaging as fedavg  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
         from parley.client.dp_sgd.training import largest_noise  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
         parties = known(parties, self.kind)
@@ -135,14 +134,14 @@ class FederatedAveraging(_OfNetwork):
                 f"{training.clipped_share:g}."
             )
         dimension, least = model.dimension + (training.clipped_share > 0), parties.min_records
-        return Averaging(
+        return fedavg.FederatedAveraging(
             model=model,
             unit=asked[0],
             training=training,
             update_bound=training.reach(least) * math.sqrt(dimension)
             if asked == (Unit.RECORD,)
             else settings.party_clip_norm,
-            server=ServerStep(
+            server=fedavg.ServerStep(
                 kind=settings.server_optimiser,
                 learning_rate=settings.server_learning_rate,
                 momentum=settings.server_momentum,

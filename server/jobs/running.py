@@ -1,9 +1,4 @@
-"""How a job is run: `[run]`.
-
-How contributions are summed: `[secure-aggregation]`.
-
-How parties train networks: `[dp-sgd]`.
-"""
+"""How a job is run, sums contributions and trains networks: three sections of it."""
 
 from __future__ import annotations
 

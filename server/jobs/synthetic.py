@@ -11,7 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from parley.client.algorithms import random_features
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_of, named_pairs
 from parley.client.data.codes import array_of, class_names, coded_columns
 from parley.client.data.schema import Schema, SchemaError
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -123,8 +125,6 @@ class Marginals(_OneSum):
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
         """The tables."""
-        from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_of  # noqa: PLC0415 - start-up: no other kind needs it (.06 s)
-
         coded = coded_columns(schema)
         sizes = tuple(column.size for column in coded)
         _check_columns(sum(sizes[:-1]), columns, "codes")
@@ -140,8 +140,6 @@ class Marginals(_OneSum):
         return PairTables(sizes=sizes, pairs=pairs, neighbouring=neighbouring, bound=bound)
 
     def _pairs(self, names: list[str]) -> tuple[tuple[int, ...], ...]:
-        from parley.client.algorithms.pair_tables import named_pairs  # noqa: PLC0415 - start-up: no other kind needs it (.06 s)
-
         if isinstance(self.pairs, str):
             return named_pairs(self.pairs, len(names))
         pairs = []
@@ -179,8 +177,6 @@ class RandomFeatures(_OneSum):
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
         """The features; raises JobError also where an image is not square."""
-        from parley.client.algorithms import random_features  # noqa: PLC0415 - start-up: no other kind needs it (.1 s)
-
         array = array_of(schema)
         sizes = () if array else tuple(each.size for each in coded_columns(schema)[:-1])
         wide = array[1].width if array else sum(sizes)

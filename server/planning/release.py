@@ -1,6 +1,6 @@
 """From a job to its algorithm and its release plan, and what a plan's releases come to.
 
-The release after the rounds: right and wrong answers on the parties' held-out records.
+Also here: the release after the rounds: right and wrong answers on the parties' held-out records.
 """
 
 from __future__ import annotations

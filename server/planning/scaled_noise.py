@@ -3,7 +3,7 @@
 It is a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
 (`parley.server.planning.claimed`).
 
-Noise on a sum in shares: what it costs, and the shares of a release on a ring's grid.
+Also here: noise on a sum in shares: what it costs, and the shares of a release on a ring's grid.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.ledger.account import Claims
-from parley.privacy.ledger.budget import DatasetTotals
+from parley.privacy.ledger.account import Account, Claims
 from parley.privacy.ledger.errors import NotALedger
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
@@ -22,9 +21,7 @@ MOST_JOBS = 1000
 """Copies of a job that are counted."""
 
 
-def data_accounts(
-    totals: Iterable[DatasetTotals], stages: Sequence[Stage]
-) -> tuple[DataAccount, ...]:
+def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[DataAccount, ...]:
     """Every budget that the job is charged to, and how many more such jobs fit."""
     plan = rounds_of(stages).plan
     costs = {
@@ -50,11 +47,13 @@ def data_accounts(
     )
 
 
-def jobs_that_fit(totals: DatasetTotals, cost: Claims) -> int:
+def jobs_that_fit(totals: Account, cost: Claims) -> int:
     """How many jobs of that cost the budget admits beside what is taken; at most `MOST_JOBS`."""
 
+    taken = totals.taken
+
     def admitted(jobs: int) -> bool:
-        total = totals.taken
+        total = taken
         for event, count in cost:
             total = total.add(event, count=jobs * count)
         return totals.budget.admits(total)

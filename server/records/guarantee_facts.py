@@ -1,6 +1,6 @@
 """What a guarantee comes to, planned or spent, and against whom.
 
-What a data set's budget is, what all runs spent of it, and what is left.
+Also here: what a data set's budget is, what all runs spent of it, and what is left.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Where two bounds are proved for a record in the released models (privacy.md, sec
 charged and the other is shown beside it: the DP-SGD in a party also holds against the server, which
 sees the sum before its own noise.
 
-Against whom a run's guarantees hold: the rows of `accounts` in `summary.json` and in a plan.
+Also here: against whom a run's guarantees hold: the rows of `accounts` in `summary.json` and in a
+plan.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Anything else than what this Parley writes is refused, with the file and the key named.
 
-The summary so far of a run that was interrupted: from its job, its rounds and its ledger.
+Also here: the summary so far of a run that was interrupted: from its job, its rounds and its
+ledger.
 """
 
 from __future__ import annotations

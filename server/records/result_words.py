@@ -1,6 +1,6 @@
 """How good a run's model is and how the run ended, in words; what a plan says of both.
 
-What a synthetic table came to, in words: for terminal and report.
+Also here: what a synthetic table came to, in words: for terminal and report.
 """
 
 from __future__ import annotations

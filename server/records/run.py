@@ -1,6 +1,6 @@
 """What a run leaves in the hands of whoever started it, whichever engine ran it.
 
-A page of ours within a notebook: closed at first, in a frame that runs nothing.
+Also here: a page of ours within a notebook: closed at first, in a frame that runs nothing.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A simulation adds what only a simulation may know.
 
-The released fraction of clipped gradients over a run: `clipped_fraction` of `summary.json`.
-
-What the release after the rounds came to: noisy counts, and between which ends accuracy lies.
+Also here: the released fraction of clipped gradients over a run: `clipped_fraction` of
+`summary.json`; what the release after the rounds came to: noisy counts, and between which ends
+accuracy lies.
 """
 
 from __future__ import annotations

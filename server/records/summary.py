@@ -1,8 +1,7 @@
 """What a run comes to: `summary.json`, the one object that terminal, report and model read.
 
-How good a model is on held-out records, as a summary keeps it; known to a simulation alone.
-
-What a run's synthetic table came to.
+Also here: how good a model is on held-out records, as a summary keeps it; known to a simulation
+alone; what a run's synthetic table came to.
 """
 
 from __future__ import annotations

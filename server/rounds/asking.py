@@ -1,8 +1,7 @@
 """Requests to parties and what comes back: an answer that can be read, or the reason for none.
 
-How requests reach parties: bytes out, bytes back as they come, within a deadline.
-
-Who is there: parties are asked, and it is noted how they answer.
+Also here: the way to the parties (bytes out, bytes back as they come, within a deadline), and who
+is there: parties are asked, and it is noted how they answer.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ budget of all the stages is set aside before a party is asked for anything, ever
 through `parley.server.rounds.loop`, and what was not used is given back. A run that was killed
 goes on in the stage, and at the release, that its ledger says.
 
-What a run that ended leaves in its folder: model file, synthetic table if any, summary.
+Also here: what a run that ended leaves in its folder: model file, synthetic table if any, summary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.state import State
-from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import Randomness
@@ -63,7 +64,7 @@ class Finished:
     theta: NDArray[np.float64]
     unmeasured: str
     head: Head
-    totals: tuple[DatasetTotals, ...]
+    totals: tuple[Account, ...]
 
 
 def execute(

@@ -6,7 +6,7 @@ two guarantees, of a record and of a party, both budgets are charged in that sam
 kill leaves one of them charged and the other not. Rounds (`parley.server.rounds.loop`) and batches
 of queries (`parley.server.rounds.session`) are releases alike.
 
-The parties as the server sees them.
+Also here: the parties as the server sees them.
 """
 
 from __future__ import annotations

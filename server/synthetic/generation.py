@@ -74,14 +74,20 @@ def _draws(trained: Any) -> bool:
     return callable(getattr(getattr(trained.model, "module", None), "drawn", None))
 
 
-def _pictures(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
-    """Images of every class that a network draws; none where its own code fails."""
+def _drawn(
+    network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
+) -> Iterator[NDArray[Any]]:
     from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
+    return drawn_rows(network, schema, theta, rows, seed)
+
+
+def _pictures(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
+    """Images of every class that a network draws; none where its own code fails."""
     network, parsed = trained.model, Schema.from_toml(schema)
     count = _SHOWN * network.classes
     try:
-        rows = first_rows(drawn_rows(network, parsed, theta, count, 0), count)[:, :-1]
+        rows = first_rows(_drawn(network, parsed, theta, count, 0), count)[:, :-1]
     except Exception:  # one's own code: the model is kept all the same, `parley sample` says why
         return {}
     return _as_grid(rows.reshape(_SHOWN, network.classes, -1).swapaxes(0, 1), parsed)
@@ -105,9 +111,7 @@ def rows_of(
             f"Expected a run of {', '.join(GENERATORS)}, or a network whose module has the method "
             f"drawn(labels, generator), which make rows, got {made.kind}."
         )
-    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
-
-    return drawn_rows(made.model, schema, tensors["theta"], rows, seed)
+    return _drawn(made.model, schema, tensors["theta"], rows, seed)
 
 
 def _network_rows(

@@ -10,17 +10,15 @@ import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.codes import array_of, class_names, coded_columns
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import Schema
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Pieces = Iterable[NDArray[Any]]
 
@@ -84,8 +82,6 @@ def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFr
         codes: pieces of `[n, columns]`, of `coded_columns(schema)`.
         seed: as in `write_rows`.
     """
-    import polars as pl  # noqa: PLC0415 - start-up: a server that draws no table spares polars' .11 s and 17 MiB
-
     rng, columns = np.random.default_rng([seed, 1]), coded_columns(schema)
     for piece in codes:
         values = {
@@ -98,8 +94,6 @@ def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFr
 
 def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> None:
     """Writes a CSV as the schema says that it is written; whole or not at all."""
-    import polars as pl  # noqa: PLC0415 - start-up: a server that draws no table spares polars' .11 s and 17 MiB
-
     file = schema.file
     numbers = pl.selectors.float()
 

@@ -5,7 +5,7 @@ comparisons of an audit. What refutes a claim at the asked confidence is looked 
 at 1 − 10⁻⁶ on four times as many fresh worlds, with the same event: at 95 % one honest audit in
 twenty would refute.
 
-The audit of a job's released model, by attacks that train it many times over.
+Also here: the audit of a job's released model, by attacks that train it many times over.
 """
 
 from __future__ import annotations

@@ -7,10 +7,6 @@
 | synthetic | all | records drawn from a model of the kind asked for, by a seed |
 
 Each comes with a schema whose ranges are public, and goes through the same preprocessing as a file.
-
-    >>> records, schema = load_bundled("synthetic", records=100, dimension=3, seed=1)
-    >>> records.features.shape, sorted(set(records.labels.tolist()))
-    ((100, 3), [-1.0, 1.0])
 """
 
 from __future__ import annotations
@@ -26,13 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.memory import room_for
-from parley.client.data.records import Records, records_from_columns
 from parley.client.data.schema import Schema
 
 Columns = dict[str, NDArray[Any]]
 
-_PIECE = 2**16
+PIECE = 2**16
 """Records drawn and read at a time."""
 
 _DIGITS = """
@@ -48,52 +42,6 @@ scaling = "record"
 x = {{ kind = "array", shape = [{dimension}], range = [-1, 1] }}
 y = {{ kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], range = [-1, 1] }}
 """
-
-
-def load_bundled(
-    name: str,
-    model_kind: str = "logistic",
-    *,
-    records: int = 5000,
-    dimension: int = 20,
-    seed: int = 0,
-    scaled: bool = True,
-) -> tuple[Records, Schema]:
-    """The records of a bundled data set and its schema.
-
-    Args:
-        model_kind: logistic, softmax or ridge: how the label is read.
-        records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
-        scaled: rows have norm at most 1; else their cells stay as the schema reads them.
-
-    Raises:
-        DataError: more records than there is memory for.
-        SchemaError: the data set has no label for `model_kind`.
-    """
-    schema = bundled_schema(name, dimension=dimension)
-    if records < 1 or dimension < 1:
-        raise ValueError(f"Expected records, dimension ≥ 1, got {records} and {dimension}.")
-    if name == "synthetic":
-        room_for(math.inf).check_records(records, features=dimension, path=name)
-    columns = BUNDLED[name].columns(model_kind, records, dimension, seed)
-    read = schema if scaled else schema.unscaled
-    if name == "synthetic":
-        return _read_in_place(columns, read, model_kind), schema
-    return records_from_columns(columns, read, model_kind, source=name), schema
-
-
-def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records:
-    """The records of columns x and y, in the memory of x: any number of them is held once."""
-    x, labels = columns["x"], []
-    for begin in range(0, len(x), _PIECE):
-        rows = slice(begin, begin + _PIECE)
-        piece = {name: values[rows] for name, values in columns.items()}
-        read = records_from_columns(piece, schema, model_kind, source="synthetic")
-        x[rows] = read.features
-        labels.append(read.labels)
-    return Records(
-        features=x, labels=np.concatenate(labels), feature_names=read.feature_names, room=x.base
-    )
 
 
 def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
@@ -133,8 +81,8 @@ def _synthetic(model_kind: str, records: int, dimension: int, seed: int) -> Colu
     rng = np.random.default_rng([0x5EED, seed])
     # With a free column behind: `Records.room`.
     x = np.empty((records, dimension + 1))[:, :dimension]
-    for begin in range(0, records, _PIECE):
-        piece = x[begin : begin + _PIECE]
+    for begin in range(0, records, PIECE):
+        piece = x[begin : begin + PIECE]
         piece[:] = np.clip(rng.standard_normal(piece.shape) / math.sqrt(dimension), -1, 1)
     outputs, labels = _LABELS.get(model_kind, (1, _signs))
     theta = rng.standard_normal((dimension, outputs))

@@ -17,13 +17,13 @@ from parley.client.data.records import Records, as_classes, find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import mapped, prepared_rows
-from parley.client.features.table import build_map
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
 from parley.simulations.data.keeping import kept_data
+from parley.simulations.data.outlook import feature_map
 from parley.simulations.data.partitions import (
     by_column,
     by_sizes,
@@ -206,22 +206,6 @@ def _fingerprint(job: Job) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def feature_map(job: Job) -> FeatureMap | None:
-    """The public map that the job's records are learned from through; None: there is none.
-
-    Raises:
-        JobError: there is no such map, or its settings are refused.
-    """
-    named = job.model.feature_map
-    if not named:
-        return None
-    place = getattr(job.model, "features", "")
-    try:
-        return build_map(named["name"], named["settings"], own={named["name"]: place})
-    except FeatureError as error:
-        raise JobError(str(error)) from error
 
 
 def _raw(

@@ -23,23 +23,15 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
+from parley.simulations.data.outlook import MIB, memory_mib
 from parley.simulations.data.prepared import FILES, PreparedData, data_key
 from parley.simulations.data.reading import MEMORY
-
-MIB = 1 << 20
 
 _ROWS = 3
 """To be raised when the same records become other rows, or are kept otherwise."""
 
 _BEGUN = ".parley-rows-"
 """Begins the name of a folder that is not kept: no other folder's, for those are removed."""
-
-
-def memory_mib(job: Job) -> int:
-    """MiB that a run's records may take: what the job says, or half of this machine's memory."""
-    if job.run.memory != "auto":
-        return job.run.memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB
 
 
 def data_mib(block: PartyBlock) -> float:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
-from parley.client.data.records import check_label
-from parley.client.data.schema import Schema, load_schema
-from parley.client.features.base import FeatureError
+from parley.client.data.schema import Schema, check_label, load_schema
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.table import build_map
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
-from parley.simulations.data.experiment import feature_map
+
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +87,26 @@ def _width(job: Job, schema: Schema) -> int:
         return features.on(schema).width
     except FeatureError as error:
         raise JobError(str(error)) from error
+
+
+def feature_map(job: Job) -> FeatureMap | None:
+    """The public map that the job's records are learned from through; None: there is none.
+
+    Raises:
+        JobError: there is no such map, or its settings are refused.
+    """
+    named = job.model.feature_map
+    if not named:
+        return None
+    place = getattr(job.model, "features", "")
+    try:
+        return build_map(named["name"], named["settings"], own={named["name"]: place})
+    except FeatureError as error:
+        raise JobError(str(error)) from error
+
+
+def memory_mib(job: Job) -> int:
+    """MiB that a run's records may take: what the job says, or half of this machine's memory."""
+    if job.run.memory != "auto":
+        return job.run.memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB

@@ -1,10 +1,11 @@
 """The records that a job's data section names: bundled, in memory, one file, or one a party.
 
-Data that the caller hands over in memory, with the schema that reads them.
+Also here: data that the caller hands over in memory, with the schema that reads them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,19 @@ import numpy as np
 
 from parley.client.data.contents import sum_of
 from parley.client.data.frames import Frame, frame_of
-from parley.client.data.records import Records, find_party_files, read_records
+from parley.client.data.memory import room_for
+from parley.client.data.records import (
+    Records,
+    find_party_files,
+    read_records,
+    records_from_columns,
+)
 from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.schema_inference import infer_schema
 from parley.client.data.table import DataError
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
+from parley.simulations.data.datasets import BUNDLED, PIECE, Columns, bundled_schema
 
 MEMORY = ("memory", "memory-*")
 """`data.source` of a job whose data are handed over: a table, and one a party."""
@@ -83,8 +91,6 @@ def given_data(
         )
     inferred = known is None
     if known is None:
-        from parley.client.data.schema_inference import infer_schema  # noqa: PLC0415 - start-up: `plan` reads no table (polars takes .11 s)
-
         known = Schema.from_toml(infer_schema(_joined(frames), label=label).text)
     return Given(frames=frames, one_a_party=several, schema=known, inferred=inferred)
 
@@ -214,3 +220,53 @@ def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
     if wanted and source != "synthetic":
         records = records.take(rng.choice(len(records), wanted, replace=False))
     return records, schema.classes
+
+
+def load_bundled(
+    name: str,
+    model_kind: str = "logistic",
+    *,
+    records: int = 5000,
+    dimension: int = 20,
+    seed: int = 0,
+    scaled: bool = True,
+) -> tuple[Records, Schema]:
+    """The records of a bundled data set and its schema.
+
+    >>> records, schema = load_bundled("synthetic", records=100, dimension=3, seed=1)
+    >>> records.features.shape, sorted(set(records.labels.tolist()))
+    ((100, 3), [-1.0, 1.0])
+
+    Args:
+        model_kind: logistic, softmax or ridge: how the label is read.
+        records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
+        scaled: rows have norm at most 1; else their cells stay as the schema reads them.
+
+    Raises:
+        DataError: more records than there is memory for.
+        SchemaError: the data set has no label for `model_kind`.
+    """
+    schema = bundled_schema(name, dimension=dimension)
+    if records < 1 or dimension < 1:
+        raise ValueError(f"Expected records, dimension ≥ 1, got {records} and {dimension}.")
+    if name == "synthetic":
+        room_for(math.inf).check_records(records, features=dimension, path=name)
+    columns = BUNDLED[name].columns(model_kind, records, dimension, seed)
+    read = schema if scaled else schema.unscaled
+    if name == "synthetic":
+        return _read_in_place(columns, read, model_kind), schema
+    return records_from_columns(columns, read, model_kind, source=name), schema
+
+
+def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records:
+    """The records of columns x and y, in the memory of x: any number of them is held once."""
+    x, labels = columns["x"], []
+    for begin in range(0, len(x), PIECE):
+        rows = slice(begin, begin + PIECE)
+        piece = {name: values[rows] for name, values in columns.items()}
+        read = records_from_columns(piece, schema, model_kind, source="synthetic")
+        x[rows] = read.features
+        labels.append(read.labels)
+    return Records(
+        features=x, labels=np.concatenate(labels), feature_names=read.feature_names, room=x.base
+    )

@@ -1,6 +1,6 @@
 """The fast engine's cohort: every party in one block, in this process.
 
-The masked protocol beside the ideal sum, for a few parties of a simulation.
+Also here: the masked protocol beside the ideal sum, for a few parties of a simulation.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 What it leaves behind is a run folder like any other engine's; what only a simulation can know
 (loss, accuracy, the non-private baseline) is marked so wherever it is written.
 
-The parties of a simulated run: planned before anything is spent, made anew for every stage.
+Also here: the parties of a simulated run: planned before anything is spent, made anew for every
+stage.
 """
 
 from __future__ import annotations

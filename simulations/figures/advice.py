@@ -31,7 +31,7 @@ from parley.server.records import words
 from parley.server.records.numerals import number
 from parley.server.records.result_words import RANKS, shortcoming
 from parley.server.records.summary import Judgement, RunSummary, TargetJudgement
-from parley.simulations.data.experiment import feature_map
+from parley.simulations.data.outlook import feature_map
 from parley.simulations.data.world import Experiment
 
 _MAY_LOSE = 0.01

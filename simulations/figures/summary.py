@@ -1,8 +1,7 @@
 """What only a simulation may add to a run's summary.
 
-What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
-
-What a run of real processes on one machine came to, with what only its launcher may know.
+Also here: what DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`; what a
+run of real processes on one machine came to, with what only its launcher may know.
 """
 
 from __future__ import annotations

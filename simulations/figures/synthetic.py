@@ -1,6 +1,6 @@
-"""How near synthetic records are to those they stand for: known to a simulation alone.
+"""How near synthetic records are to the records that made them, and to others of the same kind.
 
-How near synthetic records are to the records that made them, and to others of the same kind.
+Known to a simulation alone.
 """
 
 from __future__ import annotations

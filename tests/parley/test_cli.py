@@ -15,8 +15,9 @@ import time
 from unittest import mock
 
 import pytest
+import typer.main
 
-from parley.cli import main
+from parley.cli import app, main
 
 SUM = "secure-aggregation"
 KEYS = {
@@ -187,6 +188,12 @@ def test_one_file_a_party(tmp_path):
     assert summary["records_by_party"] == [50, 51, 52]
     assert "accuracy" not in summary
     assert parley("run", "--out", "t", *command[3:], cwd=tmp_path).returncode == 2
+
+
+def test_help_says_of_a_command_what_the_command_says_first():
+    for name, row in typer.main.get_command(app).commands.items():
+        first = (row.loaded.help or "").split("\n\n")[0]
+        assert " ".join(first.split()) == row.help, name
 
 
 # Processes take a second each to start: one shows all that a process alone can show of these.

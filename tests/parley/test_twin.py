@@ -13,10 +13,10 @@ from parley.client.algorithms.registry import ALGORITHMS, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.prediction.loading import load_model
 from parley.server.jobs.section import JobError
-from parley.server.model_file import ModelFileError, open_model
+from parley.server.model_file import NON_PRIVATE, ModelFileError, open_model
 from parley.simulations.data.datasets import BUNDLED
 from parley.simulations.data.experiment import load_experiment
-from parley.twin import TWINS, twin
+from parley.twin import twin
 
 
 def _job(*overrides):
@@ -88,7 +88,7 @@ def test_no_job_and_no_task_can_ask_a_party_for_it(tmp_path):
     made = twin(_job(), method="aggregated", out=tmp_path / "a.safetensors")
     with pytest.raises(DecodingError, match="Expected a task of"):
         task_from(open_model(made.path).described["task"])
-    for name in TWINS:
+    for name in NON_PRIVATE:
         assert name not in ALGORITHMS
         with pytest.raises(JobError, match=r"algorithm\.kind"):
             _job(f"algorithm.kind={name}")

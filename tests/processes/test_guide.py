@@ -73,6 +73,7 @@ def options(command, words):
     node = command
     while hasattr(node, "commands"):
         node = node.commands[words.pop(0)]
+        node = getattr(node, "loaded", node)
     known = {option for parameter in node.params for option in parameter.opts}
     given = {word for word in words if word.startswith("-")}
     assert given <= known, (node.name, given - known)

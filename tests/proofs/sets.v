@@ -203,6 +203,15 @@ Proof.
     destruct (zeros_are d) as [-> ->]. lia.
 Qed.
 
+(* Of d coordinates: Cauchy and Schwarz. *)
+
+Theorem in_coordinates : forall u b, within u b ->
+  within u {| of_l1 := Z.min (of_l1 b) (Z.sqrt (Z.of_nat (length u) * of_l2 b)); of_l2 := of_l2 b |}.
+Proof.
+  intros u b [H1 H2]. unfold within. simpl. split; [| exact H2]. apply Z.min_glb; [exact H1 |].
+  pose proof (l1_squared_below u). pose proof (l1_nonneg u). apply Z.sqrt_le_square; nia.
+Qed.
+
 (* One cell of many: u there, zeros in all others. Cells have d places each. *)
 
 Fixpoint in_cell (d cells : nat) (at_ : nat) (u : vector) : vector :=
@@ -381,6 +390,7 @@ Print Assumptions product_radius.
 Print Assumptions product_diameter.
 Print Assumptions or_nothing_radius.
 Print Assumptions or_nothing_diameter.
+Print Assumptions in_coordinates.
 Print Assumptions one_cell_radius.
 Print Assumptions one_of_one_diameter.
 Print Assumptions removed.

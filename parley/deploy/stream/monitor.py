@@ -4,24 +4,21 @@ On this machine alone (127.0.0.1), and only where the operator asks for it: who 
 elsewhere goes through a tunnel or a proxy of the operator's. Every figure is one that the protocol
 shows the server anyway: who attends, rounds, seconds, bytes, classes of reason, what is charged.
 None is computed from a record, and no sum, model or party's answer is in any of them.
-
-Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/.
-
-    >>> print(exposition([Family("gauge", "parties", "Parties.", [({}, 3)])]), end="")
-    # HELP parley_parties Parties.
-    # TYPE parley_parties gauge
-    parley_parties 3
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from parley.client.contract.plan import ReleasePlan
 from parley.deploy.events import Event, Say
@@ -34,41 +31,17 @@ from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.version import __version__
 
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _AGAINST = "against whom, its summary says."
 _ANSWERS_S = 2.0
 _READS_S = 5.0
-
-_Samples = Sequence[tuple[Mapping[str, str], object]]
-"""(labels, value) pairs."""
-
-
-class Family(NamedTuple):
-    """A metric: gauge or counter, its name after `parley_`, what it is, and its samples."""
-
-    kind: str
-    name: str
-    help: str
-    samples: _Samples
-
-
-def exposition(families: Iterable[Family]) -> str:
-    """The families in Prometheus' text format."""
-    lines = []
-    for kind, name, said, samples in families:
-        lines += [f"# HELP parley_{name} {said}", f"# TYPE parley_{name} {kind}"]
-        for labels, value in samples:
-            inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"parley_{name}{f'{{{inner}}}' if inner else ''} {value}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+_GUARANTEE = ("run", "unit", "neighbouring", "delta")
 
 
 class Monitor:
-    """Counts what happens at a server; an `Observer` of its runs. `say` hears of every round."""
+    """Counts what happens at a server: an `Observer` of its runs, a collector for Prometheus.
+
+    `say` hears of every round.
+    """
 
     def __init__(self, port: Port, queue: Queue, *, say: Say) -> None:
         self._port, self._queue, self._say = port, queue, say
@@ -80,8 +53,8 @@ class Monitor:
         self._plan: ReleasePlan | None = None
         self._job: Job | None = None
         # What the run that was conducted last has spent, and may: a sample a unit.
-        self._spent: _Samples = []
-        self._budget: _Samples = []
+        self._spent: list[tuple[list[str], float]] = []
+        self._budget: list[tuple[list[str], float]] = []
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """A run begins, or goes on."""
@@ -120,14 +93,10 @@ class Monitor:
         spent, budget = [], []
         of_each = zip(line.guarantees, self._plan.guarantees, self._job.budgets, strict=True)
         for account, of, asked in of_each:
-            labels = {
-                "run": self._run,
-                "unit": str(of.unit),
-                "neighbouring": str(of.neighbouring),
-                "delta": shown_up(account.delta, 3),
-            }
-            spent.append((labels, shown_up(account.epsilon_charged).replace("∞", "+Inf")))
-            budget.append((labels, as_written(asked.epsilon).replace("∞", "+Inf")))
+            delta = shown_up(account.delta, 3)
+            labels = [self._run, str(of.unit), str(of.neighbouring), delta]
+            spent.append((labels, _number(shown_up(account.epsilon_charged))))
+            budget.append((labels, _number(as_written(asked.epsilon))))
         self._spent, self._budget = spent, budget
 
     def health(self) -> tuple[bool, dict[str, Any]]:
@@ -144,56 +113,52 @@ class Monitor:
             "round": self._round,
         }
 
-    def families(self) -> list[Family]:
+    def collect(self) -> Iterator[Metric]:
         """All metrics, as they are now."""
         online, parties = self._port.attendance.online(), self._port.deployment.parties
         states = Counter(run.state for run in self._queue.runs())
-        attends = [({"party": one.name}, int(i in online)) for i, one in enumerate(parties)]
         with self._lock:
-            of_run = [{"run": self._run}] if self._run else []
+            of_run = [[self._run]] if self._run else []
             now, planned = ([(of, n) for of in of_run] for n in (self._round, self._rounds))
-            exchanges = sorted(self._seconds.items())
-            seconds = [({"exchange": str(n)}, f"{took:.6f}") for n, took in exchanges]
-            refused = [({"reason": why}, count) for why, count in sorted(self._refused.items())]
-            moved = [({"direction": way}, self._totals[way]) for way in ("up", "down")]
+            seconds = [([str(n)], took) for n, took in sorted(self._seconds.items())]
+            refused = [([why], count) for why, count in sorted(self._refused.items())]
+            moved = [([way], self._totals[way]) for way in ("up", "down")]
             total, spent, budget = self._totals["rounds"], self._spent, self._budget
-        by_state = [({"state": state}, count) for state, count in sorted(states.items())]
-        gauge, counter = "gauge", "counter"
-        return [
-            Family(gauge, "info", "The server.", [({"version": __version__}, 1)]),
-            Family(gauge, "parties", "Parties of the roster.", [({}, len(parties))]),
-            Family(gauge, "party_online", "Whether a party attends.", attends),
-            Family(gauge, "runs", "Runs in the server's folder, by state.", by_state),
-            Family(gauge, "round", "Last committed round of the run that began last.", now),
-            Family(gauge, "rounds_planned", "Rounds of that run.", planned),
-            Family(
-                gauge, "run_epsilon_spent", f"Epsilon charged by it, rounded up; {_AGAINST}", spent
-            ),
-            Family(
-                gauge, "run_epsilon_budget", f"Epsilon that its job asks for; {_AGAINST}", budget
-            ),
-            Family(
-                counter, "rounds_total", "Rounds committed since the server started.", [({}, total)]
-            ),
-            Family(
-                counter,
-                "exchange_seconds_total",
-                "Seconds in a round's exchanges, by order.",
-                seconds,
-            ),
-            Family(counter, "bytes_total", "Bytes of all rounds' frames, of all parties.", moved),
-            Family(counter, "refusals_total", "Parties that declined a round, by reason.", refused),
-        ]
+        attends = [([one.name], i in online) for i, one in enumerate(parties)]
+        by_state = [([state], count) for state, count in sorted(states.items())]
+        yield _gauge("info", "The server.", [([__version__], 1)], "version")
+        yield _gauge("parties", "Parties of the roster.", [([], len(parties))])
+        yield _gauge("party_online", "Whether a party attends.", attends, "party")
+        yield _gauge("runs", "Runs in the server's folder, by state.", by_state, "state")
+        yield _gauge("round", "Last committed round of the run that began last.", now, "run")
+        yield _gauge("rounds_planned", "Rounds of that run.", planned, "run")
+        said = f"Epsilon charged by it, rounded up; {_AGAINST}"
+        yield _gauge("run_epsilon_spent", said, spent, *_GUARANTEE)
+        said = f"Epsilon that its job asks for; {_AGAINST}"
+        yield _gauge("run_epsilon_budget", said, budget, *_GUARANTEE)
+        yield _counter("rounds", "Rounds committed since the server started.", [([], total)])
+        said = "Seconds in a round's exchanges, by order."
+        yield _counter("exchange_seconds", said, seconds, "exchange")
+        yield _counter("bytes", "Bytes of all rounds' frames, of all parties.", moved, "direction")
+        yield _counter("refusals", "Parties that declined a round, by reason.", refused, "reason")
 
-    def page(self, path: str) -> tuple[HTTPStatus, str, str] | None:
-        """Status, type and text of a page; None where there is none."""
-        if path == "/metrics":
-            return HTTPStatus.OK, _TEXT, exposition(self.families())
-        if path == "/healthz":
-            well, said = self.health()
-            status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-            return status, "application/json", json_text(said) + "\n"
-        return None
+
+def _family(
+    kind: type[Any], name: str, said: str, samples: Sequence[tuple[list[str], float]], *labels: str
+) -> Any:
+    family = kind(f"parley_{name}", said, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+_gauge = partial(_family, GaugeMetricFamily)
+_counter = partial(_family, CounterMetricFamily)
+
+
+def _number(text: str) -> float:
+    """The number that was shown, so rounded as it was."""
+    return float(text.replace("∞", "inf"))
 
 
 class Pages:
@@ -220,27 +185,25 @@ class Pages:
         self._server.server_close()
 
 
-def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(monitor: Monitor) -> type[MetricsHandler]:
+    class Handler(MetricsHandler):
         """GET of a page that there is; nothing of a request is read but its head."""
 
+        registry = CollectorRegistry()
+        registry.register(monitor)
         timeout = _READS_S
         server_version, sys_version = "parley", ""
 
-        def do_GET(self) -> None:
-            page = monitor.page(self.path)
-            if page is None:
+        def do_GET(self) -> None:  # noqa: N802 - so http.server calls it
+            if self.path == "/metrics":
+                super().do_GET()
+            elif self.path == "/healthz":
+                well, said = monitor.health()
+                self.send_response(HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(f"{json_text(said)}\n".encode())
+            else:
                 self.send_error(HTTPStatus.NOT_FOUND)
-                return
-            status, kind, text = page
-            body = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing: who scrapes every few seconds is not for a log."""
 
     return Handler

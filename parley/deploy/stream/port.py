@@ -4,7 +4,7 @@ An event loop in its own thread, so that the coordinator stays plain code. A cal
 in this order, and the first thing that is wrong ends it: the certificate (TLS, before any byte of
 ours), whose it is in the roster, versions and roster of the caller; only then is a frame read.
 
-The server's transport over its port: requests to who attends, replies as they come.
+Also here: the server's transport over its port: requests to who attends, replies as they come.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Everything that gRPC would decide by itself and that decides who may cost us what stands here.
 
-Frames in chunks: what a stream carries, with the number of the request that each belongs to.
+Also here: frames in chunks: what a stream carries, with the number of the request that each belongs
+to.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ def parsed(words):
     node, context = typer.main.get_command(app), None
     while True:
         context = node.make_context(node.name, list(words), parent=context)
+        node = context.command
         if not hasattr(node, "commands"):
             return node.name, context.params
         rest = [*context._protected_args, *context.args]

@@ -5,7 +5,8 @@ import pytest
 
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError
-from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
+from parley.simulations.data.datasets import BUNDLED, bundled_schema
+from parley.simulations.data.reading import load_bundled
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""The commands by name. A command's module is imported when it is called, none for --help."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import click
+import typer.main
+from typer.core import TyperGroup
+from typer.models import CommandInfo
+
+_PANEL = "Deployments: real parties, each on its own machine"
+
+_COMMANDS = {
+    "run": (
+        "parley.run_command:run",
+        "Run a job with all its parties here; leave a run folder with model, ledger and report.",
+    ),
+    "plan": (
+        "parley.plan_command:plan",
+        "Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.",
+    ),
+    "report": (
+        "parley.report.command:report",
+        "Write a run's report.html, also of a run that was interrupted.",
+    ),
+    "predict": (
+        "parley.prediction.commands:predict",
+        "Predict a label for every row of a file, with its probability.",
+    ),
+    "show": (
+        "parley.prediction.commands:show",
+        "Show what a model is, what was promised of it, and what each column adds to its answer.",
+    ),
+    "sample": (
+        "parley.sampling:sample",
+        "Draw rows from a run's generator. Sampling costs nothing more.",
+    ),
+    "query": (
+        "parley.analytics.commands:query",
+        "Ask several parties for statistics: counts, histograms, sums, means; each charged first.",
+    ),
+    "sweep": (
+        "parley.sweep.commands:sweep",
+        "Run a job over a grid of its keys, as simulations; figures with means and intervals.",
+    ),
+    "compare": (
+        "parley.sweep.commands:compare",
+        "Show runs side by side: first the keys in which their jobs differ, then what each came "
+        "to.",
+    ),
+    "twin": (
+        "parley.twin:twin_command",
+        "Learn a job's model without privacy, in a simulation: what private ones stand beside.",
+    ),
+    "ledger": (
+        "parley.ledger_commands:ledger_app",
+        "Show or verify a privacy ledger, free what a killed run holds, raise a budget.",
+    ),
+    "schema": (
+        "parley.schema_commands:schema_app",
+        "Describe your columns, from public knowledge, and hold files against that.",
+    ),
+    "audit": (
+        "parley.audit.commands:audit_app",
+        "Measure a lower bound on the ε that a job really costs, through Parley's own code.",
+    ),
+    "certificate": (
+        "parley.certificate.commands:certificate_app",
+        "Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
+        "statement offline: [bold]parley certificate verify FILE[/bold].",
+    ),
+}
+_DEPLOYMENTS = {
+    "server": (
+        "parley.server_command:server",
+        "Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.",
+    ),
+    "party": (
+        "parley.deploy.party_command:party",
+        "Take part, in the foreground; Ctrl-C (or systemd) stops it.",
+    ),
+    "submit": (
+        "parley.deploy.operator_commands:submit",
+        "Run a job with the parties of a deployment, from the server's folder or an operator's.",
+    ),
+    "status": (
+        "parley.deploy.operator_commands:status",
+        "Show a deployment's parties and its runs, and in a run where every party stands.",
+    ),
+    "stop": (
+        "parley.deploy.operator_commands:stop",
+        "End what runs; `parley submit --resume RUN` goes on with it.",
+    ),
+    "deploy": (
+        "parley.deploy.commands:deploy_app",
+        "Make a deployment's folders and keys, renew and rotate them.",
+    ),
+}
+"""Name → where its function or group is, and the first paragraph of its help."""
+
+
+class Named(click.Command):
+    """A command that is known by its name and one line until it is called."""
+
+    def __init__(self, name: str, place: str, help: str, panel: str | None) -> None:
+        super().__init__(name, help=help)
+        self.rich_help_panel = panel
+        self._place = place
+
+    @cached_property
+    def loaded(self) -> click.Command:
+        """The command itself."""
+        module, attribute = self._place.split(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_group(found)
+        return typer.main.get_command_from_info(
+            CommandInfo(name=self.name, callback=found),
+            pretty_exceptions_short=False,
+            rich_markup_mode="rich",
+        )
+
+    def make_context(self, *words: Any, **more: Any) -> click.Context:
+        """That of the command itself, which then is what click goes on with."""
+        return self.loaded.make_context(*words, **more)
+
+
+class CommandTable(TyperGroup):
+    """All commands of `parley`, in the order of --help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for panel, rows in ((None, _COMMANDS), (_PANEL, _DEPLOYMENTS)):
+            for name, (place, said) in rows.items():
+                self.add_command(Named(name, place, said, panel))
