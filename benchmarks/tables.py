@@ -167,7 +167,11 @@ def told(asked: argparse.Namespace) -> None:
                 for mean, half in [less(theirs, got.get(OURS, {}))]
                 if mean > half
             ]
-    lines += ["", f"Behind, by differences on the same splits: {'; '.join(behind) or 'nowhere'}."]
+    lines += [
+        "",
+        "Behind, by differences on three splits or more that both have: "
+        f"{'; '.join(behind) or 'nothing shown'}.",
+    ]
     text = "\n".join(lines) + "\n"
     if asked.docs is None:
         print(text, end="")
@@ -178,13 +182,18 @@ def told(asked: argparse.Namespace) -> None:
 
 
 def less(theirs: dict[int, float | None], ours: dict[int, float | None]) -> tuple[float, float]:
-    """The mean of what others have more on the splits that both have, and half its interval."""
+    """The mean of what others have more on the splits that both have, and half its interval.
+
+    Of fewer than three splits nothing is said.
+    """
     both = [
         (each, mine)
         for split, each in theirs.items()
         for mine in [ours.get(split)]
         if each is not None and mine is not None
     ]
+    if len(both) < 3:
+        return 0.0, 0.0
     return interval(each - mine for each, mine in both) or (0.0, 0.0)
 
 

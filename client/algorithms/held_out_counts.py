@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.second_moments import projected
 from parley.client.algorithms.sums import SCALE_BITS
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
+from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.kernel.sets import Interval, OneCell
 from parley.privacy.sampling.stream import Randomness
@@ -64,7 +66,7 @@ class HeldOutCounts:
 
     @property
     def assumption(self) -> str:
-        """None: one record is asked at a time, and is in one cell."""
+        """None: the model says of a record what it says of it alone, and it is in one cell."""
         return ""
 
     def init(self) -> State:
@@ -92,12 +94,16 @@ class HeldOutCounts:
     def _said(
         self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
     ) -> NDArray[np.generic]:
-        """`[n]` labels that the model says, of one row at a time, each at the same address.
+        """`[n]` labels that the model says, each of its row alone.
 
-        Beside others a row's last digits may depend on who and how many they are
-        (`parley.client.dp_sgd.apart`), and somebody may choose a θ where that decides: one record
+        Of a linear model by exact products, of another one row at a time, each at the same address:
+        beside others a row's last digits may depend on who and how many they are
+        (`parley.client.dp_sgd.apart`), and somebody may choose a θ where that decides. One record
         more or less would then turn others' answers, and move more than its own cell.
         """
+        if isinstance(self.model, LinearModel):
+            margins = projected(rows, theta.reshape(-1, rows.shape[1]).T)
+            return self.model.loss.predict(margins if self.model.classes else margins[:, 0])
         alone = np.empty((1, rows.shape[1]), rows.dtype)
         said = []
         for row in rows:

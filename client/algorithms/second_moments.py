@@ -159,9 +159,13 @@ def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> ND
     A server chooses components and θ: where a row cancels to its last digits, they decide what a
     network makes of it. So a product has none that are rounded: rows are whole numbers of 2⁻²⁰,
     components of as many bits as keep |x·c| ≤ ‖x‖·‖c‖, of any part of the sum too, below 2⁵³. A row
-    that is not finite, or longer than 32, is zeros.
+    that is not finite, or longer than 32, is zeros; so are all, where components are not finite.
     """
-    bits = 27 - math.frexp(float(np.linalg.norm(components, axis=0).max()))[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        longest = float(np.linalg.norm(components, axis=0).max())
+    if not math.isfinite(longest):
+        return np.zeros((len(rows), components.shape[1]))
+    bits = 27 - math.frexp(longest)[1]
     axes = np.rint(np.ldexp(components, bits))
     found = np.empty((len(rows), components.shape[1]))
     for begin in range(0, len(rows), _PIECE):

@@ -32,6 +32,10 @@ Figure = Annotated[float | None, BeforeValidator(_finite)]
 """A number; None where it is not known or not finite."""
 
 
+Epsilon = Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
+"""An ε that is known; ∞, which JSON has as null, where none is proved."""
+
+
 class Facts(BaseModel):
     """A frozen record with a JSON form."""
 

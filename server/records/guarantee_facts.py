@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from parley.privacy.accounting.guarantee import Adversary, Attendance, Neighbouring, Unit
-from parley.server.records.facts import Facts, Figure
+from parley.server.records.facts import Epsilon, Facts, Figure
 from parley.server.records.round_line import Account
 
 
@@ -79,11 +79,12 @@ class AdversaryAccount(Facts):
     delta: float
 
 
-class GuaranteeFacts(Facts):
-    """One unit's guarantee; `accounts` have it by adversary, the charged one first.
+class GuaranteeSummary(Facts):
+    """One unit's guarantee, planned or spent; `accounts` have it by adversary, the charged first.
 
     Attributes:
         assumptions: what it rests on beyond its proof; None where that is not known.
+        epsilon: by `conversion`, the lowest that is proved, of all releases.
     """
 
     unit: Unit
@@ -94,27 +95,12 @@ class GuaranteeFacts(Facts):
     calibration: str | None = None
     clip_norm: Figure = None
     conversion: str
-
-
-class GuaranteeSummary(GuaranteeFacts):
-    """One that was spent: ε by the lowest proved conversion, beside its budget."""
-
-    epsilon: float
+    epsilon: Epsilon
     epsilon_budget: float
     delta_budget: float
     rho: Figure
     epsilon_by_conversion: dict[str, Figure]
     noise: Noise
-
-    @property
-    def charged(self) -> float:
-        """ε."""
-        return self.epsilon
-
-    @property
-    def budget(self) -> tuple[float, float]:
-        """(ε, δ) as they were asked for."""
-        return self.epsilon_budget, self.delta_budget
 
 
 class AfterRound(Account):
@@ -123,47 +109,11 @@ class AfterRound(Account):
     round: int
 
 
-class GuaranteeOutlook(GuaranteeFacts):
-    """One that is planned: ε, δ are its budget, `epsilon_charged` what all rounds come to."""
+class GuaranteeOutlook(GuaranteeSummary):
+    """What all releases of a plan come to, and those up to each round."""
 
-    epsilon: float
-    noise_point: str
-    shares: NoiseShares | None = None
-    law: str
-    scale: float
-    scale_of_sum: float
-    expected_norm: float
     description: str
-    epsilon_charged: Figure
     epsilon_by_round: tuple[AfterRound, ...]
-
-    @property
-    def charged(self) -> float | None:
-        """ε."""
-        return self.epsilon_charged
-
-    @property
-    def budget(self) -> tuple[float, float]:
-        """(ε, δ) as they are asked for."""
-        return self.epsilon, self.delta
-
-    @property
-    def rho(self) -> float | None:
-        """Of all rounds."""
-        return self.epsilon_by_round[-1].rho
-
-    @property
-    def noise(self) -> Noise:
-        """As a summary has it."""
-        return Noise(
-            law=self.law,
-            scale=self.scale,
-            scale_of_sum=self.scale_of_sum,
-            expected_norm=self.expected_norm,
-            sensitivity=None,
-            point=self.noise_point,
-            shares=self.shares,
-        )
 
 
 class Bound(Facts):

@@ -120,22 +120,21 @@ def guarantee_summaries(
         assumptions: what they rest on.
     """
     summed = [line.parties.summed for line in progress.lines]
-    summaries = []
-    for own, asked in zip(plan.guarantees, job.budgets, strict=True):
-        spent = account(progress.spent[own.unit], own.delta)
-        shared = _facts(plan, own, spent, summed=summed, beside=beside, assumptions=assumptions)
-        summaries.append(
-            GuaranteeSummary(
-                **shared,
-                epsilon=spent["epsilon_charged"],
-                epsilon_budget=asked.total,
-                delta_budget=asked.delta,
-                rho=spent["rho"],
-                epsilon_by_conversion=spent["epsilon"],
-                noise=noise_of(job, plan, own, engine=engine),
-            )
+    return tuple(
+        GuaranteeSummary(
+            **_facts(
+                plan,
+                own,
+                asked,
+                account(progress.spent[own.unit], own.delta),
+                summed=summed,
+                beside=beside,
+                assumptions=assumptions,
+            ),
+            noise=noise_of(job, plan, own, engine=engine),
         )
-    return tuple(summaries)
+        for own, asked in zip(plan.guarantees, job.budgets, strict=True)
+    )
 
 
 def guarantee_outlook(
@@ -146,26 +145,19 @@ def guarantee_outlook(
     plan, noise = rounds.plan, noise_of(job, rounds.plan, own, engine=job.run.engine)
     before = spent_before(stages, stages.index(rounds))[own.unit]
     event = plan.event(own.unit)
-    last = account(spent_before(stages, len(stages))[own.unit], own.delta)
-    others = [each.plan.primary for each in beside(stages)]
     return GuaranteeOutlook(
         **_facts(
             plan,
             own,
-            last,
+            asked,
+            account(spent_before(stages, len(stages))[own.unit], own.delta),
             summed=[plan.parties] * job.rounds,
-            beside=others,
+            beside=[each.plan.primary for each in beside(stages)],
             assumptions=assumed(stages, [stage.name for stage in stages]),
         ),
-        epsilon=asked.total,
-        noise_point=noise.point,
-        shares=noise.shares,
-        law=noise.law,
-        scale=noise.scale,
-        scale_of_sum=noise.scale_of_sum,
-        expected_norm=noise.expected_norm,
+        # What moves a sum is said beside; nothing was drawn yet.
+        noise=noise.model_copy(update={"sensitivity": None, "seeded": None}),
         description=_described(plan, own),
-        epsilon_charged=last["epsilon_charged"],
         epsilon_by_round=tuple(
             AfterRound(round=number, **account(before.add(event, count=number), own.delta))
             for number in range(1, job.rounds + 1)
@@ -176,6 +168,7 @@ def guarantee_outlook(
 def _facts(
     plan: ReleasePlan,
     own: Guarantee,
+    asked: UnitBudget,
     spent: dict[str, Any],
     *,
     summed: Sequence[int],
@@ -199,6 +192,11 @@ def _facts(
         "calibration": own.calibration,
         "clip_norm": own.clip_norm,
         "conversion": spent["conversion"],
+        "epsilon": spent["epsilon_charged"],
+        "epsilon_budget": asked.total,
+        "delta_budget": asked.delta,
+        "rho": spent["rho"],
+        "epsilon_by_conversion": spent["epsilon"],
     }
 
 

@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from parley.server.records import result_words, words
-from parley.server.records.guarantee_facts import GuaranteeOutlook, GuaranteeSummary
+from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.result_words import table_said
 from parley.server.records.words import Fact, join
 
@@ -63,9 +63,7 @@ def of_run(run: RunSummary) -> list[Section]:
     return present(sections)
 
 
-def of_guarantee(
-    title: str, of: GuaranteeSummary | GuaranteeOutlook, *, rounds: int, counted: bool
-) -> list[Section]:
+def of_guarantee(title: str, of: GuaranteeSummary, *, rounds: int, counted: bool) -> list[Section]:
     """What a guarantee comes to, against whom, and its noise (as `words.noise` takes it)."""
     return [
         said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from parley.server.records.guarantee_facts import (
         AdversaryAccount,
         DataAccount,
-        GuaranteeFacts,
-        GuaranteeOutlook,
         GuaranteeSummary,
         NoiseShares,
         RecordBounds,
     )
     from parley.server.records.planned import DistributedOutlook, DpSgdOutlook, Grid
     from parley.server.records.summary import DpSgd, RunSummary, SecureAggregation
-
-    Guaranteed = GuaranteeSummary | GuaranteeOutlook
 
 
 class Fact(NamedTuple):
@@ -95,12 +91,12 @@ def account(row: AdversaryAccount) -> str:
     return f"{stats}{' (charged)' if row.charged else ''}"
 
 
-def spent(of: Guaranteed) -> str:
+def spent(of: GuaranteeSummary) -> str:
     """What is charged."""
-    return points(of.charged, of.delta)
+    return points(of.epsilon, of.delta)
 
 
-def stated(of: Guaranteed) -> str:
+def stated(of: GuaranteeSummary) -> str:
     """What is charged, with unit and relation."""
     return f"{spent(of)}, {scope(of)}"
 
@@ -110,9 +106,9 @@ def allowed(epsilon: float, delta: float) -> str:
     return f"ε = {as_written(epsilon)} at δ = {as_written(delta)}"
 
 
-def budget(of: Guaranteed) -> str:
+def budget(of: GuaranteeSummary) -> str:
     """What was allowed."""
-    return allowed(*of.budget)
+    return allowed(of.epsilon_budget, of.delta_budget)
 
 
 def data_set(of: DataAccount) -> str:
@@ -141,29 +137,29 @@ def conversion(name: str) -> str:
     return _CONVERSIONS.get(name, name)
 
 
-def charged_by(of: GuaranteeFacts) -> str:
+def charged_by(of: GuaranteeSummary) -> str:
     """Which conversion is charged: " by the exact conversion"; empty if that isn't known."""
     return f" by the {conversion(of.conversion)} conversion" if of.conversion else ""
 
 
-def accounts(of: GuaranteeFacts) -> list[str]:
+def accounts(of: GuaranteeSummary) -> list[str]:
     """Against whom the guarantee holds, and what it comes to against each, where it is not one."""
     if len(of.accounts) == 1:
         return [of.accounts[0].adversary.words]
     return [f"{row.adversary.words}: {account(row)}" for row in of.accounts]
 
 
-def against(of: GuaranteeFacts) -> str:
+def against(of: GuaranteeSummary) -> str:
     """The same in one line."""
     return "; ".join(f"against {each}" for each in accounts(of))
 
 
-def assumed(of: GuaranteeFacts) -> str:
+def assumed(of: GuaranteeSummary) -> str:
     """What the guarantee rests on beyond its proof, in one line; empty where that is nothing."""
     return "not known" if of.assumptions is None else "; ".join(of.assumptions)
 
 
-def bounds(stats: RecordBounds | None, of: Guaranteed) -> str:
+def bounds(stats: RecordBounds | None, of: GuaranteeSummary) -> str:
     """Both bounds of a record's ε, where two are proved; else empty."""
     if stats is None:
         return ""
@@ -181,7 +177,7 @@ def bounds(stats: RecordBounds | None, of: Guaranteed) -> str:
 _SOURCES = {True: "a seed: it protects nobody", False: "the operating system's entropy", None: ""}
 
 
-def noise(of: Guaranteed, *, rounds: int, counted: bool) -> tuple[Fact, ...]:
+def noise(of: GuaranteeSummary, *, rounds: int, counted: bool) -> tuple[Fact, ...]:
     """The noise of one guarantee; `counted`: a fraction of clipped gradients is released, too."""
     stats, law = of.noise, law_words(of.noise.law)
     on = "a batch's sum" if law.on_batches else "the average"
@@ -219,7 +215,7 @@ def _shares(stats: NoiseShares) -> str:
     return f"{split}; noise dealt as one draw: the law of r shares; simulation only"
 
 
-def on_batches(of: Guaranteed) -> bool:
+def on_batches(of: GuaranteeSummary) -> bool:
     """Whether the noise is on sums over batches, several a round, and not on an average."""
     return law_words(of.noise.law).on_batches
 

@@ -176,6 +176,7 @@ def local_summary(
     Args:
         parties: the parties' folders, by index.
     """
+    job = job.settled(experiment.federation, experiment.classes)
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     stages = stages_of(
         job,

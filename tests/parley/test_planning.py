@@ -30,7 +30,7 @@ def test_an_outlook_is_frozen_and_is_read_back_from_its_json(overrides) -> None:
         outlook.primary.epsilon = 0.0
     for of in outlook.guarantees:
         assert [row.round for row in of.epsilon_by_round] == list(range(1, outlook.rounds + 1))
-        assert of.epsilon_charged == of.epsilon_by_round[-1].epsilon_charged <= of.epsilon
+        assert of.epsilon == of.epsilon_by_round[-1].epsilon_charged <= of.epsilon_budget
     assert (outlook.dp_sgd is None) == (outlook.alternatives is not None)
     assert (len(outlook.guarantees) == 1) == (outlook.record_bounds is None)
 
@@ -43,7 +43,7 @@ def test_what_the_release_of_components_costs_is_in_every_rounds_figure() -> Non
     # Half of μ² is the components': the steps must take more noise, and ε stays within the budget.
     assert outlook.dp_sgd.noise_multiplier > alone.dp_sgd.noise_multiplier
     of = outlook.primary
-    assert of.epsilon * 0.9 < of.epsilon_by_round[0].epsilon_charged <= of.epsilon
+    assert of.epsilon_budget * 0.9 < of.epsilon_by_round[0].epsilon_charged <= of.epsilon_budget
 
 
 def test_a_plan_of_tables_says_their_noise_beside_what_a_cell_holds(tmp_path) -> None:

@@ -63,3 +63,20 @@ def test_a_model_that_stands_on_the_edge_for_every_record_gives_nobody_away():
         theta = np.stack([row, row * (1 + 2**-52), np.nextafter(row, 0), row[::-1]]).ravel()
         labels = rng.integers(0, 4, 67)
         assert moved(model, theta, features, labels, rng.integers(67)).sum() == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_a_model_that_is_not_finite_says_the_same_of_every_record(bad):
+    model = LinearModel(loss=Softmax(classes=2), features=3)
+    features, labels = np.random.default_rng(0).normal(size=(9, 3)), np.arange(9) % 2
+    given = counts(model, np.array([bad, 1, -bad, 0, bad, 2]), features, labels)
+    assert given.tolist() == [5, 0, 0, 4]
+
+
+def test_a_linear_model_says_what_it_predicts():
+    rng = np.random.default_rng(2)
+    model = LinearModel(loss=Softmax(classes=3), features=5)
+    features, theta = rng.normal(size=(400, 5)) / 3, rng.normal(size=15)
+    labels = model.predict(theta, features)
+    given = counts(model, theta, features, labels)
+    assert given[::2].sum() == 400

@@ -22,8 +22,8 @@ def test_the_plan_pays_for_the_heaviest_label():
     heavy = parley.plan(load_job(overrides=[*QUICK, "model.class-weights=[1, 8]"]))
     assert heavy.class_weights == (1.0, 8.0)
     assert heavy.lipschitz == 8 * plain.lipschitz
-    assert heavy.primary.scale == pytest.approx(8 * plain.primary.scale, rel=1e-3)
-    assert heavy.primary.epsilon_charged == pytest.approx(plain.primary.epsilon_charged, rel=1e-3)
+    assert heavy.primary.noise.scale == pytest.approx(8 * plain.primary.noise.scale, rel=1e-3)
+    assert heavy.primary.epsilon == pytest.approx(plain.primary.epsilon, rel=1e-3)
 
 
 @pytest.mark.parametrize(

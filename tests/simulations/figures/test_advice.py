@@ -74,7 +74,7 @@ def test_columns_that_tell_nothing_lead_to_the_schema(tmp_path):
 
 
 def test_a_model_that_the_noise_drowns_is_cured_by_the_epsilon_that_is_named(tmp_path):
-    data = table(tmp_path, share=0.2, sick_at=[80], others_at=[30], count=1500)
+    data = table(tmp_path, share=0.2, sick_at=[10, 90], others_at=[50], count=1500)
     steps = ("model.features=hats", "algorithm.rounds=auto")
     summary = run(tmp_path, *data, *steps, "privacy.epsilon=0.01")
     assert "The non-private model is better" in summary.verdict
@@ -130,7 +130,7 @@ def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
 
 def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("parley.simulations.figures.advice._LARGEST_EPSILON", 0.02)
-    data = table(tmp_path, share=0.2, sick_at=[80], others_at=[30], count=1500)
+    data = table(tmp_path, share=0.2, sick_at=[10, 90], others_at=[50], count=1500)
     steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
     summary = run(tmp_path, *data, *steps)
     assert "No ε up to 0.02" in summary.verdict
