@@ -266,7 +266,9 @@ def _of_training(planned: _Planned) -> dict[str, Any]:
             sampling_rate=training.sampling_rate,
             expected_batch=training.sampling_rate * planned.federation.min_records,
             steps_per_round=training.steps,
-            gradients=training.per_example_method,
+            gradients=f"whole numbers of 2^-{training.grid_bits}"
+            if training.exact
+            else training.per_example_method,
             noise_multiplier=training.noise_multiplier if record else None,
             gradient_multiplier=training.gradient_multiplier if record else None,
             clipped_fraction_share=training.clipped_share,

@@ -19,6 +19,8 @@ row came about, and by which factor it was shortened, is no matter.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,13 +37,13 @@ Rows = NDArray[np.float64]
 
 
 def squares(rows: Rows) -> Rows:
-    """`[n]` ‖row‖² of `[n, d]` rows; exact where it is below `EXACT`, and only there below it.
+    """`[…]` ‖row‖² of `[…, d]` rows; exact where it is below `EXACT`, and only there below it.
 
     ∞ where an entry is not finite or not whole.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         found = np.asarray(np.vecdot(rows, rows))
-        whole = (rows == np.rint(rows)).all(axis=1)
+        whole = (rows == np.rint(rows)).all(axis=-1)
     return np.where(whole & (found < EXACT), found, np.inf)
 
 
@@ -55,9 +57,9 @@ def keep_within(rows: Rows, squared: int) -> int:
 
 
 def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: int) -> NDArray[np.bool_]:
-    """Makes zeros of records that are not whole or longer than √squared; `[n]` who is kept.
+    """Makes zeros of records that are not whole or longer than √squared; `[…]` who is kept.
 
-    A record's vector is all layers' a bᵀ, of rows a of `[n, i]` and b of `[n, o]`: its square is
+    A record's vector is all layers' a bᵀ, of rows a of `[…, i]` and b of `[…, o]`: its square is
     Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
     """
     found: Rows | float = 0.0
@@ -65,8 +67,9 @@ def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: int) -> NDArray[
         for inputs, slopes in layers:
             found = found + squares(inputs) * squares(slopes)
         kept = np.asarray(found * _ABOVE <= float(squared))  # 0·∞ is NaN, which is not
-    for factor in (factor for layer in layers for factor in layer):
-        factor[~kept] = 0
+    if not kept.all():
+        for factor in (factor for layer in layers for factor in layer):
+            factor[~kept] = 0
     return kept
 
 
@@ -77,18 +80,18 @@ def row_sum(rows: Rows, length: int) -> NDArray[np.int64]:
 
 
 def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
-    """`[o, p]` Σ_i slopes_i rows_iᵀ of whole `[n, o]` and `[n, p]`, exactly.
+    """`[…, o, p]` Σ_i slopes_i rows_iᵀ of whole `[…, n, o]` and `[…, n, p]`, exactly.
 
     Args:
         length: no ‖slopes_i‖·‖rows_i‖ is more.
     """
-    if not 0 < length < EXACT or len(rows) * length >= 2**63:
+    count = rows.shape[-2]
+    if not 0 < length < EXACT or count * length >= 2**63:
         raise ValueError(
-            f"Expected rows no longer than 2^53 and a sum below 2^63, got {len(rows)} of {length}."
+            f"Expected rows no longer than 2^53 and a sum below 2^63, got {count} of {length}."
         )
     step = (EXACT - 1) // length
-    total = np.zeros((slopes.shape[1], rows.shape[1]), dtype=np.int64)
-    for begin in range(0, len(rows), step):
-        own = slice(begin, begin + step)
-        total += (slopes[own].T @ rows[own]).astype(np.int64)
+    own = [(..., slice(at, at + step), slice(None)) for at in range(0, max(count, 1), step)]
+    sums = ((slopes[at].swapaxes(-1, -2) @ rows[at]).astype(np.int64) for at in own)
+    total: NDArray[np.int64] = functools.reduce(operator.iadd, sums)
     return total
