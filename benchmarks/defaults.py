@@ -1,4 +1,4 @@
-"""What a newcomer gets: the defaults, and `algorithm.rounds = "auto"` with and without hats.
+"""What a newcomer gets: the defaults, beside ten rounds and beside columns as they are.
 
     python benchmarks/defaults.py adult.csv.gz [--splits 10]
 
@@ -17,11 +17,10 @@ from scipy.stats import t as student
 
 import parley
 
-AUTO = ("algorithm.rounds=auto",)
 WAYS = {
-    "10 rounds": (),
-    "auto": AUTO,
-    "auto, hats": (*AUTO, "model.features=hats", "model.intercept=false"),
+    "10 rounds": ("algorithm.rounds=10", "model.features=none"),
+    "auto, columns as they are": ("model.features=none",),
+    "defaults": (),
 }
 
 

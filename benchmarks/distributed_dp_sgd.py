@@ -199,7 +199,7 @@ def union(options: argparse.Namespace) -> None:
     offsets = np.arange(101) * 600
     training = LocalTraining(
         steps=1, sampling_rate=0.05, clip_norm=1.0, noise_multiplier=1.0, optimiser="sgd",
-        learning_rate=1.0, momentum=0.0, per_example_method="ghost", micro_batch=2048,
+        learning_rate=1.0, momentum=0.0, per_example_method="exact", micro_batch=2048,
     )  # fmt: skip
     batches = party_batches(offsets, 0.05, NoiseStream.from_seed(1))
     theta = network.start()

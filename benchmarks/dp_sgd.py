@@ -1,9 +1,10 @@
 """DP-SGD step throughput: ours against Opacus (hooks, ghost, functorch) and non-private SGD.
 
-    python benchmarks/dp_sgd.py [--rounds 15] [--threads 1]
+    python benchmarks/dp_sgd.py [--rounds 15] [--threads 1] [--precision float64]
 
 All contenders run one step after another, again and again, so that a slow moment hits all of them;
-medians are compared. Same model, batch, thread count and precision (float32); every private step
+medians are compared, of CPU time in one thread, of wall time in more. Same model, batch, thread
+count and precision, but for "exact", which is in whole numbers held in float64; every private step
 adds a normal draw of torch's generator to the sum (what a run draws instead, integers from a
 cryptographic stream, is timed by itself). Batches are given: sampling is not timed.
 """
@@ -17,30 +18,36 @@ import time
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import nn
 
+from parley.client.data import chunks
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.noise import grid_scale
+from parley.client.dp_sgd.ghost import linear_layers
+from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.steps import party_sum
 from parley.client.models.networks import Network
 from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
 Step = Callable[[], None]
 CLIP, SIGMA, RATE = 1.0, 1.0, 0.1
-NETWORKS = ("60-1000-10, B=600", "784-1000-10, B=256", "CNN 26k, B=256")
+NETWORKS = ("60-1000-10, B=600", "60-1000-10, B=256", "784-1000-10, B=256", "CNN 26k, B=256")
 
 
-def interleaved(contenders: dict[str, Step], rounds: int) -> dict[str, float]:
+def interleaved(
+    contenders: dict[str, Step], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Median milliseconds a step of each."""
     for step in contenders.values():
         step()
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, step in contenders.items():
-            begin = time.perf_counter()
+            begin = clock()
             step()
-            times[name].append(time.perf_counter() - begin)
+            times[name].append(clock() - begin)
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 
@@ -56,6 +63,24 @@ def ours(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
         total, _ = WAYS["ghost"](network, x, y, CLIP)
         total.add_(torch.randn_like(total), alpha=SIGMA * CLIP)
         flat.sub_(total, alpha=RATE / len(y))
+
+    return step
+
+
+def exact(network: Network, x: torch.Tensor, y: torch.Tensor) -> Step:
+    """The same in whole numbers, as a party takes it (`parley.client.dp_sgd.exact`)."""
+    config = LocalTraining(
+        steps=1, sampling_rate=1.0, clip_norm=CLIP, noise_multiplier=SIGMA, optimiser="sgd",
+        learning_rate=RATE, momentum=0.0, per_example_method="exact", micro_batch=len(y),
+    )  # fmt: skip
+    theta, rows, labels, every = network.start(), x.numpy(), y.numpy(), np.arange(len(y))
+
+    def step() -> None:
+        total = torch.from_numpy(
+            party_sum(network, theta, rows, labels, every, config, public=len(y), pad=False)
+        )
+        total.add_(torch.randn_like(total), alpha=SIGMA * CLIP)
+        torch.from_numpy(theta).sub_(total, alpha=RATE / len(y))
 
     return step
 
@@ -101,39 +126,57 @@ def opacus(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Ste
     return step
 
 
-def network_of(name: str) -> tuple[nn.Module, int, int]:
-    """Model, features, batch."""
-    if name == "60-1000-10, B=600":
-        return Network.build("mlp", features=60, classes=10, hidden=(1000,)).module, 60, 600
-    if name == "784-1000-10, B=256":
-        return Network.build("mlp", features=784, classes=10, hidden=(1000,)).module, 784, 256
-    return Network.build("cnn", features=784, classes=10).module, 784, 256
+def network_of(name: str, precision: str) -> tuple[Network, int]:
+    """Network, batch."""
+    kind, features = (
+        ("cnn", 784) if name.startswith("CNN") else ("mlp", int(name.split("-", maxsplit=1)[0]))
+    )
+    network = Network.build(
+        kind,
+        features=features,
+        classes=10,
+        hidden=(1000,) if kind == "mlp" else (),
+        precision=precision,  # type: ignore[arg-type]
+    )
+    return network, int(name.split("B=")[1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="one network, e.g. cnn")
+    parser.add_argument("--precision", choices=["float32", "float64"], default="float32")
+    parser.add_argument("--only", default="", help="one network, e.g. '60-1000-10, B=256'")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    clock = time.perf_counter if options.threads > 1 else time.process_time
+    if options.threads == 1:
+        chunks._cores = lambda: 1  # type: ignore[assignment]
     warnings.filterwarnings("ignore")
     for name in (options.only,) if options.only else NETWORKS:
-        model, features, batch = network_of(name)
-        x, y = torch.randn(batch, features), torch.randint(0, 10, (batch,))
+        own, batch = network_of(name, options.precision)
+        model = own.module
+        x = own.rows(torch.randn(batch, own.features).numpy() / own.features**0.5)
+        y = torch.randint(0, 10, (batch,))
         contenders: dict[str, Step] = {"SGD": sgd(model, x, y), "ours": ours(model, x, y)}
+        if linear_layers(model):
+            contenders["exact"] = exact(own, x, y)
         for mode in ("hooks", "ghost", "functorch"):
             contenders[f"Opacus {mode}"] = opacus(model, x, y, mode)
-        medians = interleaved(contenders, options.rounds)
+        medians = interleaved(contenders, options.rounds, clock)
         best = min(value for key, value in medians.items() if key.startswith("Opacus"))
         told = ", ".join(f"{key} {value:.2f}" for key, value in medians.items())
         print(
             f"{name}: {told} ms; ours {medians['ours'] / medians['SGD']:.2f}× SGD, Opacus's best "
-            f"{best / medians['ours']:.2f}× ours",
+            f"{best / medians['ours']:.2f}× ours"
+            + (
+                f", exact {medians['exact'] / medians['ours']:.2f}× ours"
+                if "exact" in medians
+                else ""
+            ),
             flush=True,
         )
-        dimension = sum(parameter.numel() for parameter in model.parameters())
-        stream, sigma = NoiseStream.from_seed(1), SIGMA * CLIP * grid_scale(CLIP, dimension)
+        dimension, stream, sigma = own.dimension, NoiseStream.from_seed(1), SIGMA * CLIP * 2.0**32
         noise = interleaved(
             {
                 "torch": lambda d=dimension: torch.randn(d),  # type: ignore[misc]

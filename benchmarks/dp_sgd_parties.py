@@ -96,7 +96,7 @@ def ours(precision: str, rate: float) -> Step:
         optimiser="sgd",
         learning_rate=RATE,
         momentum=0.0,
-        per_example_method="ghost",
+        per_example_method="exact",
         micro_batch=4096,
     )
     start = network.start()

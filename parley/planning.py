@@ -44,7 +44,7 @@ from parley.server.records.planned import (
     SyntheticOutlook,
 )
 from parley.server.records.summarising import CONFIDENCE, fraction_deviation, noise_on_counts
-from parley.simulations.data.outlook import public_shape
+from parley.simulations.data.outlook import public_shape, width_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +95,14 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         )
     shape = public_shape(job)
     federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)
+    chosen = job.reasons(federation, shape.classes)
     job = job.settled(federation, shape.classes)
+    features = width_of(job, shape.schema)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
-    model = model_for(on_cpu, features=shape.features, classes=shape.classes)
+    model = model_for(on_cpu, features=features, classes=shape.classes)
     algorithm = algorithm_for(job, model, federation)
-    stages = stages_of(job, algorithm=algorithm, federation=federation, features=shape.features)
+    stages = stages_of(job, algorithm=algorithm, federation=federation, features=features)
     planned = _Planned(
         job=job,
         algorithm=algorithm,
@@ -120,6 +122,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         "min_records": federation.min_records,
         "min_records_from": shape.origin,
         "rounds": job.rounds,
+        "chosen": chosen,
         "guarantees": [
             guarantee_outlook(job, stages, own, asked)
             for own, asked in zip(release.guarantees, job.budgets, strict=True)
@@ -161,14 +164,15 @@ def _evaluation(stages: Sequence[Stage]) -> EvaluationOutlook | None:
     )
 
 
-def _of_size(parties: int, records: int, *, schema: str = "") -> Federation:
+def _of_size(parties: int, records: int, *, schema: Schema) -> Federation:
     """Parties of equal size, which is all that is public."""
     return Federation(
         parties=parties,
         min_records=records,
         total_records=parties * records,
         max_records=records,
-        schema=schema,
+        schema=schema.to_toml(),
+        numbers=schema.numbers,
     )
 
 
@@ -226,7 +230,8 @@ def _alternatives(planned: _Planned) -> list[Alternative]:
     job, rows = planned.job, []
     for parties in _around(planned.federation.parties):
         for records in _around(planned.federation.min_records):
-            facts = _of_size(parties, records).facts(job.parties.weights)
+            schema = Schema.from_toml(planned.federation.schema)
+            facts = _of_size(parties, records, schema=schema).facts(job.parties.weights)
             try:
                 sensitivity = planned.algorithm.claim(facts).sensitivity / parties
                 mechanism = mechanism_for(
@@ -261,7 +266,9 @@ def _of_training(planned: _Planned) -> dict[str, Any]:
             sampling_rate=training.sampling_rate,
             expected_batch=training.sampling_rate * planned.federation.min_records,
             steps_per_round=training.steps,
-            gradients=training.per_example_method,
+            gradients=f"whole numbers of 2^-{training.grid_bits}"
+            if training.exact
+            else training.per_example_method,
             noise_multiplier=training.noise_multiplier if record else None,
             gradient_multiplier=training.gradient_multiplier if record else None,
             clipped_fraction_share=training.clipped_share,

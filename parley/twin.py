@@ -72,6 +72,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
+    job = job.settled(experiment.federation, experiment.classes)
     ways = {"centralised": experiment.optimum, "aggregated": experiment.aggregated}
     theta: Any = ways[method]()
     description = model_description(

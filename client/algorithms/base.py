@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
+from parley.client.models.bounded import ball_of
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights
@@ -186,8 +187,15 @@ class Claim:
 
     @property
     def covered(self) -> float:
-        """Δ with what double precision may add: the plan's is at least this."""
-        return self.sensitivity * (1 + self.rounding)
+        """Δ with what double precision may add, and the grid of a party's ball.
+
+        Clipping to a ball brings no two sums further apart; cutting them to its grid does, by less
+        than one unit an entry. Where the noise is inside the party, it was added before.
+        """
+        own = self.sensitivity * (1 + self.rounding)
+        if self.party_norm is None or self.steps is not None:
+            return own
+        return own + math.sqrt(self.dimension) * 2.0 ** -ball_of(self.dimension, self.party_norm)[1]
 
     @property
     def length(self) -> float:

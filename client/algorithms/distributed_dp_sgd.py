@@ -25,7 +25,7 @@ pays for m. A round is a block of steps that are reserved, charged and committed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.kernel.sets import Ball
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
@@ -114,8 +115,8 @@ class DistributedDPSGD(Iterates):
 
     @property
     def assumption(self) -> str:
-        """That of per-record clipping (`parley.client.algorithms.assumptions.COMPANY`)."""
-        return COMPANY if self.unit is Unit.RECORD else ""
+        """That of per-record clipping, but where it is exact."""
+        return COMPANY if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """The network's public start."""
@@ -236,12 +237,19 @@ class DistributedDPSGD(Iterates):
     def claim(self, facts: PublicFacts) -> Claim:
         """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""
         del facts
-        private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        training, radius = self.training, self.training.radius
+        delta: dict[str, Any]
+        if not training.exact or radius is None or self.both:
+            private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+            delta = {"sensitivity": (1 if private else 2) * self.lipschitz}
+        else:
+            ball = Ball(dimension=self.dimension, squared=radius**2)
+            delta = {"lies_in": ball, "grid_bits": training.grid_bits}
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
-            sensitivity=(1 if private else 2) * self.lipschitz,
+            **delta,
             unit=self.unit,
             neighbouring=self.neighbouring,
             party_norm=self.party_norm if self.both else None,
@@ -249,14 +257,14 @@ class DistributedDPSGD(Iterates):
             lipschitz=self.lipschitz,
             clip_norm=self.lipschitz,
             sums=Sums(
-                steps=self.training.steps,
-                sampling_rate=self.training.sampling_rate
+                steps=training.steps,
+                sampling_rate=training.sampling_rate
                 if self.unit is Unit.RECORD
                 else self.attendance.charged_rate,
-                noise_multiplier=self.training.noise_multiplier,
+                noise_multiplier=training.noise_multiplier,
                 attendance=self.attendance.rate,
                 # Whether its party is in a sum may be seen in it: that hides no record.
                 hidden=self.unit is Unit.PARTY and self.attendance.secret,
             ),
-            work=self.training.steps,
+            work=training.steps,
         )

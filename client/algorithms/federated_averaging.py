@@ -39,7 +39,6 @@ from parley.client.dp_sgd.training import train_parties
 from parley.client.models.bounded import ball_of, clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.rounding import exact
 from parley.privacy.kernel.sets import Ball, moved_by
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import NoiseStream, Randomness
@@ -136,8 +135,8 @@ class FederatedAveraging(Iterates):
 
     @property
     def assumption(self) -> str:
-        """That of per-record clipping (`parley.client.algorithms.assumptions.COMPANY`)."""
-        return COMPANY if self.unit is Unit.RECORD else ""
+        """That of per-record clipping, but where it is exact."""
+        return COMPANY if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """The network's public start."""
@@ -261,7 +260,7 @@ class FederatedAveraging(Iterates):
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         ball, grid_bits = ball_of(self.dimension, self.update_bound)  # of a party's update
         one = Ball(dimension=self.dimension, squared=1)  # of a record's gradient, in C
-        sensitivity = moved_by(one, self.neighbouring).l2(exact(self.lipschitz))
+        sensitivity = moved_by(one, self.neighbouring).l2() * self.lipschitz
         clipped = self.both or not record
         steps = None
         if record:

@@ -13,6 +13,7 @@ all is an empty mapping.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -54,6 +55,12 @@ def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise Declined(Reason.PROTOCOL, "Expected the digest of features in 64 hex digits.")
     return dict(value)
+
+
+def prepared_schema(features: int, classes: int) -> str:
+    """What stands for the schema's digest, in hex, of rows that their owner prepared."""
+    facts = f"prepared: {features} features, {classes} classes"
+    return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def features_statement(features: Mapping[str, Any]) -> str:

@@ -69,6 +69,12 @@ def block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
     return chunk_ranges(ends, PIECE_BYTES)
 
 
+def core_ranges(rows: int, *, least: int, most: int) -> list[tuple[int, int]]:
+    """Rows in a range a core, of `least` rows at the least; in more, where one has above `most`."""
+    pieces = max(min(_cores(), rows // least), -(-rows // most), 1)
+    return [(rows * at // pieces, rows * (at + 1) // pieces) for at in range(pieces)]
+
+
 def row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
     """Rows of an array that stay in a core's own cache while they are worked through."""
     rows = max(_ROWS_BYTES * len(values) // max(values.nbytes, 1), 1)

@@ -162,6 +162,14 @@ class Schema(SchemaPart):
         return {name: c for name, c in self.columns.items() if isinstance(c, kinds)}
 
     @property
+    def numbers(self) -> int:
+        """How many features are a number of their record; 0 where one is an array."""
+        found = self.features.values()
+        if any(isinstance(column, ArrayColumn) for column in found):
+            return 0
+        return sum(isinstance(column, NumericColumn) for column in found)
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         """`[p]` names."""
         return tuple(n for name, c in self.features.items() for n in c.feature_names(name))

@@ -5,8 +5,10 @@ covers that. The text says so at its head and beside every such column; whoever 
 schema replaces them by what is known anyway. What names a cell or a line is in `remarks`, for the
 person at the terminal, and never in the text, which is made to be shared.
 
-Ranges are rounded outwards to one significant digit; text of more than `max_categories` values,
-dates, constants and columns that look like identifiers are set to "ignore", each with its reason.
+Ranges are rounded outwards to one significant digit, medians, which become the centres, to two.
+Where the tails, 1 % each, are more than half of a range, it leaves them out and a run clamps them.
+Text of more than `max_categories` values, dates, constants and columns that look like identifiers
+are set to "ignore", each with its reason.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ _POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
 _IDENTIFIERS = ("id", "uuid", "key", "index", "row", "ssn", "name")
 _DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}"
 _SHOWN = 5
+_EACH_TAIL = 0.01
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
 _DATES = "dates: only what is made of them beforehand can be learned from (a year, days since)"
@@ -279,12 +282,16 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
     values = finite.to_numpy()
     low, high = _outwards(float(values.min()), float(values.max()))
-    entry = {"kind": "numeric", "range": [low, high]}
-    why = "numbers; range read from the data, rounded outwards: replace it by public knowledge"
+    entry = {"kind": "numeric"}
+    why = "numbers; range and centre read from the data, rounded: replace them by public knowledge"
     if low >= 0 and high >= 1000 and high > 20 * float(np.quantile(values, 0.9)):
-        entry |= {"centre": low, "transform": "log1p"}
+        entry |= {"transform": "log1p"}
         why += "; long tail, so log(1 + x) is taken"
-    return entry, why
+    else:
+        low, high, cut = _within(values)
+        why += cut
+    centre = min(max(_rounded(float(np.median(values))), low), high)
+    return entry | {"range": [low, high], "centre": centre}, why
 
 
 def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> bool:
@@ -316,13 +323,32 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
     values = series.cast(pl.Float64).to_numpy()
     if not (np.abs(values) <= 1e299).all():
         raise DataError("labels of at most 1e299", "a larger one", path=path, column=name)
-    entry = {"kind": "label", "range": list(_outwards(float(values.min()), float(values.max())))}
-    return entry, "numbers, for ridge: range read from the data, replace it by public knowledge"
+    low, high, cut = _within(values)
+    why = "numbers, for ridge: range read from the data, replace it by public knowledge"
+    return {"kind": "label", "range": [low, high]}, why + cut
 
 
 def _sorted(series: pl.Series) -> list[Any]:
     values: Iterable[Any] = series.drop_nulls().unique().to_list()
     return sorted(values)
+
+
+def _within(values: NDArray[np.float64]) -> tuple[float, float, str]:
+    """The range, without tails where they are more than half of it, and what is said of that."""
+    low, high = _outwards(float(values.min()), float(values.max()))
+    first, last = _outwards(*map(float, np.quantile(values, [_EACH_TAIL, 1 - _EACH_TAIL])))
+    if high - low <= 2 * (last - first) or not first < last:
+        return low, high, ""
+    return first, last, "; long tails, so that a few values beyond it become its ends"
+
+
+def _rounded(value: float) -> float:
+    """To two significant digits.
+
+    >>> _rounded(0.0616), _rounded(1234), _rounded(0)
+    (0.062, 1200.0, 0.0)
+    """
+    return float(f"{value:.1e}")
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:

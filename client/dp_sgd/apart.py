@@ -1,5 +1,7 @@
 """A record's gradient is the same bits whoever else is in its batch, and whatever its place.
 
+Of networks that are not computed in whole numbers (`parley.client.dp_sgd.exact`).
+
 The sensitivity of a clipped sum is that of one term only if no record moves another's. Libraries
 do not promise it: BLAS takes other kernels for batches of other sizes, and for rows at other
 addresses, which add in another order. At a θ that a server sought, where a ReLU's input cancels to
@@ -14,10 +16,6 @@ a sum by 5 C in float64. So
    all, a record may have any place; else places that agree repeat with a `period`, and a record
    gets one of the class that its own digest values names: a function of the record alone.
    A network for which none of this holds has passes of one row.
-3. **A party stands in its own product.** Where a simulation's parties share a pass, in one thread,
-   a layer is a product of each party's own rows and weights; all else goes value by value, on
-   arrays without a rest that kernels would round in another way. So no party's records, nor their
-   number, move another's bits; point 2 is tried with two parties.
 
 Then g_i is a function of the record and θ, which is all that the proof of
 `parley.client.dp_sgd.clipping` takes. Point 2 is an experiment, on random rows at a random θ, where
@@ -59,29 +57,22 @@ def _known(network: Network) -> dict[tuple[object, ...], Layout]:
     return _BUILT_IN.setdefault(shape, {})
 
 
-def layout_of(
-    network: Network, way: str, widths: tuple[int, ...], *, stacked: bool = False
-) -> Layout:
+def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
     """How records must stand for a pass to keep their bits apart, tried on this machine.
 
     The network's parameters are as before afterwards.
 
     Args:
         widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
-        stacked: passes of several parties at once, each at its own θ.
     """
     known = _known(network)
-    key = (way, widths, stacked, network.dtype, str(network.device), torch.get_num_threads())
+    key = (way, widths, network.dtype, str(network.device), torch.get_num_threads())
     if key not in known:
         x, y = _made_up(network, 2 * max(*widths, 64))
-        parties = 2 if stacked else 1
 
         def pieces(rows: list[int]) -> list[Tensor]:
-            flat = nn.utils.parameters_to_vector(trainable(network.module).values())
-            theta = {"theta": flat.detach().repeat(parties, 1)} if stacked else {}
-            there, labels = x[rows].repeat(parties, 1), y[rows].repeat(parties)
-            own = PASSES[way](network.module, there, labels, 1.0, losses=network.losses, **theta)
-            return [torch.stack(each.chunk(parties), 1) for each in own.records()]
+            own = PASSES[way](network.module, x[rows], y[rows], 1.0, losses=network.losses)
+            return own.records()
 
         with _at_random(network):
             known[key] = _tried(pieces, widths)

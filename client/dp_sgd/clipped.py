@@ -5,9 +5,6 @@ sum Σ_i c_i·g_i is taken in float64 whatever the network's precision: products
 exact there, so that the only rounding is that of adding, which `parley.client.dp_sgd.clipping`
 bounds.
 
-A batch is of one party, or of B parties' records, as many of each, party after party: each party's
-sum is then a product of that party's rows.
-
 Clipping for every gradient, also one that is not finite.
 
 θ of a network, and the plain sum of its records' gradients.
@@ -110,8 +107,8 @@ class Part(Protocol):
     def squared_norms(self) -> Tensor:
         """`[b]` of every record's gradient, never too small but for rounding."""
 
-    def sums(self, factors: Tensor, parties: int) -> list[Tensor]:
-        """`[B, …]` Σ_i factors_i·g_i of each parameter, in float64."""
+    def sums(self, factors: Tensor) -> list[Tensor]:
+        """Σ_i factors_i·g_i of each parameter, in float64."""
 
     def records(self, factors: Tensor) -> list[Tensor]:
         """`[b, …]` each: all numbers that a record's share of `sums` is made of."""
@@ -129,13 +126,12 @@ class Clipped:
     parts: tuple[Part, ...]
     factors: Tensor
     norms: Tensor
-    parties: int = 1
 
     def total(self) -> Tensor:
-        """`[B, d]` the clipped sums, in float64."""
+        """`[d]` the clipped sum, in float64."""
         with torch.no_grad():
-            sums = [own for part in self.parts for own in part.sums(self.factors, self.parties)]
-            return torch.cat([own.flatten(1) for own in sums], 1)
+            sums = [own for part in self.parts for own in part.sums(self.factors)]
+            return torch.cat([own.flatten() for own in sums])
 
     def records(self) -> list[Tensor]:
         """`[b, …]` each: every number that depends on a record."""
@@ -143,9 +139,7 @@ class Clipped:
         return [self.factors, self.norms, *(tensor for part in own for tensor in part)]
 
 
-def clipped(
-    parts: tuple[Part, ...], slack: float, clip: float, mask: Tensor | None, parties: int = 1
-) -> Clipped:
+def clipped(parts: tuple[Part, ...], slack: float, clip: float, mask: Tensor | None) -> Clipped:
     """Norms and factors of a batch's parts; a record without a finite norm adds zero.
 
     Args:
@@ -157,7 +151,7 @@ def clipped(
         # Where there are shapes alone, on the meta device, one might be 0.
         if factors.is_meta or not bool(factors.all()):
             parts = tuple(part.counted(factors) for part in parts)
-    return Clipped(parts, factors if mask is None else factors * mask, norms, parties)
+    return Clipped(parts, factors if mask is None else factors * mask, norms)
 
 
 def _squared_norms(gradients: Tensor) -> Tensor:
@@ -192,12 +186,11 @@ class Rows:
         backward = _squared_norms(self.backward) + self.backward.shape[1] * least
         return (inputs + 1) * backward if self.bias else inputs * backward
 
-    def sums(self, factors: Tensor, parties: int) -> list[Tensor]:
+    def sums(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""
-        scaled = self._scaled(factors).double().view(parties, -1, self.backward.shape[1])
-        weight = scaled.mT @ self.inputs.double().view(parties, -1, self.inputs.shape[1])
-        ones = scaled.new_ones(parties, 1, scaled.shape[1])  # a product too, party by party
-        return [weight, ones @ scaled] if self.bias else [weight]
+        scaled = self._scaled(factors).double()
+        weight = scaled.mT @ self.inputs.double()
+        return [weight, scaled.sum(0)] if self.bias else [weight]
 
     def records(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""
@@ -209,7 +202,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Places:
-    """A layer applied at T places of a record: g_i = B_i A_iᵀ, written out. Of one party."""
+    """A layer applied at T places of a record: g_i = B_i A_iᵀ, written out."""
 
     inputs: Tensor  # [b, i, T]
     backward: Tensor  # [b, o, T]
@@ -226,13 +219,13 @@ class Places:
         squares = torch.cat([_squared_norms(written) for _, written in self._written()])
         return squares + _squared_norms(self.backward.sum(2)) if self.bias else squares
 
-    def sums(self, factors: Tensor, parties: int) -> list[Tensor]:
+    def sums(self, factors: Tensor) -> list[Tensor]:
         """See `Part`: of the numbers whose norms were taken, not of a product in another order."""
-        exact = factors.double().view(parties, -1)
-        bias = exact @ self.backward.sum(2).double()
-        weight = exact.new_zeros(parties, self.backward.shape[1] * self.inputs.shape[1])
+        own = factors.double()
+        bias = own @ self.backward.sum(2).double()
+        weight = own.new_zeros(self.backward.shape[1] * self.inputs.shape[1])
         for rows, written in self._written():
-            weight += exact[:, rows] @ written.flatten(1).double()
+            weight += own[rows] @ written.flatten(1).double()
         return [weight, bias] if self.bias else [weight]
 
     def records(self, factors: Tensor) -> list[Tensor]:
@@ -256,7 +249,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Written:
-    """One parameter's gradients, written out. Of one party."""
+    """One parameter's gradients, written out."""
 
     gradients: Tensor  # [b, …]
 
@@ -268,9 +261,9 @@ class Written:
         """See `Part`."""
         return _squared_norms(self.gradients)
 
-    def sums(self, factors: Tensor, parties: int) -> list[Tensor]:
+    def sums(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""
-        return [factors.double().view(parties, -1) @ self.gradients.flatten(1).double()]
+        return [factors.double() @ self.gradients.flatten(1).double()]
 
     def records(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""

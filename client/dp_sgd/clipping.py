@@ -1,17 +1,18 @@
-"""Sums of per-record gradients, each clipped first: two ways to the same numbers.
+"""Sums of per-record gradients, each clipped first: three ways to the same numbers.
 
     s = Σ_i mask_i · g_i · min(1, C/N_i),   g_i = ∇_θ ℓ(f_θ(x_i), y_i),   N_i ≥ ‖g_i‖
 
 | way | how | for |
 |---|---|---|
+| exact | in whole numbers: `parley.client.dp_sgd.exact` | chains of Linear, ReLU, Tanh |
 | ghost | one backward pass to the layers' outputs gives norms and sum | chains of Linear, Conv2d |
 | vmap | torch.func: vmap(grad), every record by itself, every g_i written out | all others |
 
 θ is the trainable parameters (`requires_grad`): frozen ones are constants of f. The network's
 structure chooses (`parley.client.dp_sgd.clipping`).
 
-**Why a record moves the sum by at most C**, for every θ and record. Let g_i be the vector that is
-added, as it is stored.
+**Why a record moves the sum by at most C** in the two ways that round, for every θ and record. Let
+g_i be the vector that is added, as it is stored.
 
 1. *g_i and N_i are a function of the record and θ alone.* A product may be rounded in another order
    in a batch of another size, and where terms cancel, or at the kink of a ReLU, that makes another
@@ -53,7 +54,8 @@ import torch
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.clipped import Clipped, Written, clip_slack, clipped, trainable
-from parley.client.dp_sgd.ghost import ghost_layers, ghost_pass
+from parley.client.dp_sgd.ghost import ghost_layers, ghost_pass, linear_layers
+from parley.client.dp_sgd.settings import EXACT
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
@@ -103,11 +105,13 @@ PASSES: dict[str, Pass] = {"ghost": ghost_pass, "vmap": _vmap}
 def clipped_sum(way: str, *batch: Any, **settings: Any) -> tuple[Tensor, Tensor]:
     """The clipped sum `[d]` of one batch, in the order of `trainable`, and the norms `[b]`."""
     found = PASSES[way](*batch, **settings)
-    return found.total()[0], found.norms
+    return found.total(), found.norms
 
 
 WAYS = {name: partial(clipped_sum, name) for name in PASSES}
 """The sum and the norms of one batch, by the name of the pass."""
+
+_CHOICES = (EXACT, *PASSES)
 
 
 class WayError(ValueError):
@@ -115,21 +119,28 @@ class WayError(ValueError):
 
 
 def choose_way(network: Network, *, wanted: str = "auto") -> str:
-    """Ghost for a chain, else vmap; or the one wanted, where the network allows it.
+    """Exact for a chain of linear layers, ghost for another, else vmap; or the one wanted.
 
     Raises:
-        WayError: it does not, with what to do.
+        WayError: the network does not allow it, with what to do.
     """
-    structural = "vmap" if ghost_layers(network.module) is None else "ghost"
-    way = structural if wanted == "auto" else wanted
+    way = wanted
+    if wanted == "auto":
+        chain = ghost_layers(network.module) is not None
+        way = EXACT if linear_layers(network.module) else "ghost" if chain else "vmap"
     check_way(network, way)
     return way
 
 
 def check_way(network: Network, way: str) -> None:
     """Refuses a way that the network does not allow; `WayError` says what to do."""
-    if way not in WAYS:
-        raise WayError(f"Expected one of {', '.join(WAYS)}, got {way!r}.")
+    if way not in _CHOICES:
+        raise WayError(f"Expected one of {', '.join(_CHOICES)}, got {way!r}.")
+    if way == EXACT and linear_layers(network.module) is None:
+        raise WayError(
+            "Expected a chain (nn.Sequential) of torch's own Linear, ReLU and Tanh layers for sums "
+            "in whole numbers, got another network. dp-sgd.per-example-method = 'auto' takes it."
+        )
     chain = ghost_layers(network.module) is not None
     if way == "ghost" and not chain:
         raise WayError(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clip_slack, clipped
+from parley.client.dp_sgd.exact import Grid, Layer
 from parley.client.models.layers import Scale
 from parley.client.models.record_losses import (
     CROSS_ENTROPY,
@@ -29,9 +30,6 @@ _VALUE_BY_VALUE: Final = (
     *(Scale, nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.ReLU6, nn.Dropout),
 )
-
-_ROUNDS_ONCE: Final = (Scale, nn.Identity, nn.Flatten, nn.ReLU)
-"""Modules whose values are rounded at most once, the same wherever they stand."""
 
 _KEEPS_ROWS: Final[dict[type[nn.Module], Callable[[Any], bool]]] = {
     **dict.fromkeys(_VALUE_BY_VALUE, lambda module: True),
@@ -93,78 +91,65 @@ def _unchanged(module: nn.Module) -> bool:
     return "forward" not in vars(module) and not any((*hooks, *backward))
 
 
-def stacks(network: nn.Module) -> bool:
-    """Whether B parties with a θ each fit one pass: linear layers, and φ value by value between."""
-    flat = (nn.Linear, nn.Flatten, *_VALUE_BY_VALUE)
-    return ghost_layers(network) is not None and all(type(m) in flat for m in chain_of(network))
+def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
+    """Its layers, if it is a chain of linear layers, ReLU, tanh and factors, of at most 2²⁸ units.
+
+    Such a chain is computed in whole numbers (`parley.client.dp_sgd.exact`).
+    """
+    found: list[Layer] = []
+    before: list[str | float] = []
+    modules, learned = list(chain_of(network)), ghost_layers(network)
+    if learned is None or modules[-1] not in learned:
+        return None
+    for module in modules:
+        if module in learned:
+            weight, *bias = module.parameters()
+            if weight.dim() != 2:  # a convolution
+                return None
+            outputs, inputs = weight.shape
+            found.append(Layer(inputs, outputs, bool(bias), tuple(before)))
+            before = []
+        elif isinstance(module, Scale):
+            before.append(float(module.factor))
+        elif type(module) in (nn.ReLU, nn.Tanh):
+            before.append("relu" if isinstance(module, nn.ReLU) else "tanh")
+        elif type(module) not in (nn.Identity, nn.Flatten, nn.Dropout):
+            return None
+    return tuple(found) if Grid.fits(found) else None
 
 
 def ghost_pass(
     network: nn.Module,
     x: Tensor,
     y: Tensor,
-    clip: float | None,
+    clip: float,
     mask: Tensor | None = None,
     *,
     losses: RecordLosses = CROSS_ENTROPY,
-    theta: Tensor | None = None,
 ) -> Clipped:
-    """What ghost clipping knows of a batch after its one pass; see `clipping.PASSES`.
-
-    Args:
-        clip: C; None: whole gradients, whose norms are not taken.
-        theta: `[B, d]` of B parties, whose records stand party after party, as many of each, in a
-            network that `stacks`; None: one party at the network's own θ.
-    """
+    """What ghost clipping knows of a batch after its one pass; see `clipping.PASSES`."""
     layers = ghost_layers(network)
     if layers is None:
         raise ValueError("Expected a chain of Linear and Conv2d layers, got another network.")
-    weights = None if theta is None else _weights(layers, theta)
-    each, seen = _forward(network, layers, weights, x, y, losses)
+    each, seen = _forward(network, layers, x, y, losses)
     gradients = torch.autograd.grad(each.sum(), [outputs for _, outputs in seen])
     with torch.no_grad():
         parts = tuple(
             layer_parts(layer, inputs, backward)
             for layer, (inputs, _), backward in zip(layers, seen, gradients, strict=True)
         )
-    parties = 1 if theta is None else len(theta)
-    if clip is None:
-        ones = torch.ones_like(each) if mask is None else mask
-        return Clipped(parts, ones, ones, parties)
-    return clipped(parts, clip_slack(network), clip, mask, parties)
-
-
-def _weights(layers: list[nn.Module], theta: Tensor) -> list[Tensor]:
-    """`[B, …]` every parameter of the layers within θ `[B, d]`."""
-    shapes = [parameter.shape for layer in layers for parameter in layer.parameters()]
-    pieces = torch.split(theta.detach(), [shape.numel() for shape in shapes], 1)
-    return [own.reshape(-1, *shape) for own, shape in zip(pieces, shapes, strict=True)]
+    return clipped(parts, clip_slack(network), clip, mask)
 
 
 def _forward(
-    network: nn.Module,
-    layers: list[nn.Module],
-    weights: list[Tensor] | None,
-    x: Tensor,
-    y: Tensor,
-    losses: RecordLosses,
+    network: nn.Module, layers: list[nn.Module], x: Tensor, y: Tensor, losses: RecordLosses
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     """`[b]` losses, and every layer's inputs and outputs."""
     seen: list[tuple[Tensor, Tensor]] = []
-    given = iter(weights or ())
     for module in chain_of(network):
-        inputs = x
+        inputs, x = x, module(x)
         if module not in layers:
-            alike = weights is None or type(module) in _ROUNDS_ONCE
-            x = module(x) if alike else _evenly(module, x)
             continue
-        if weights is None:
-            x = module(x)
-        else:
-            rows, weight = x.view(len(weights[0]), -1, x.shape[1]), next(given)
-            # One product a party: its rows, its weights.
-            x = rows @ weight.mT if module.bias is None else _biased(rows, weight, next(given))
-            x = x.flatten(0, 1)
         if isinstance(module, nn.Conv2d) and inputs.dim() != 4:
             raise ValueError(  # of three axes torch takes the first for channels
                 f"Expected inputs [b, channels, height, width] of {module}, got a shape of "
@@ -173,19 +158,8 @@ def _forward(
         if not seen:
             x.requires_grad_()
         seen.append((inputs.detach(), x))
-    each = cross_entropy(x, y) if weights is None else _evenly(cross_entropy, x, y)
+    each = cross_entropy(x, y)
     return each * losses.of(y, each) if losses.weights else each, seen
-
-
-def _evenly(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """Of rows filled up to a multiple of 64: kernels round what is left over in another way."""
-    count = len(rows[0])
-    filled = [torch.cat([each, each.new_zeros(-count % 64, *each.shape[1:])]) for each in rows]
-    return function(*filled)[:count]
-
-
-def _biased(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.baddbmm(bias[:, None], rows, weight.mT)
 
 
 def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> Rows | Places:

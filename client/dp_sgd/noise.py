@@ -1,12 +1,12 @@
 """Noise that parties add themselves: integers on a grid, no float to a float (Mironov 2012).
 
-Grid units per unit are a power of two: 2¹²·√d/C or more for a sum of clipped gradients, of which
-rounding then moves at most C·2⁻¹³, and 2¹² for a count of them.
+Grid units per unit are a power of two: 2²⁵/C or more for a sum of clipped gradients
+(`LocalTraining.grid_bits`), of which rounding then moves at most C·2⁻¹³, if it is not of whole
+numbers of the grid already; and 2¹² for a count of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,11 +17,6 @@ from parley.privacy.sampling.stream import NoiseStream
 
 COUNT_SCALE = 2.0**12
 """Grid units per record of a count."""
-
-
-def grid_scale(clip_norm: float, dimension: int) -> float:
-    """Grid units per unit of the gradient."""
-    return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
 
 
 def add_noise(

@@ -19,10 +19,17 @@ from parley.privacy.accounting.subsampled import (
 )
 
 MARGIN: Final = 2.0**-10
-"""Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding."""
+"""Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding, but where it is exact."""
+
+EXACT: Final = "exact"
+"""The way of clipping in which nothing rounds between a record and the sum."""
 
 _MOST_WRITTEN: Final = 1 << 26
 """Values of written-out gradients that are held at once: 512 MiB of float64."""
+
+_GRID_BITS: Final = (26, 33)
+"""Of C in grid units: at least and at most. Rounding to the first moves √2²⁶ coordinates by 2⁻¹³·C;
+sums of 2²⁰ records of the last are exact."""
 
 LARGEST_CLIP = 2.0**40
 """C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
@@ -74,9 +81,26 @@ class LocalTraining:
 
     def most_at_once(self, dimension: int) -> int:
         """Rows of a pass: `micro_batch`, or fewer where gradients are written out."""
-        if self.per_example_method == "ghost":
+        if self.per_example_method in (EXACT, "ghost"):
             return self.micro_batch
         return min(self.micro_batch, max(8, _MOST_WRITTEN // dimension))
+
+    @property
+    def grid_bits(self) -> int:
+        """b: grid units are 2^-b; their noise has a standard deviation of 2⁴⁰ at most."""
+        least, most = _GRID_BITS
+        _, room = math.frexp(2.0**40 / max(1.0, self.gradient_multiplier))
+        return max(least, min(most, room - 1)) - math.frexp(self.clip_norm or 1.0)[1]
+
+    @property
+    def radius(self) -> int | None:
+        """⌊C·2^b⌋, which no record's whole numbers are longer than; None: nothing is clipped."""
+        return None if self.clip_norm is None else math.floor(self.clip_norm * 2.0**self.grid_bits)
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums are of whole numbers (`parley.client.dp_sgd.exact`)."""
+        return self.per_example_method == EXACT
 
     @property
     def moments(self) -> tuple[str, ...]:

@@ -5,17 +5,17 @@
 A real party works on as many rows in every step, whatever it drew (`layout.padded_width`): what a
 batch's size would say through the time that it takes (`pad`). A larger batch is worked on whole.
 
-Many small parties stand in one pass, each with its own rows and its own θ (`stacks`): a layer is
-one call for all of them and one product for each. In one thread a party's sum has the same bits
-whoever stands beside it. All passes have one shape (`parley.client.dp_sgd.apart`), whose rows
-follow from a public number of records.
+Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact`): a party's sum
+has the same bits beside any others, in any pieces, on any number of threads. Of other networks each
+party has its passes, of one shape (`parley.client.dp_sgd.apart`), whose rows follow from a public
+number of records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from parley.client.data.chunks import for_each_chunk
+from parley.client.data.chunks import core_ranges, for_each_chunk
 from parley.client.dp_sgd.apart import layout_of
 from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
 from parley.client.dp_sgd.clipped import clip_signs, plain_sum
 from parley.client.dp_sgd.clipping import PASSES
-from parley.client.dp_sgd.ghost import stacks
+from parley.client.dp_sgd.exact import Array, Chain
+from parley.client.dp_sgd.ghost import linear_layers
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
@@ -39,6 +40,9 @@ Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
 
 _LARGEST_TOGETHER: Final = 1 << 18
 """Parameters up to which parties are in one pass: beyond, one party fills the cores."""
+
+_ROWS_AT_ONCE: Final = (128, 256)
+"""Records of a party in whole numbers that are worth a thread, and that stay in its cache."""
 
 _VALUES_TOGETHER: Final = 1 << 17
 """Parameters, of the parties of a chunk, that stay in the cache with records."""
@@ -50,12 +54,7 @@ calls, and large calls wait least."""
 
 def together(network: Network, training: LocalTraining) -> bool:
     """Whether small parties of this network are in one pass."""
-    return (
-        network.dimension <= _LARGEST_TOGETHER
-        and training.per_example_method == "ghost"
-        and network.device.type == "cpu"
-        and stacks(network.module)
-    )
+    return training.exact and network.dimension <= _LARGEST_TOGETHER
 
 
 def party_chunks(network: Network, parties: int, training: LocalTraining) -> list[tuple[int, int]]:
@@ -69,17 +68,6 @@ def party_chunks(network: Network, parties: int, training: LocalTraining) -> lis
     size = max(1, min(-(-parties // _CHUNKS), _VALUES_TOGETHER // network.dimension))
     count = -(-parties // size)
     return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch in one thread: products of many parties then keep each party's bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +84,11 @@ class Batch:
     owners: NDArray[np.int64]
     first: NDArray[np.int64]
 
+    def rows(self, holds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """`[B, w]` places, and which are records, of what stands in rows `[B, w]`."""
+        there = holds >= 0
+        return np.where(there, np.append(self.places, 0)[holds], self.first[:, None]), there
+
     @classmethod
     def of_one(cls, chosen: Chosen, places: NDArray[np.int64]) -> Batch:
         """Of one party."""
@@ -104,19 +97,15 @@ class Batch:
 
 
 def layout_for(
-    network: Network,
-    training: LocalTraining,
-    public: int,
-    *,
-    pad: bool = False,
-    stacked: bool = False,
+    network: Network, training: LocalTraining, public: int, *, pad: bool = False
 ) -> Layout:
     """Where records stand in passes, for batches out of `public` records."""
     most = training.most_at_once(network.dimension)
     widths = widths_for(public, training.sampling_rate, pad=pad, most=most)
-    if training.clip_norm is None:  # no record is told from another
+    if training.clip_norm is None or training.exact:
+        # No record is told from another, or none moves another.
         return Layout(width=widths[0], period=1)
-    return layout_of(network, training.per_example_method, widths, stacked=stacked)
+    return layout_of(network, training.per_example_method, widths)
 
 
 def batch_sums(
@@ -127,47 +116,84 @@ def batch_sums(
     *,
     theta: Tensor | None = None,
     least: int = 0,
+    threads: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`[B, d]` the sums of B parties' batches, clipped where the training clips, and `[B]` signs.
 
     Signs are Σ (2b_i − 1), of a training that tells the fraction of clipped gradients; else zeros.
 
     Args:
-        theta: `[B, d]` of parties that are in one pass.
+        theta: `[B, d]`, or `[1, d]` of all parties, of a chain in whole numbers; None: of one
+            party, at the network's own θ.
         least: passes to work on at least.
+        threads: a batch of one party is spread over cores, where its numbers are whole.
     """
-    parties, classes = len(batch.first), np.zeros(len(batch.places), dtype=np.int64)
+    if theta is not None:
+        return _exact_sums(network, training, layout, batch, theta, least, threads=threads)
+    classes = np.zeros(len(batch.places), dtype=np.int64)
     if layout.period > 1 and len(batch.places):
         x, y = batch.chosen(batch.places)
         classes = record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
-    holds = layout.holds(classes, batch.owners, parties=parties, least=least)
-    places = np.append(batch.places, 0)
-    shape = (parties, network.dimension)
-    total = torch.zeros(shape, dtype=torch.float64, device=network.device)
-    signs = torch.zeros(parties, dtype=torch.float64, device=network.device)
-    for at in range(0, holds.shape[1], layout.width):
-        own = holds[:, at : at + layout.width]
-        there = own >= 0
-        # Parties without a record in these rows are in no pass; one alone may have to work on them.
-        who = np.flatnonzero(there.any(axis=1)) if parties > 1 else np.arange(1)
-        own, there = own[who], there[who]
-        x, y = batch.chosen(np.where(there, places[own], batch.first[who, None]).ravel())
+    (holds,) = layout.holds(classes, batch.owners, least=least)
+    total = torch.zeros((1, network.dimension), dtype=torch.float64, device=network.device)
+    signs = torch.zeros(1, dtype=torch.float64, device=network.device)
+    for at in range(0, len(holds), layout.width):
+        rows, there = batch.rows(holds[None, at : at + layout.width])
+        x, y = batch.chosen(rows.ravel())
         mask = network.rows(there.ravel())
-        here = torch.as_tensor(who, device=network.device)
-        given = {} if theta is None else {"theta": theta[here]}
-        if training.clip_norm is not None or theta is not None:
-            # New memory: an address within a larger tensor may be of another alignment.
-            found = PASSES[training.per_example_method](
-                network.module, x.clone(), y, training.clip_norm, mask,
-                losses=network.losses, **given,
-            )  # fmt: skip
-            total.index_add_(0, here, found.total())
-            if training.clip_norm is not None and training.clipped_share:
-                of_each = clip_signs(found.norms, training.clip_norm) * mask
-                signs.index_add_(0, here, of_each.view(len(who), -1).sum(1))
-        else:
+        if training.clip_norm is None:
             total += plain_sum(network.module, x, y, mask, losses=network.losses)
+            continue
+        # New memory: an address within a larger tensor may be of another alignment.
+        found = PASSES[training.per_example_method](
+            network.module, x.clone(), y, training.clip_norm, mask, losses=network.losses
+        )
+        total += found.total()
+        if training.clipped_share:
+            signs += (clip_signs(found.norms, training.clip_norm) * mask).sum()
     return total, signs
+
+
+def _exact_sums(
+    network: Network,
+    training: LocalTraining,
+    layout: Layout,
+    batch: Batch,
+    theta: Tensor,
+    least: int,
+    *,
+    threads: bool,
+) -> tuple[Tensor, Tensor]:
+    """`batch_sums` in whole numbers: exact sums, in whatever pieces they are added up."""
+    parties = len(batch.first)
+    layers = linear_layers(network.module)
+    if layers is None:
+        raise ValueError("Expected a chain of linear layers, got another network.")
+    chain = Chain.at(layers, theta.numpy(), network.class_weights)
+    holds = layout.holds(np.zeros_like(batch.owners), batch.owners, parties=parties, least=least)
+    if not holds.shape[1]:  # nobody drew a record
+        total = torch.zeros((parties, network.dimension), dtype=torch.float64)
+        return total, torch.zeros(parties, dtype=torch.float64)
+
+    def added(first: int, last: int) -> tuple[list[Array], Array]:
+        rows, there = batch.rows(holds[:, first:last])
+        x, y = batch.chosen(rows.ravel())
+        values = x.cpu().numpy().astype(np.float64).reshape(*rows.shape, -1)
+        labels = y.cpu().numpy().reshape(rows.shape)
+        return chain.clipped(values, labels, there, training.radius, training.grid_bits)
+
+    least, most = (min(layout.width, rows) if threads else layout.width for rows in _ROWS_AT_ONCE)
+    ranges = core_ranges(holds.shape[1], least=least, most=most)
+    pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
+    sums, signs = pieces[0]
+    for more, clipped in pieces[1:]:
+        for at, own in enumerate(more):
+            sums[at] += own
+        signs += clipped
+    unit = 1.0 if training.radius is None else 2.0**-training.grid_bits
+    if not training.clipped_share:
+        signs[:] = 0
+    return torch.as_tensor(chain.flat(sums, unit)), torch.as_tensor(signs)
 
 
 def party_sum(
@@ -194,11 +220,14 @@ def party_sum(
         ValueError: batches too large to be added within the margin of clipping.
     """
     check_records(len(labels), training.sampling_rate)
-    network.use(network.rows(theta).clone())
+    whole = training.exact and training.clip_norm is not None
+    if not whole:
+        network.use(network.rows(theta).clone())
     layout = layout_for(network, training, public, pad=pad)
     own = Batch.of_one(_chosen(network, features, labels, batch, draws), batch)
     least = layout.padded(len(labels), training.sampling_rate) if pad else 0
-    total, _ = batch_sums(network, training, layout, own, least=least)
+    at = torch.as_tensor(theta)[None] if whole else None
+    total, _ = batch_sums(network, training, layout, own, theta=at, least=least, threads=True)
     return np.asarray(total[0].cpu().numpy())
 
 
@@ -221,7 +250,7 @@ def union_sums(
         public, draws: of all parties' records; the others as in `party_sum`.
     """
     each = max(1, public // len(batches))
-    if training.clip_norm is None or not together(network, training):
+    if training.clip_norm is None or not training.exact:
         alone = [
             party_sum(
                 network, theta, features, labels, batch, training,
@@ -232,8 +261,7 @@ def union_sums(
         return np.stack(alone)
     sums = np.zeros((len(batches), network.dimension))
     chosen = _chosen(network, features, labels, np.concatenate(batches), draws)
-    with one_thread():
-        layout = layout_for(network, training, each, stacked=True)
+    layout = layout_for(network, training, each)
 
     def add_up(first: int, last: int) -> None:
         own = batches[first:last]
@@ -243,9 +271,8 @@ def union_sums(
             owners=np.repeat(np.arange(len(own)), [len(each) for each in own]),
             first=np.zeros(len(own), dtype=np.int64),
         )
-        with one_thread():
-            stack = network.rows(theta).repeat(len(own), 1)
-            sums[first:last] = batch_sums(network, training, layout, batch, theta=stack)[0].numpy()
+        at = torch.as_tensor(theta)[None]
+        sums[first:last] = batch_sums(network, training, layout, batch, theta=at)[0].numpy()
 
     for_each_chunk(add_up, party_chunks(network, len(batches), training))
     return sums

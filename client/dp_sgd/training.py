@@ -5,8 +5,9 @@ Every step takes a Poisson batch at rate q, sums the per-record gradients clippe
 hands the result to an optimiser, which is post-processing. Noise on the average instead would be
 too small by a factor of the batch size.
 
-The sum is rounded to a grid and its noise is of integers (`parley.client.dp_sgd.noise`). Clipping
-aims 2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
+The sum is on a grid and its noise is of integers (`parley.client.dp_sgd.noise`). Sums of chains of
+linear layers are whole numbers of that grid (`parley.client.dp_sgd.exact`); elsewhere clipping aims
+2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
 
 With a share of every step's privacy (`parley.privacy.accounting.subsampled`) a party also tells
 which fraction of
@@ -31,14 +32,13 @@ from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
 from parley.client.dp_sgd.batches import Layout, batches_of, check_records
-from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise, grid_scale
+from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining, direction
 from parley.client.dp_sgd.steps import (
     Batch,
     batch_sums,
     layout_for,
-    one_thread,
     party_chunks,
     together,
 )
@@ -62,12 +62,12 @@ class Trained:
     clipped: NDArray[np.float64] | None
 
 
-def largest_noise(config: LocalTraining, dimension: int) -> float:
-    """Largest standard deviation, in grid units, of what a party of a network of d would draw."""
+def largest_noise(config: LocalTraining) -> float:
+    """Largest standard deviation, in grid units, of what a party would draw."""
     if config.clip_norm is None:
         return 0.0
     of_sums = config.gradient_multiplier * config.clip_norm
-    of_sums *= grid_scale(config.clip_norm, dimension)
+    of_sums *= 2.0**config.grid_bits
     return max(of_sums, config.count_deviation * COUNT_SCALE if config.clipped_share else 0.0)
 
 
@@ -81,8 +81,8 @@ def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -
         return total
     # Contiguous, so that its flat view below is no copy.
     values = np.ascontiguousarray(total.detach().cpu().numpy(), dtype=np.float64)
-    scale = grid_scale(config.clip_norm, values.shape[1])
-    add_noise(values, config.gradient_multiplier * config.clip_norm, scale, noise)
+    deviation = config.gradient_multiplier * config.clip_norm
+    add_noise(values, deviation, 2.0**config.grid_bits, noise)
     return torch.as_tensor(values, dtype=total.dtype, device=total.device)
 
 
@@ -134,14 +134,12 @@ def train_parties(
     ranges = party_chunks(network, len(parties), config)
     if few.any():
         public = int(parties.divisors.max()) if records is None else records
-        with one_thread():
-            layout = layout_for(network, config, public, stacked=True)
+        layout = layout_for(network, config, public)
 
     def train(first: int, last: int) -> None:
         rows = first + np.flatnonzero(few[first:last])
         if len(rows):
-            with one_thread():
-                keep(rows, _train(network, theta, parties, rows, config, layout, stacked=True))
+            keep(rows, _train(network, theta, parties, rows, config, layout, stacked=True))
 
     if _own_streams(parties, ranges):
         for_each_chunk(train, ranges)
@@ -175,8 +173,10 @@ def _train(
     """All steps of the parties at `rows`: of one, or of several that are in one pass."""
     if network.draws and config.clip_norm is not None:
         raise ValueError("Expected a loss that draws nothing with training inside the parties.")
-    flat = network.rows(theta).repeat(len(rows), 1)
-    if not stacked:
+    whole = stacked or (config.exact and config.clip_norm is not None)
+    flat = torch.as_tensor(theta) if whole else network.rows(theta)
+    flat = flat.repeat(len(rows), 1)
+    if not whole:
         network.use(flat[0])
     first, sizes = parties.offsets[rows], np.diff(parties.offsets)[rows]
     check_records(int(sizes.max()), config.sampling_rate)
@@ -201,7 +201,9 @@ def _train(
     for count in range(1, config.steps + 1):
         drawn = batches_of(sizes, config.sampling_rate, batches)
         batch = Batch(chosen=chosen, places=places[drawn], owners=owners[drawn], first=first)
-        total, clipped = batch_sums(network, config, layout, batch, theta=flat if stacked else None)
+        total, clipped = batch_sums(
+            network, config, layout, batch, theta=flat if whole else None, threads=not stacked
+        )
         signs += clipped
         gradient = (_noisy(total, config, noise) * factors).to(flat)
         step, mean, square = direction(gradient, mean, square, count, config)

@@ -136,7 +136,7 @@ _MOST_INTERVALS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Hats(FeatureMap):
-    """Linear splines of numbers, over ranges in equal `intervals`; indicators of categories."""
+    """Linear splines of numbers, over ranges in equal `intervals`; other columns as they are."""
 
     name: ClassVar[str] = "hats"
 
@@ -149,10 +149,8 @@ class Hats(FeatureMap):
             )
 
     def on(self, schema: Schema) -> Features:
-        """For records without arrays."""
+        """For any records."""
         columns = schema.features
-        if arrays := [name for name, each in columns.items() if isinstance(each, ArrayColumn)]:
-            raise FeatureError(f"Expected no arrays with features 'hats', got {arrays[0]!r}.")
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             blocks, at = [], 0
@@ -165,7 +163,11 @@ class Hats(FeatureMap):
                 blocks.append(block.astype(np.float32))
             return np.concatenate(blocks, axis=1)
 
-        return Features(width=sum(each.width for each in self.blocks(schema)), piece=piece)
+        widths = (
+            self.intervals + 1 if isinstance(each, NumericColumn) else each.width
+            for each in columns.values()
+        )
+        return Features(width=sum(widths), piece=piece)
 
     def blocks(self, schema: Schema) -> tuple[Block, ...]:
         """Lines through the knots of numbers, bars of categories."""

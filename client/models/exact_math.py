@@ -1,4 +1,4 @@
-"""e^v of +, −, ×, rint and powers of two alone: the same bits in every array, on every machine.
+"""exp and tanh of +, −, ×, ÷ and powers of two alone: the same bits in every array.
 
 A library's exp differs between the body and the tail of an array, and between machines. Below is
 elementwise what IEEE 754 rounds correctly, in one order, without fused multiply-add: a number's
@@ -59,3 +59,9 @@ def ordered_sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
     for each in range(1, values.shape[-1]):
         total += values[..., each]
     return total
+
+
+def tanh(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """tanh v of finite v, to an absolute 10⁻¹⁵·(1 + |v|)."""
+    decayed = exp(-2 * np.abs(values))
+    return np.copysign((1 - decayed) / (1 + decayed), values)

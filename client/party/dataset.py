@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
+from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.data.cells import LABEL_READERS
@@ -225,14 +226,13 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
     _check_size(dataset, len(rows), path)
     contents = of_rows(rows, labels)
     width = rows.shape[1] - intercept
-    facts = f"prepared: {width} features, {dataset.classes} classes"
     return Holding(
         rows=rows,
         labels=labels,
         features=width,
         classes=dataset.classes,
         fingerprint=fingerprint,
-        schema=hashlib.sha256(facts.encode()).hexdigest(),
+        schema=prepared_schema(width, dataset.classes),
         contents=str(contents),
         row_digests=contents.digests,
         map=dataset.map,

@@ -68,6 +68,8 @@ def run_real(
         with Supervisor() as supervisor:
             launch = launch_of(run, supervisor)
             experiment = load_experiment(job)
+            job = job.settled(experiment.federation, experiment.classes)
+            folder.keep_job(job)
             if not (parties / "deployment.toml").exists():  # else of the run that is resumed
                 prepare_parties(job, parties, experiment=experiment)
             folder.keep_schema(experiment.schema)
@@ -83,7 +85,6 @@ def run_real(
     model = _model(run)
     count = len(load_deployment(parties / "deployment.toml").parties)
     homes = party_folders(parties, count)
-    job = job.settled(experiment.federation, experiment.classes)
     summary = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)
     folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=model["theta"])

@@ -20,6 +20,7 @@ row came about, and by which factor it was shortened, is no matter.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -104,6 +105,7 @@ def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
             f"Expected rows no longer than 2^53 and a sum below 2^63, got {count} of {length}."
         )
     step = (EXACT - 1) // length
-    parts = [(..., slice(at, at + step), slice(None)) for at in range(0, max(count, 1), step)]
-    sums = ((slopes[own].swapaxes(-1, -2) @ rows[own]).astype(np.int64) for own in parts)
-    return np.asarray(functools.reduce(np.add, sums))
+    own = [(..., slice(at, at + step), slice(None)) for at in range(0, max(count, 1), step)]
+    sums = ((slopes[at].swapaxes(-1, -2) @ rows[at]).astype(np.int64) for at in own)
+    total: NDArray[np.int64] = functools.reduce(operator.iadd, sums)
+    return total

@@ -7,8 +7,6 @@ One's own algorithm has one form, whose `settings` are the fields of its class.
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -24,9 +22,7 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation as O
 from parley.client.algorithms.output_perturbation import PathakAveraging
 from parley.client.algorithms.own import OwnAlgorithmError, build_own
 from parley.client.models.linear import LinearModel
-from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.calibration.calibration import stated_delta
 from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs.algorithm_section import (
     AVERAGE,
@@ -34,6 +30,7 @@ from parley.server.jobs.algorithm_section import (
     ROUNDS,
     AlgorithmSection,
     Idle,
+    Settled,
     check_private_sizes,
     known,
 )
@@ -45,11 +42,10 @@ from parley.server.jobs.section import (
     Auto,
     JobError,
     Positive,
-    Section,
     check_unchanged,
     unless_auto,
 )
-from parley.server.jobs.steps import Ruled, steps_by_rule
+from parley.server.jobs.settling import by_rule, without_rule
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 from parley.server.jobs.whole import WholeJob
 
@@ -88,7 +84,7 @@ class _OfLinearModel(AlgorithmSection):
     models: ClassVar[tuple[str, ...]] = models_that_learn("linear")
     idle: ClassVar[Idle] = _LINEAR_IDLE
 
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(10, description=ROUNDS)
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field("auto", description=ROUNDS)
     learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ).")
     momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
         "auto", description="Momentum on the server (post-processing), heavy-ball. auto: 0."
@@ -102,6 +98,11 @@ class _OfLinearModel(AlgorithmSection):
         "constant G, where nothing needs clipping.",
     )
     average: bool | Auto = Field("auto", description=AVERAGE + " auto: true.")
+
+    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+        """Without a rule."""
+        del parties, classes
+        return without_rule(job, self, f"the rule is gradient-perturbation's, not {self.kind}'s")
 
     def learned(self, job: WholeJob, features: int, classes: int) -> LinearModel:
         """The job's linear model."""
@@ -117,26 +118,13 @@ class GradientPerturbation(_OfLinearModel):
         """And what private sizes need."""
         super().check(job)
         check_private_sizes(job)
-        if self.rounds == "auto" and job.privacy.delta == 0:
-            raise ValueError(
-                "Expected privacy.delta > 0 with algorithm.rounds = 'auto' (its rule weighs "
-                "Gaussian noise), got 0: say how many rounds, or allow a delta."
-            )
-        if self.nesterov is True and self.momentum in (0, "auto") and self.rounds != "auto":
+        none = (0,) if self.rounds == "auto" else (0, "auto")
+        if self.nesterov is True and self.momentum in none:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
 
-    def settled(self, job: WholeJob, parties: Federation, classes: int) -> dict[str, Section]:
-        """The steps of `parley.server.jobs.steps`, in the place of each auto."""
-        if self.rounds != "auto":
-            return {}
-        model = job.model.linear_model(1, classes)
-        steps = steps_by_rule(
-            signal=_signal(job, parties),
-            lipschitz=model.lipschitz,
-            curvature=model.smoothness,
-            targets=job.model.metric == "r2",
-        )
-        return {"algorithm": _with(self, steps), "model": _with(job.model, steps)}
+    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+        """Steps and features by the rule (`parley.server.jobs.settling`)."""
+        return by_rule(job, self, parties, classes)
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps."""
@@ -145,6 +133,7 @@ class GradientPerturbation(_OfLinearModel):
 
     def _steps(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate
+        momentum = unless_auto(self.momentum, 0.0)
         return {
             "model": model,
             "lambda_": lambda_,
@@ -152,31 +141,11 @@ class GradientPerturbation(_OfLinearModel):
             "weights": job.parties.weights,
             "rounds": job.rounds,
             "learning_rate": 1 / (model.smoothness + lambda_) if rate == "auto" else rate,
-            "momentum": unless_auto(self.momentum, 0.0),
-            "nesterov": unless_auto(self.nesterov, otherwise=False),
+            "momentum": momentum,
+            "nesterov": unless_auto(self.nesterov, otherwise=False) and momentum > 0,
             "average": unless_auto(self.average, otherwise=True),
             "neighbouring": Neighbouring(job.privacy.neighbouring),
         }
-
-
-def _signal(job: WholeJob, parties: Federation) -> float:
-    """A of `parley.server.jobs.steps`."""
-    point, moved = job.privacy.point, 2 if job.privacy.neighbouring == "replace-one" else 1
-    least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
-    # Where nobody is honest the planner refuses the job, in its own words.
-    honest = max(least - colluders, 1) if point.in_contributions else parties.parties
-    mu = gaussian_mu(job.privacy.epsilon, stated_delta(job.noise, job.privacy.delta))
-    # Where sizes are private the public number stands for all of them.
-    hidden = job.privacy.private_sizes
-    records = parties.parties * parties.min_records if hidden else parties.total_records
-    return records * mu * math.sqrt(honest / parties.parties) / moved
-
-
-def _with(section: Section, steps: Ruled) -> Section:
-    """A section with the rule's numbers in the place of each auto."""
-    ruled = asdict(steps)
-    autos = [key for key in ruled if getattr(section, key, None) == "auto"]
-    return section.model_copy(update={key: ruled[key] for key in autos})
 
 
 class OutputPerturbation(_OfLinearModel):
@@ -263,6 +232,10 @@ class RajkumarAgarwal(GradientPerturbation):
     """Noise for one round on the average gradient, every round, and a random linear term."""
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
+
+    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+        """Without a rule: its noise is one round's in every round."""
+        return _OfLinearModel.settled(self, job, parties, classes)
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps on a tilted objective."""

@@ -8,6 +8,7 @@ for is made of them. What both sides know of it is a row of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -34,10 +35,11 @@ KIND = (
 """Of `algorithm.kind`."""
 
 ROUNDS = (
-    "Rounds T (output-perturbation has one). auto, with a linear model: T, and all of "
+    "Rounds T (output-perturbation has one). auto, with gradient-perturbation: T, and all of "
     "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius that is "
-    "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md); "
-    "the job that a run keeps has the numbers."
+    "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md; "
+    "`parley plan` says what it chose); the job that a run keeps has the numbers. Where the rule "
+    "does not apply (δ = 0, another algorithm): 10."
 )
 AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
 
@@ -46,6 +48,14 @@ BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_p
 
 Outlook = Literal["noise", "training", "steps", "tables", "features"]
 Idle = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Sections of a job in which a rule's numbers are, and why it chose them, in lines."""
+
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
 
 
 class AlgorithmSection(Section):
@@ -76,10 +86,10 @@ class AlgorithmSection(Section):
         del job
         return AnyRows(features=features, classes=classes or 2)
 
-    def settled(self, job: WholeJob, parties: Federation, classes: int) -> dict[str, Section]:
-        """Sections of the job in which the rule's numbers are, where it asks for a rule."""
+    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+        """What the job leaves to a rule; None of the parties: what needs none of their facts."""
         del job, parties, classes
-        return {}
+        return Settled()
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The algorithm that the job asks for; raises JobError, CalibrationError."""

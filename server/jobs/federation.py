@@ -20,6 +20,8 @@ class Federation:
     Attributes:
         max_records: largest n_j; with size weights it bounds a contribution.
         schema: text of the schema that their records are read by; empty: not known here.
+        numbers: how many columns of theirs are numbers; all, where no more is known; 0 of rows that
+            their owners prepared, and of arrays.
     """
 
     parties: int
@@ -27,6 +29,7 @@ class Federation:
     total_records: int
     max_records: int
     schema: str = ""
+    numbers: int = 0
 
     @classmethod
     def of_sizes(

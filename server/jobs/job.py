@@ -128,19 +128,29 @@ class Job(Section):
     @property
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
-        if not self.is_settled:
+        own = self.algorithm
+        if own.releases is None and getattr(own, "rounds", 1) == "auto":
             raise JobError("Expected settled rounds, got algorithm.rounds = 'auto'.")
-        return self.algorithm.releases or int(getattr(self.algorithm, "rounds", 1))
+        return own.releases or int(getattr(own, "rounds", 1))
 
     @property
     def is_settled(self) -> bool:
-        """Whether its rounds are known: a rule that it asks for was told the parties' sizes."""
+        """Whether its rounds and features are known: its rule was told the parties' sizes."""
         own = self.algorithm
-        return own.releases is not None or getattr(own, "rounds", 1) != "auto"
+        counted = own.releases is not None or getattr(own, "rounds", 1) != "auto"
+        return counted and not self.model.features_open
 
-    def settled(self, parties: Federation, classes: int) -> Job:
-        """The job with the numbers of the rule that it asks for (`algorithm.rounds = "auto"`)."""
-        return self.model_copy(update=self.algorithm.settled(self, parties, classes))
+    def settled(self, parties: Federation | None = None, classes: int = 0) -> Job:
+        """The job with the choices of the rule to which it leaves them.
+
+        Args:
+            parties: None: no more than what needs none of their facts.
+        """
+        return self.model_copy(update=self.algorithm.settled(self, parties, classes).sections)
+
+    def reasons(self, parties: Federation, classes: int) -> tuple[str, ...]:
+        """What the rule chooses and why, in lines; none where the job leaves it nothing."""
+        return self.algorithm.settled(self, parties, classes).reasons
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:

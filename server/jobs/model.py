@@ -59,7 +59,7 @@ class ModelSection(Section):
     @property
     def has_intercept(self) -> bool:
         """Whether rows get a constant; a network has its own biases."""
-        return bool(getattr(self, "intercept", False))
+        return False
 
     @property
     def regularisation(self) -> float:
@@ -93,9 +93,19 @@ class ModelSection(Section):
         return str(getattr(self, "pca_file", ""))
 
     @property
+    def features_open(self) -> bool:
+        """Whether its features are left to a rule, which has not chosen yet."""
+        return getattr(self, "features", "none") == "auto"
+
+    @property
     def feature_map(self) -> dict[str, Any]:
         """Name and settings of the public map that records are learned from through; {}: none."""
         return {}
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether records are learned from through a map, or may be."""
+        return self.features_open or bool(self.feature_map)
 
     def linear_model(self, features: int, classes: int) -> LinearModel:
         """For records of so many columns, before the intercept's; raises JobError."""
@@ -196,12 +206,13 @@ class Linear(ModelSection):
     label: ClassVar[str] = "logistic"
 
     features: CodeReference = Field(
-        "none",
+        "auto",
         min_length=1,
         description="Public map of every record by itself that is learned from: none | scattering "
         "(images) | random-fourier | bins | hats (tables), or your own frozen one, "
         "'file.py:function' or 'module:function', where function(columns) gives a torch.nn.Module "
-        "(docs/features.md).",
+        "(docs/features.md). auto: numbers as hats where ε, records and parties pay for them, by "
+        "the rule of algorithm.rounds; else none.",
     )
     feature_settings: TextSettings = Field(
         {}, description="Settings of the map, by their names (docs/features.md)."
@@ -213,15 +224,16 @@ class Linear(ModelSection):
         description="Regularisation (λ/2)‖θ‖²; note the ½. auto: .01, or with algorithm.rounds = "
         "'auto' by its rule.",
     )
-    intercept: bool = Field(
-        True,
+    intercept: bool | Auto = Field(
+        "auto",
         description="Append a constant to every record, rescale to norm ≤ 1 and regularise it "
-        "too (an unregularised intercept would void the sensitivity).",
+        "too (an unregularised intercept would void the sensitivity). auto: true, but with hats: "
+        "those of a column add up to 1.",
     )
 
     @model_validator(mode="after")
     def _check_features(self) -> Linear:
-        if self.features == "none" and self.feature_settings:
+        if self.features in {"auto", "none"} and self.feature_settings:
             raise ValueError(
                 "Expected model.feature-settings = {} (they need model.features), got "
                 f"{self.feature_settings!r}."
@@ -231,9 +243,16 @@ class Linear(ModelSection):
     @property
     def feature_map(self) -> dict[str, Any]:
         """Name and settings of the map of features; {}: none."""
+        if self.features_open:
+            raise JobError("Expected settled features, got model.features = 'auto'.")
         if self.features == "none":
             return {}
         return {"name": public_name(self.features), "settings": dict(self.feature_settings)}
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether rows get a constant."""
+        return unless_auto(self.intercept, self.features != "hats")
 
     def plain_loss(self, classes: int) -> Loss:
         """The loss, unweighted, of K classes; raises JobError."""
@@ -246,7 +265,7 @@ class Linear(ModelSection):
             loss = weighted(plain, self.weights_of_classes)
         except ValueError as error:
             raise JobError(f"model.class-weights: {error}") from error
-        return LinearModel(loss=loss, features=features + self.intercept)
+        return LinearModel(loss=loss, features=features + self.has_intercept)
 
 
 class Logistic(Linear, _OfLabels):

@@ -127,7 +127,7 @@ class FederatedAveraging(_OfNetwork):
             )
         settings, asked = job.dp_sgd, job.privacy.units
         training = self._training(job, model, parties, one_coin=True)
-        if largest_noise(training, model.dimension) > LARGEST_SCALE:
+        if largest_noise(training) > LARGEST_SCALE:
             raise JobError(
                 f"Expected noise of at most 2^40 grid units, got more: dp-sgd.noise-multiplier is "
                 f"{training.noise_multiplier:g}, dp-sgd.clipped-fraction-share "
@@ -298,11 +298,11 @@ def _way(job: WholeJob, network: Network) -> str:
     """How a record's gradient is clipped; any will do where none is. Raises JobError."""
     from parley.client.dp_sgd.clipping import choose_way  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
-    if Unit.RECORD not in job.privacy.units:
-        return "ghost"
     try:
         return choose_way(network, wanted=job.dp_sgd.per_example_method)
     except ValueError as error:
+        if Unit.RECORD not in job.privacy.units:  # nothing is clipped
+            return "ghost"
         raise JobError(str(error)) from error
 
 

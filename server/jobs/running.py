@@ -113,15 +113,17 @@ class DPSGD(Section):
     server_momentum: float = Field(
         0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
     )
-    per_example_method: Literal["auto", "ghost", "vmap"] = Field(
+    per_example_method: Literal["auto", "exact", "ghost", "vmap"] = Field(
         "auto",
-        description="How clipped sums of per-record gradients are computed; auto: ghost for chains "
-        "of linear layers and convolutions, vmap, each record by itself, for any other network.",
+        description="How clipped sums of per-record gradients are computed; auto: exact, in "
+        "whole numbers, for chains of linear layers, ReLU and tanh; ghost for chains with other "
+        "layers, convolutions among them; vmap, each record by itself, for any other network. "
+        "The last two rest on an assumption, which is printed beside ε.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",
-        description="Of forward and backward passes; clipped sums are taken in float64. float32 is "
-        "faster; a record's bound of C is the same.",
+        description="Of forward and backward passes of other ways than exact, which has float64; "
+        "clipped sums are taken in float64. float32 is faster; a record's bound of C is the same.",
     )
     micro_batch: int = Field(
         2048, ge=1, description="Most records whose gradients are held at once: bounds memory."

@@ -39,6 +39,7 @@ class Outlook(Facts):
     """The outlook of a job.
 
     Attributes:
+        chosen: by a rule, and from which public facts, in lines.
         min_records_from: where that number comes from, in words.
         lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
             solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
@@ -54,6 +55,7 @@ class Outlook(Facts):
     min_records: int
     min_records_from: str
     rounds: int
+    chosen: tuple[str, ...] = ()
     guarantees: tuple[GuaranteeOutlook, ...]
     class_weights: tuple[float, ...] | None = None
     lipschitz: float | None = None
@@ -80,7 +82,7 @@ class Outlook(Facts):
     def sections(self) -> list[Section]:
         """What the job will come to, in order."""
         counted = self.dp_sgd is not None and bool(self.dp_sgd.clipped_fraction_share)
-        found = []
+        found = [said("chosen", "; ".join(self.chosen))]
         for of in self.guarantees:
             found += of_guarantee("charged", of, rounds=self.rounds, counted=counted)
         found += [said("data set", words.data_set(each)) for each in self.data_accounts or ()]

@@ -210,6 +210,7 @@ def run_summary(
 
 def facts_of_job(job: Job) -> dict[str, Any]:
     """What a summary has from the job as it is."""
+    known = job.is_settled
     return {
         "ledger": job.privacy.ledger,
         "algorithm": public_name(job.algorithm.kind),
@@ -217,10 +218,10 @@ def facts_of_job(job: Job) -> dict[str, Any]:
         "metric": job.model.metric,
         "class_weights": job.model.weights_of_classes or None,
         "data": job.data.source,
-        "features": features_statement(job.model.feature_map) or None,
+        "features": features_statement(job.model.feature_map) or None if known else None,
         "parties": job.parties.count,
         "weights": job.parties.weights,
-        "rounds": job.rounds if job.is_settled else 0,
+        "rounds": job.rounds if known else 0,
     }
 
 

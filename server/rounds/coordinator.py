@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.roster import Deployment
 from parley.client.contract.state import State, save_state
+from parley.client.data.schema import Schema
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
@@ -27,7 +29,7 @@ from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.stages import rounds_of, stages_of
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import RunSummary
-from parley.server.rounds.asking import Transport
+from parley.server.rounds.asking import Traffic, Transport
 from parley.server.rounds.execute import execute, keep, summary_of
 from parley.server.rounds.inspection import (
     data_head,
@@ -71,12 +73,11 @@ def coordinate(
     began = time.perf_counter()
     _check(job, deployment)
     folder.check_roster(deployment.id)
-    parties = _found(job, transport, deployment, folder, schema)
+    job, parties = _looked_at(job, transport, deployment, folder, schema)
     first = parties.first
     if components is None:
         components = public_components(job, features=first.features)
-    federation = replace(federation_of(job, deployment, parties.facts), schema=folder.schema)
-    job = _settled(job, folder, federation, first.classes)
+    federation = _federation(job, deployment, parties, folder)
     model = model_for(job, features=first.features, classes=first.classes)
     stages = stages_of(
         job,
@@ -119,16 +120,43 @@ def coordinate(
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
 
 
-def _settled(job: Job, folder: RunFolder, federation: Federation, classes: int) -> Job:
-    """The job with the numbers of the rule that it asks for, kept for a resumed run."""
-    settled = job.settled(federation, classes)
+def _looked_at(
+    job: Job, transport: Transport, deployment: Deployment, folder: RunFolder, schema: str
+) -> tuple[Job, Parties]:
+    """The job with the rule's choices, kept for a resumed run, and the parties that it is for.
+
+    Where the rule chooses a map of features from what they say of themselves, they are asked what
+    they hold through it.
+    """
+    asked, plain = job.settled(), {"features": "none"}
+    if asked.model.features_open:
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update=plain)})
+    parties = _found(asked, transport, deployment, folder, schema)
+    settled = job.settled(_federation(job, deployment, parties, folder), parties.first.classes)
     if settled != job:
         folder.keep_job(settled)
-    return settled
+    if data_head(settled) != data_head(asked):
+        parties = _found(settled, transport, deployment, folder, schema, parties.setup)
+    return settled, parties
+
+
+def _federation(
+    job: Job, deployment: Deployment, parties: Parties, folder: RunFolder
+) -> Federation:
+    """What is public of the parties."""
+    first, found = parties.first, federation_of(job, deployment, parties.facts)
+    prepared = first.schema == prepared_schema(first.features, first.classes)
+    known = Schema.from_toml(folder.schema).numbers if folder.schema else first.features
+    return replace(found, schema=folder.schema, numbers=0 if prepared else known)
 
 
 def _found(
-    job: Job, transport: Transport, deployment: Deployment, folder: RunFolder, schema: str
+    job: Job,
+    transport: Transport,
+    deployment: Deployment,
+    folder: RunFolder,
+    schema: str,
+    setup: Traffic | None = None,
 ) -> Parties:
     """The parties that a job is for, asked what they hold."""
     settings, least = job.secure_aggregation, job.parties.min_records
@@ -147,6 +175,7 @@ def _found(
         ),
         timeout_s=job.run.stage_timeout,
         least=1 if least == "auto" else least,
+        setup=setup,
     )
     theirs = parties.first.schema
     if schema and theirs != schema:

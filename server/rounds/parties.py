@@ -70,6 +70,7 @@ class Parties:
         needed: int,
         timeout_s: float,
         least: int = 1,
+        setup: Traffic | None = None,
     ) -> Self:
         """Those who are there: waits for everybody, then goes on with enough.
 
@@ -78,11 +79,12 @@ class Parties:
             needed: how many parties have to be there.
             timeout_s: that they are waited for.
             least: records; who says that it has fewer takes no part.
+            setup: what was sent before.
 
         Raises:
             JobError: too few of them, or their columns differ.
         """
-        setup = Traffic()
+        setup = setup or Traffic()
         head = {"version": WIRE_VERSION, "run": run_id, **named, "sizes": sizes}
         facts, declined = _asked(head, transport, deployment, board, setup, timeout_s)
         for index, own in list(facts.items()):

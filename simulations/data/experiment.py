@@ -52,7 +52,8 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
     # Features have a cache by their map's digest.
-    if given is not None or job.model.feature_map:
+    early = job.settled().model
+    if given is not None or (not early.features_open and early.feature_map):
         return experiment_of(job, prepared_data(job, given))
     return experiment_of(job, kept_data(job, lambda: prepared_data(job)))
 
@@ -61,20 +62,23 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
     """Reads, draws, holds out, splits and prepares the job's data; raises as `load_experiment`."""
     # The split is never private and never touches the noise: its own seed, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
-    features = feature_map(job)
+    job = asked = job.settled()
     records, classes, files = read_sources(job, rng, given)
     schema = _schema_of(job) if given is None else given.schema
     contents = "" if records.contents is None else str(records.contents)
     fingerprint = _fingerprint(job) if given is None else contents
-    raw = _raw(job, features, records, schema, f"{fingerprint} {job.data.records}")
     parties, test = _split(job, records, files, rng)
+    sizes = np.array([len(own) for own in parties])
+    job = job.settled(_federation(job, sizes, (), schema), classes)
+    features = feature_map(job)
+    raw = _raw(asked, features, records, schema, f"{fingerprint} {job.data.records}")
     held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:
         test_rows = prepared_rows(raw, intercept=intercept, order=test)
     else:
-        test_rows = prepared_rows(_raw_test(job, features, held), intercept=intercept)
-    order, sizes = np.concatenate(parties), np.array([len(own) for own in parties])
+        test_rows = prepared_rows(_raw_test(asked, features, held), intercept=intercept)
+    order = np.concatenate(parties)
     del parties  # of a million parties some hundred MiB
     room = None if features else records.room
     return PreparedData(
@@ -112,19 +116,14 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
     Raises:
         JobError, NetworkError: a model that can't be built for these data.
     """
-    least = job.parties.min_records
-    if job.privacy.private_sizes and least != "auto":
-        # Sizes are private: a smaller party takes part like any other.
-        federation = replace(Federation.of_sizes(data.sizes), min_records=least)
-    else:
-        known = None if least == "auto" else least
-        federation = Federation.of_sizes(data.sizes, known, data.party_names)
+    schema = Schema.from_toml(data.schema)
+    federation = _federation(job, data.sizes, data.party_names, schema)
     job = job.settled(federation, data.classes)
     shared = {
         "classes": data.classes,
         "test_features": data.test_rows,
         "lambda_": job.model.regularisation,
-        "federation": replace(federation, schema=data.schema),
+        "federation": federation,
         "fingerprint": data.fingerprint,
         "size_weights": job.parties.weights == "size",
         "contents": data.contents,
@@ -136,6 +135,19 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         "features": data.features,
     }
     return _WORLDS[job.model.learns](job, data, shared)
+
+
+def _federation(
+    job: Job, sizes: NDArray[np.int64], names: tuple[str, ...], schema: Schema
+) -> Federation:
+    """What is public of parties of these sizes."""
+    least = job.parties.min_records
+    if job.privacy.private_sizes and least != "auto":
+        # Sizes are private: a smaller party takes part like any other.
+        found = replace(Federation.of_sizes(sizes), min_records=least)
+    else:
+        found = Federation.of_sizes(sizes, None if least == "auto" else least, names)
+    return replace(found, schema=schema.to_toml(), numbers=schema.numbers)
 
 
 Shared = dict[str, Any]
@@ -211,9 +223,11 @@ def _digest(path: Path) -> str:
 def _raw(
     job: Job, features: FeatureMap | None, records: Records, schema: Schema, fingerprint: str
 ) -> NDArray[np.floating[Any]]:
-    """`[N, p]` what rows are made of: cells, or features of the job's map."""
+    """`[N, p]` what rows are made of: cells, or features of the map that was chosen."""
     if features is None:
-        return records.features
+        # Where a rule might have chosen a map, rows are scaled only now.
+        read = records.features
+        return schema.scale_rows(read) if job.model.features_open else read
     place = os.environ.get(FEATURE_CACHE)
     # A draw of some records is of no use to another.
     folder = Path(place) if place and not job.data.records else None

@@ -128,7 +128,8 @@ def shared_place(job: Job) -> Path | None:
 
 def _follows_from_files(job: Job) -> bool:
     """Whether files and text tell the rows: not data in memory, nor code of your own."""
-    return job.data.source not in MEMORY and ":" not in str(job.model.feature_map.get("name", ""))
+    named = "" if job.model.features_open else str(job.model.feature_map.get("name", ""))
+    return job.data.source not in MEMORY and ":" not in named
 
 
 def _opened(place: Path) -> PreparedData:

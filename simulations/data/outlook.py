@@ -17,17 +17,16 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PublicShape:
-    """Columns and least party size.
+    """Classes and least party size.
 
     Attributes:
         origin: where `min_records` comes from, in words.
     """
 
-    features: int
     classes: int
     min_records: int
     origin: str
-    schema: str
+    schema: Schema
 
 
 def public_shape(job: Job) -> PublicShape:
@@ -49,11 +48,10 @@ def public_shape(job: Job) -> PublicShape:
     check_label(schema, job.label_kind(schema.classes))
     least, origin = _least_records(job)
     return PublicShape(
-        features=_width(job, schema),
         classes=schema.classes,
         min_records=least,
         origin=origin,
-        schema=schema.to_toml(),
+        schema=schema,
     )
 
 
@@ -78,8 +76,8 @@ def _least_records(job: Job) -> tuple[int, str]:
     return smallest, origin
 
 
-def _width(job: Job, schema: Schema) -> int:
-    """p of the rows that are learned from."""
+def width_of(job: Job, schema: Schema) -> int:
+    """p of the rows that a settled job learns from."""
     features = feature_map(job)
     if features is None:
         return schema.dimension

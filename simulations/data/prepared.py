@@ -206,9 +206,17 @@ def data_key(job: Job, *, contents: bool = False) -> str:
             job.model.learns,
             [job.label_kind(0), job.label_kind(3)],
             job.model.has_intercept,
-            job.model.feature_map,
+            _map_key(job),
         ]
     )
+
+
+def _map_key(job: Job) -> Any:
+    """What decides the features: the map, or all that its rule looks at beside the records."""
+    model = job.settled().model
+    if not model.features_open:
+        return model.feature_map
+    return [job.noise, job.privacy.model_dump(mode="json"), job.min_survivors, job.corrupt]
 
 
 def _identity(path: str, *, contents: bool) -> list[int | str]:

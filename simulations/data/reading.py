@@ -115,7 +115,7 @@ def _joined(frames: tuple[Frame, ...]) -> Frame:
 
 def _cells_of(job: Job, schema: Schema) -> Schema:
     """How cells are read: a map takes them before rows are scaled."""
-    return schema.unscaled if job.model.feature_map else schema
+    return schema.unscaled if job.model.is_mapped else schema
 
 
 def read_sources(
@@ -209,7 +209,7 @@ def read_test(job: Job, classes: int) -> Records:
 
 
 def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
-    source, wanted, scaled = job.data.source, job.data.records, not job.model.feature_map
+    source, wanted, scaled = job.data.source, job.data.records, not job.model.is_mapped
     kind = job.label_kind(bundled_schema(source).classes)
     drawn = wanted if source == "synthetic" and wanted else BUNDLED[source].records
     records, schema = load_bundled(source, kind, records=drawn, seed=job.data.seed, scaled=scaled)

@@ -11,7 +11,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from record_loop import together
 from torch import nn
 
 from parley.client.algorithms.second_moments import projected
@@ -257,18 +256,6 @@ def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
         assert float((with_it - without).norm(dim=1).max()) <= CLIP
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_no_record_adds_more_where_parties_are_together(dtype) -> None:
-    torch.manual_seed(0)
-    network = Network.build("mlp", features=60, classes=CLASSES, hidden=(32, 8)).module.to(dtype)
-    x, y = torch.randn(4, 1, 60, dtype=dtype), torch.randint(0, CLASSES, (4, 1))
-    for power in range(-12, 40, 4):
-        theta = nn.utils.parameters_to_vector(trainable(network).values()).detach().repeat(4, 1)
-        ones = torch.ones(4, 1, dtype=dtype)
-        sums, _ = together(network, theta * 10.0**power, x, y, ones, CLIP)
-        assert (sums.norm(dim=1) <= CLIP).all()
-
-
 def scaled(way: str, dtype: torch.dtype, *, tiny: int, huge: int, clip: float) -> Iterator[float]:
     """What a record adds where inputs of a layer are 2^−tiny and its outputs' gradients 2^huge."""
     torch.manual_seed(0)
@@ -280,16 +267,10 @@ def scaled(way: str, dtype: torch.dtype, *, tiny: int, huge: int, clip: float) -
             network[2].weight.mul_(2.0**huge)
         x = torch.randn(3, 6, dtype=dtype) * 2.0**-tiny
         y = torch.randint(0, 4, (3,))
-        if way != "together":
-            yield from own_norm(network, x, y, way, clip)
-            continue
-        theta = nn.utils.parameters_to_vector(network.parameters()).detach().repeat(3, 1)
-        ones = torch.ones(3, 1, dtype=dtype)
-        sums, _ = together(network, theta, x[:, None], y[:, None], ones, clip)
-        yield from (float(norm) for norm in sums.norm(dim=1))
+        yield from own_norm(network, x, y, way, clip)
 
 
-@pytest.mark.parametrize("way", ["ghost", "together", "vmap"])
+@pytest.mark.parametrize("way", ["ghost", "vmap"])
 @pytest.mark.parametrize(
     ("dtype", "tiny", "huge", "clip"),
     [

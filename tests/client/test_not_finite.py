@@ -53,6 +53,21 @@ def test_a_row_of_anything_is_in_the_ball_in_whole_numbers(seed, norm, wide):
         assert np.abs(own - kept).max() <= norm * 2.0**-24
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.integers(1, 40))
+def test_clipping_brings_two_rows_no_further_apart_but_for_its_grid(seed, norm, wide):
+    """A record's guarantee is of sums that are clipped by party."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(2, 200, wide)) * norm * 10.0 ** rng.uniform(-2, 2, (200, 1))
+    rows[1] = rows[0] + (rows[1] - rows[0]) * 10.0 ** rng.uniform(-9, 0, (200, 1))
+    before = np.linalg.norm(rows[0] - rows[1], axis=1)
+    for each in rows:
+        clip_rows(each, norm)
+    unit = 2.0 ** -ball_of(wide, norm)[1]
+    after = np.linalg.norm(rows[0] - rows[1], axis=1)
+    assert (after <= before * (1 + 1e-12) + math.sqrt(wide) * unit).all()
+
+
 FEDAVG = [
     "algorithm.kind=fedavg",
     "model.kind=mlp",

@@ -162,6 +162,7 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, point, ring):
                 f"parties.count={parties}",
                 f"privacy.epsilon={epsilon}",
                 f"parties.weights={weights}",
+                "algorithm.rounds=10",
             ]
         )
         federation = Federation.of_sizes(np.arange(50, 50 + parties))

@@ -81,7 +81,7 @@ class AlgorithmConformance:
 
     def made(self):
         """The algorithm and the plan of a round."""
-        job = load_job(overrides=list(self.job))
+        job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
         algorithm = algorithm_for(job, self.model(job), FEDERATION)
         return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
@@ -316,7 +316,7 @@ class TestMarginals(AlgorithmConformance):
     strange = (np.nan, -1, 7)
 
     def made(self):
-        job = load_job(overrides=list(self.job))
+        job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
         schema = """
             [columns]
             sex = { kind = "categorical", categories = ["F", "M"] }
@@ -346,7 +346,7 @@ class TestHeldOutCounts(AlgorithmConformance):
     job = ("evaluation.kind=federated", "evaluation.by-class=true", "privacy.epsilon=2")
 
     def made(self):
-        job = load_job(overrides=list(self.job))
+        job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
         learner = algorithm_for(job, self.model(job), FEDERATION)
         plan = evaluation_plan(job, learner, parties=5, run_id="plan")
         return counts_of(job, learner), plan

@@ -37,6 +37,7 @@ class NoisePointConformance:
                 f"parties.count={PARTIES}",
                 f"secure-aggregation.min-survivors={LEAST}",
                 f"secure-aggregation.corrupt={COLLUDERS}",
+                "algorithm.rounds=10",
             ]
         )
         algorithm = algorithm_for(job, model_for(job, features=30, classes=0), PUBLIC)

@@ -28,8 +28,9 @@ def _job(*overrides):
 
 @pytest.mark.parametrize("kind", ["logistic", "softmax", "ridge"])
 def test_each_twin_is_where_its_own_objective_is_flat(kind, tmp_path):
-    job = _job(f"model.kind={kind}")
+    job = _job(f"model.kind={kind}", "model.lambda=0.01")
     experiment = load_experiment(job)
+    job = job.settled(experiment.federation, experiment.classes)
     model, block, lambda_ = experiment.model, experiment.block, job.model.regularisation
 
     def slope(theta, piece):

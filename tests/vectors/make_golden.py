@@ -47,7 +47,6 @@ MORE: dict[str, tuple[str, ...]] = {
     "pathak": ("algorithm.kind=pathak",),
     "rajkumar-agarwal": ("algorithm.kind=rajkumar-agarwal", "privacy.dataset-epsilon=4"),
     "noise-in-every-party": ("privacy.noise-point=party",),
-    "rounds-by-rule": ("algorithm.rounds=auto", "parties.min-records=90"),
     "own-algorithm": (
         f"algorithm.kind={_EXAMPLES / 'federated_count.py'}:FederatedCount",
         *("algorithm.rounds=1", "model.kind=none", "privacy.neighbouring=add-or-remove-one"),

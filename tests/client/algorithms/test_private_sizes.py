@@ -28,6 +28,7 @@ def made(*overrides):
             "parties.min-records=500",
             "privacy.neighbouring=add-or-remove-one",
             "algorithm.clip-norm=0.25",
+            "algorithm.rounds=10",
             *overrides,
         ]
     )
@@ -129,7 +130,7 @@ def test_nesterovs_step_looks_ahead_by_the_momentum():
     [
         (["parties.min-records=auto"], "parties.min-records, a public number"),
         (["parties.weights=size"], "weights = 'uniform'"),
-        (["algorithm.nesterov=true"], "algorithm.momentum > 0"),
+        (["algorithm.nesterov=true", "algorithm.momentum=0"], "algorithm.momentum > 0"),
         (["algorithm.kind=output-perturbation", "algorithm.clip-norm=auto"], "neighbouring"),
     ],
 )

@@ -26,7 +26,7 @@ _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_recor
 
 @cache
 def made(*overrides):
-    job = load_job(None, overrides=list(overrides))
+    job = load_job(None, overrides=list(overrides)).settled(_FEDERATION, 3)
     if job.algorithm.kind == "fedavg":
         from parley.client.models.networks import Network
 

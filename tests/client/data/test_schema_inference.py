@@ -67,7 +67,7 @@ def test_a_messy_file_gives_a_schema_that_reads_it_with_nothing_dropped_silently
     assert "dates" in reading(inferred, "seen").why
     pressure = reading(inferred, "pressure")
     assert "60 of 600 missing (10 %" in pressure.remarks[0]
-    assert pressure.entry["missing"] == 100
+    assert pressure.entry["missing"] == pressure.entry["centre"] == pytest.approx(135, abs=10)
     assert reading(inferred, 'ward "old" or new').entry["categories"][0] == "Köln"
     schema = Schema.from_toml(inferred.text)
     assert set(schema.file.null_values) == {"NA", "null", "?", "-"}
@@ -195,7 +195,7 @@ def test_a_decimal_comma_is_read_and_a_point_beside_it_refused(tmp_path):
     assert schema.file.decimal == ","
     assert schema.columns["x"].range == (-1, 2)
     read = read_records(path, schema, "logistic").features[:, 0]
-    np.testing.assert_allclose(read, [2 / 3, -0.5, 1], rtol=1e-11)
+    np.testing.assert_allclose(read, [0, -0.7, 0.2], atol=1e-11)
     # Saved again with points, it is the same data set.
     pointed = tmp_path / "p.csv"
     pointed.write_text("x,y\n2,1\n1.50,0\n-.25,1\n")
@@ -228,6 +228,25 @@ def test_numbers_that_a_parquet_file_stores_as_text_are_not_taken_for_numbers(tm
     }  # fmt: skip
     assert reading(inferred, "z").entry["missing"] == 2
     assert len(read_records(path, Schema.from_toml(inferred.text), "logistic")) == 27
+
+
+def test_centres_are_medians_and_long_tails_are_outside_the_range(tmp_path):
+    rng = np.random.default_rng(2)
+    visits = np.minimum(rng.exponential(3, 2000), 20).round(2)
+    visits[7] = 77.0
+    even = rng.uniform(0, 0.1, 2000)
+    table = pl.DataFrame({"even": even, "tail": visits, "y": visits})
+    table.write_parquet(tmp_path / "d.parquet")
+    inferred = infer_schema(tmp_path / "d.parquet")
+    assert reading(inferred, "even").entry == {
+        "kind": "numeric", "range": [0, 0.1], "centre": float(f"{np.median(even):.1e}"),
+    }  # fmt: skip
+    assert reading(inferred, "tail").entry["range"] == [0, 20]
+    assert reading(inferred, "y").entry == {"kind": "label", "range": [0, 20]}
+    for name in ("tail", "y"):
+        assert "long tails" in reading(inferred, name).why
+    found = read_records(tmp_path / "d.parquet", Schema.from_toml(inferred.text), "ridge")
+    assert np.abs(found.labels).max() == 1
 
 
 def test_the_terminal_lists_every_column_with_its_reading(tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from record_loop import loop_sums, together
+from record_loop import loop_sums
 from torch import nn
 
 from parley.client.dp_sgd.clipped import clip_factors, clip_signs
@@ -79,25 +79,6 @@ def test_clipped_sums_are_those_of_a_plain_loop(name: str, way: str) -> None:
     torch.testing.assert_close(total, loop, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(norms, expected, rtol=1e-9, atol=0)
     assert float(norms.max()) > CLIP
-
-
-@pytest.mark.parametrize("name", ["mlp", "built-in"])
-def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
-    network, features = networks()[name]
-    network = network.double()
-    start = nn.utils.parameters_to_vector(network.parameters()).detach()
-    theta = start + 0.1 * torch.randn(3, len(start), dtype=torch.float64)
-    x = torch.randn(3, 6, features, dtype=torch.float64)
-    y = torch.randint(0, 4, (3, 6))
-    mask = torch.ones(3, 6, dtype=torch.float64)
-    mask[1, 4:] = 0
-    sums, norms = together(network, theta, x, y, mask, CLIP)
-    for party in range(3):
-        nn.utils.vector_to_parameters(theta[party], network.parameters())
-        there = mask[party] > 0
-        alone, own = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
-        torch.testing.assert_close(sums[party], alone, rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(norms[party][there], own, rtol=1e-9, atol=1e-10)
 
 
 BROKEN = [math.nan, math.inf, -math.inf]

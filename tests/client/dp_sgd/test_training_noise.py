@@ -13,7 +13,6 @@ from small_networks import network, party, training, with_entry
 from parley.client.dp_sgd import training as dp_sgd
 from parley.client.dp_sgd.batches import poisson_batch
 from parley.client.dp_sgd.clipped import shrink
-from parley.client.dp_sgd.noise import grid_scale
 from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import Trained, train_parties, train_party
@@ -111,7 +110,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 COUNTED = [
     (way, together, micro_batch)
-    for way, together in [("ghost", False), ("vmap", False), ("ghost", True)]
+    for way, together in [("ghost", False), ("vmap", False), ("exact", False), ("exact", True)]
     for micro_batch in (3, 2048)
 ]
 
@@ -147,7 +146,7 @@ WITHOUT_NORM = [math.nan, math.inf, 1.7e308]
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("entry", WITHOUT_NORM)
-@pytest.mark.parametrize("way", ["ghost", "vmap", "together"])
+@pytest.mark.parametrize("way", ["ghost", "vmap", "exact", "together"])
 def test_one_record_without_a_finite_gradient_moves_a_sum_by_at_most_the_bound(
     way: str, entry: float
 ) -> None:
@@ -158,7 +157,7 @@ def test_one_record_without_a_finite_gradient_moves_a_sum_by_at_most_the_bound(
         sampling_rate=1.0,
         noise_multiplier=1e-6,
         clipped_share=0.5,
-        per_example_method="ghost" if way == "together" else way,
+        per_example_method="exact" if way == "together" else way,
     )
 
     def trained(data: PartyData) -> Trained:
@@ -194,6 +193,6 @@ def test_noise_is_added_to_sums_however_they_lie_in_memory() -> None:
     config = training()
     total = torch.zeros((4, 3), dtype=torch.float64).T
     noisy = dp_sgd._noisy(total, config, [NoiseStream.from_seed(1)] * 3)
-    scale = grid_scale(0.5, 4)
+    scale = 2.0**config.grid_bits
     drawn = rounded_gaussian(1.5 * 0.5 * scale, 12, NoiseStream.from_seed(1)).reshape(3, 4)
     np.testing.assert_array_equal(noisy.numpy(), drawn / scale)

@@ -233,7 +233,6 @@ def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, functio
         ("scattering", {"groups": 10}, "groups that divide 81"),
         ("scattering", {"scales": 3}, "more than 8 pixels"),
         ("bins", {"edges": {"digit": [1]}}, "no arrays"),
-        ("hats", {}, "no arrays"),
         ("hats", {"intervals": 0}, "1 to 1000 intervals"),
         ("random-fourier", {"features": 3}, "even number"),
         ("random-fourier", {"features": 2**40}, "even number"),

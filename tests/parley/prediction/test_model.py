@@ -54,6 +54,7 @@ def patients(tmp_path_factory):
     frame.tail(100).write_csv(folder / "test.csv")
     result = parley.run(
         _job(
+            "model.features=none",
             f"data.source={folder / 'train.csv'}",
             f"data.schema={folder / 'schema.toml'}",
             f"data.test-source={folder / 'test.csv'}",

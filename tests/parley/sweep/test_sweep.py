@@ -30,6 +30,7 @@ BASE = {
     "parties": {"count": 3},
     "data": {"source": "synthetic", "records": 120},
     "algorithm": {"rounds": 2},
+    "model": {"features": "none"},
     "secure-aggregation": {"masked-check": False},
 }
 

@@ -1,5 +1,7 @@
 """Steps by a rule: public facts alone, and what a job gives stays."""
 
+from dataclasses import replace
+
 import pytest
 
 import parley
@@ -8,12 +10,12 @@ from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
 from parley.server.jobs.steps import steps_by_rule
 
-TEN = Federation(parties=10, min_records=2413, total_records=24130, max_records=2413)
+TEN = Federation(parties=10, min_records=2413, total_records=24130, max_records=2413, numbers=6)
 ADULT = ("parties.count=10", "privacy.epsilon=0.5", "privacy.delta=1e-5")
 
 
 def job(*overrides):
-    return load_job(overrides=["algorithm.rounds=auto", *overrides])
+    return load_job(overrides=list(overrides))
 
 
 def settled(*overrides, parties=TEN, classes=0):
@@ -65,7 +67,7 @@ def test_the_way_is_as_long_as_the_noise_that_the_job_really_has_allows(override
 
 def test_private_sizes_do_not_reach_the_rule():
     private = ("privacy.neighbouring=add-or-remove-one", "parties.min-records=2413")
-    larger = Federation(parties=10, min_records=2413, total_records=99_999, max_records=50_000)
+    larger = replace(TEN, total_records=99_999, max_records=50_000)
     assert settled(*private, parties=larger) == settled(*private)
     assert settled(parties=larger) != settled()
 
@@ -85,14 +87,53 @@ def test_what_a_job_gives_stays_and_the_numbers_stand_in_the_one_that_a_run_keep
 def test_what_takes_no_steps_has_one_round_and_networks_are_refused():
     assert job("algorithm.kind=output-perturbation").rounds == 1
     with pytest.raises(JobError, match=r"algorithm\.rounds"):
-        job("algorithm.kind=fedavg", "model.kind=mlp")
+        job("algorithm.kind=fedavg", "model.kind=mlp", "algorithm.rounds=auto")
     with pytest.raises(JobError, match="settled"):
         _ = job().rounds
 
 
-def test_a_pure_budget_and_shares_that_nobody_honest_adds_are_refused_in_words():
-    with pytest.raises(JobError, match=r"privacy\.delta > 0 with algorithm\.rounds = 'auto'"):
-        job("privacy.delta=0", "privacy.noise=laplace-l1")
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("privacy.delta=0", "privacy.noise=laplace-l1"), "laplace-l1 at δ = 0"),
+        (("privacy.noise=l2-laplace",), "l2-laplace at δ = 1e-05"),
+        (("algorithm.kind=rajkumar-agarwal",), "not rajkumar-agarwal's"),
+        (("algorithm.kind=output-perturbation",), "not output-perturbation's"),
+    ],
+)
+def test_where_no_rule_applies_defaults_are_what_they_were_and_the_plan_says_why(overrides, said):
+    own = job(*overrides).settled()
+    assert own.is_settled
+    assert own.rounds == (own.algorithm.releases or 10)
+    assert (own.model.features, own.model.has_intercept, own.model.regularisation) == (
+        *("none", True),
+        0.01,
+    )
+    assert said in parley.plan(job(*overrides)).chosen[0]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "features", "intervals"), [(0.01, "none", 0), (0.2, "hats", 4), (0.5, "hats", 8)]
+)
+def test_numbers_are_hats_where_the_signal_pays_for_them(epsilon, features, intervals):
+    own = settled(f"privacy.epsilon={epsilon}").model
+    assert (own.features, own.feature_settings.get("intervals", 0)) == (features, intervals)
+    assert own.has_intercept is (features == "none")
+
+
+def test_features_that_a_job_names_and_columns_that_are_no_numbers_or_too_many_stay():
+    arrays, many = replace(TEN, numbers=0), replace(TEN, numbers=140)
+    assert settled(parties=arrays).model.feature_map == {}
+    assert settled(parties=many).model.feature_map == {}
+    assert settled("model.features=none").model.feature_map == {}
+    named = settled("model.features=bins", "algorithm.rounds=7")
+    assert (named.model.feature_map["name"], named.model.has_intercept) == ("bins", True)
+    assert settled("algorithm.rounds=7").model.features == "hats"
+    with pytest.raises(JobError, match="settled features"):
+        _ = job("algorithm.rounds=7").model.feature_map
+
+
+def test_shares_that_nobody_honest_adds_are_refused_in_words():
     alone = ("min-survivors=1", "corrupt=2", "dropouts=optimistic")
     with pytest.raises(JobError, match="corrupt"):
         parley.plan(job(*(f"secure-aggregation.{each}" for each in alone)))

@@ -21,7 +21,7 @@ def by_round(plan, *, rounds):
 
 
 def planned(*overrides, features=103, parties=100, records=500, total=None):
-    job = load_job(overrides=[f"parties.count={parties}", *overrides])
+    job = load_job(overrides=[f"parties.count={parties}", "algorithm.rounds=10", *overrides])
     algorithm = algorithm_for(job, model_for(job, features=features, classes=0))
     federation = Federation(
         parties=parties,

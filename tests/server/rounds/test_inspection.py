@@ -29,7 +29,8 @@ class Fake:
 
 
 def asked(tmp_path, facts):
-    job = load_job(overrides=["parties.count=5", "secure-aggregation.min-survivors=4"])
+    asked = ("parties.count=5", "secure-aggregation.min-survivors=4", "model.features=none")
+    job = load_job(overrides=asked)
     parties = tuple(
         RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
         for i, name in enumerate(NAMES)

@@ -52,7 +52,7 @@ def noise_of_the_first_round(self, number, row=0):
 
 def clip_of_the_mean(network, training, layout, batch, **more):
     """The mean of a batch is clipped, and no record's gradient."""
-    sums, signs = OWN_SUMS(network, replace(training, clip_norm=1e9), layout, batch, **more)
+    sums, signs = OWN_SUMS(network, replace(training, clip_norm=1e3), layout, batch, **more)
     means = sums.norm(dim=1, keepdim=True) / np.bincount(batch.owners)[:, None]
     return sums * (training.clip_norm / means.clamp_min(1e-300)).clamp_max(1), signs
 

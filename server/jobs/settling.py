@@ -1,0 +1,126 @@
+"""What a job leaves to a rule, chosen from public facts alone: steps, λ, clip norm and features.
+
+The steps are those of `parley.server.jobs.steps`, where noise is Gaussian. Features of a table are
+hats (`parley.client.features.bins`) where the signal A over noise pays for so many more columns:
+none where A is below 50 for each number, 4 intervals below 200, 8 beyond. What the job gives stays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from parley.privacy.accounting.gaussian_curve import gaussian_mu
+from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.algorithm_section import Settled
+from parley.server.jobs.federation import Federation
+from parley.server.jobs.section import Section
+from parley.server.jobs.steps import Ruled, steps_by_rule
+from parley.server.jobs.whole import WholeJob
+
+ROUNDS = 10
+"""Where a job leaves them open and no rule applies."""
+
+_HATS = ((200.0, 8), (50.0, 4))
+"""A for each number of a record, from which on they are hats of so many intervals."""
+
+
+def without_rule(job: WholeJob, steps: Any, why: str) -> Settled:
+    """Ten rounds, and columns as they are.
+
+    Args:
+        steps: the job's `[algorithm]`.
+        why: no rule applies.
+    """
+    sections = {}
+    said = []
+    if steps.releases is None and steps.rounds == "auto":
+        sections["algorithm"] = steps.model_copy(update={"rounds": ROUNDS})
+        said.append(f"{ROUNDS} rounds")
+    if job.model.features_open:
+        sections["model"] = job.model.model_copy(update={"features": "none"})
+        said.append("columns as they are")
+    return Settled(sections, (f"{', '.join(said)}: {why}",) if said else ())
+
+
+def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int) -> Settled:
+    """The rule's choices in the place of each auto.
+
+    Args:
+        steps: the job's `[algorithm]`, gradient perturbation's.
+        parties: None: they are not known yet, and nothing that needs them is chosen.
+    """
+    law = MECHANISMS.get(job.noise)
+    if job.privacy.delta == 0 or (law is not None and not law.calibrations):
+        noise = f"{job.noise} at δ = {job.privacy.delta:g}"
+        return without_rule(job, steps, f"the rule weighs Gaussian noise, this is {noise}")
+    if parties is None:
+        return Settled()
+    signal, facts = _signal(job, parties)
+    sections: dict[str, Section] = {}
+    reasons = []
+    if steps.rounds == "auto":
+        model = job.model.linear_model(1, classes)
+        ruled = steps_by_rule(
+            signal=signal,
+            lipschitz=model.lipschitz,
+            curvature=model.smoothness,
+            targets=job.model.metric == "r2",
+        )
+        sections = {"algorithm": _with(steps, ruled), "model": _with(job.model, ruled)}
+        reasons.append(_words(sections["algorithm"], sections["model"]))
+    if job.model.features_open:
+        update, why = _features(signal, parties)
+        sections["model"] = sections.get("model", job.model).model_copy(update=update)
+        reasons.append(why)
+    return Settled(sections, (f"from {facts}", *reasons) if reasons else ())
+
+
+def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
+    """Keys of `[model]`, and why."""
+    plain: dict[str, Any] = {"features": "none"}
+    if not parties.numbers:
+        return plain, "columns as they are: none is a number"
+    for each, intervals in _HATS:
+        needed = f"{each:g} for each of {parties.numbers} numbers"
+        if signal >= each * parties.numbers:
+            hats = {"features": "hats", "feature_settings": {"intervals": intervals}}
+            return hats, f"hats of {intervals} intervals: A is at least {needed}"
+    return plain, f"columns as they are: A is below {needed}"
+
+
+def _words(steps: Any, model: Any) -> str:
+    """The steps, in a line."""
+    descent = "Nesterov's momentum" if steps.nesterov is True else "momentum"
+    return (
+        f"{steps.rounds} rounds at the rate {steps.learning_rate:.3g}, {descent} "
+        f"{steps.momentum:.3g}, clip norm {steps.clip_norm:.3g}, λ = {model.lambda_:.3g}"
+    )
+
+
+def _signal(job: WholeJob, parties: Federation) -> tuple[float, str]:
+    """A of `parley.server.jobs.steps`, and the facts that it follows from."""
+    point, moved = job.privacy.point, 2 if job.privacy.neighbouring == "replace-one" else 1
+    least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
+    # Where nobody is honest the planner refuses the job, in its own words.
+    honest = max(least - colluders, 1) if point.in_contributions else parties.parties
+    mu = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
+    # Where sizes are private the public number stands for all of them.
+    hidden = job.privacy.private_sizes
+    records = parties.parties * parties.min_records if hidden else parties.total_records
+    signal = records * mu * math.sqrt(honest / parties.parties) / moved
+    shares = f"{honest:,} honest shares of noise, " if point.in_contributions else ""
+    facts = (
+        f"N = {records:,} records, m = {parties.parties:,} parties, {shares}"
+        f"ε = {job.privacy.epsilon:g}, δ = {job.privacy.delta:g}: signal over noise "
+        f"A = {signal:,.3g}"
+    )
+    return signal, facts
+
+
+def _with(section: Section, steps: Ruled) -> Section:
+    """A section with the rule's numbers in the place of each auto."""
+    ruled = asdict(steps)
+    autos = [key for key in ruled if getattr(section, key, None) == "auto"]
+    return section.model_copy(update={key: ruled[key] for key in autos})
