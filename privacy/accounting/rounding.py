@@ -89,12 +89,18 @@ def _shown(value: float, digits: int, side: str) -> str:
 
 
 def root_up(square: Fraction) -> float:
-    """A float at or a few ulp above √square, also where the square under- or overflows."""
+    """A float at or a few ulp above √square, also where the square under- or overflows.
+
+    >>> root_up(Fraction(1, 25)), root_up(Fraction(2)) ** 2 >= 2
+    (0.2, True)
+    """
+    own = Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
+    if own**2 == square:
+        return round_up(own)
     # √(p/q): the integer root of p·q·4^k, over q·2^k, rounded up, is exact to 2^-k.
     shift = max(0, 64 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
     root = math.isqrt((square.numerator << (2 * shift)) // square.denominator)
-    exact_root = root * root * square.denominator == square.numerator << (2 * shift)
-    return round_up(Fraction(root if exact_root else root + 1, 1 << shift))
+    return round_up(Fraction(root + 1, 1 << shift))
 
 
 def quotient_up(numerator: float, denominator: float) -> float:

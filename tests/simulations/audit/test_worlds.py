@@ -216,7 +216,8 @@ def test_a_release_ahead_of_the_rounds_is_audited_by_itself(relation):
     ahead = audited(job, stage="principal components", seed=5)
     assert ahead.algorithm.kind == "second-moments"
     assert (ahead.plan.round_number, ahead.rounds) == (0, 1)
-    assert reach(ahead, hypotheses(ahead, neighbours(ahead, "dirac"))) == pytest.approx(1, abs=1e-3)
+    found = reach(ahead, hypotheses(ahead, neighbours(ahead, "dirac")))
+    assert found == pytest.approx(1, abs=1e-2)  # rows are cut to 2^-12, towards zero
     rounds = audited(job, seed=5)
     # Together they are what the job may cost, each less than that.
     assert ahead.spent.add(rounds.charged.event, count=rounds.rounds).epsilon(1e-5)[1] <= 4 + 1e-9
