@@ -42,7 +42,8 @@ from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Ball
+from parley.privacy.accounting.rounding import exact
+from parley.privacy.kernel.sets import Ball, moved_by
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
@@ -240,8 +241,8 @@ class DistributedDPSGD(Iterates):
         training, radius = self.training, self.training.radius
         delta: dict[str, Any]
         if not training.exact or radius is None or self.both:
-            private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-            delta = {"sensitivity": (1 if private else 2) * self.lipschitz}
+            one = Ball(dimension=self.dimension, squared=1)  # of what is clipped, in its norm
+            delta = {"sensitivity": moved_by(one, self.neighbouring).l2(exact(self.lipschitz))}
         else:
             ball = Ball(dimension=self.dimension, squared=radius**2)
             delta = {"lies_in": ball, "grid_bits": training.grid_bits}

@@ -71,7 +71,8 @@ def check_computation(
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
     kind.check(algorithm, plan)
-    if consent.insist_on_fine_grid and not claim.exact_on(plan.encoding.scale):
+    asked = claim.scale_bits is None or plan.encoding.scale_bits >= claim.scale_bits
+    if consent.insist_on_fine_grid and not (asked and claim.exact_on(plan.encoding.scale)):
         check_grid(plan, entry=claim.bound, sensitivity=claim.length, scale_bits=claim.scale_bits)
 
 
