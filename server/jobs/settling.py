@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
+from parley.privacy.accounting.rounding import as_written
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm_section import Settled
 from parley.server.jobs.federation import Federation
@@ -53,7 +54,7 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
     """
     law = MECHANISMS.get(job.noise)
     if job.privacy.delta == 0 or (law is not None and not law.calibrations):
-        noise = f"{job.noise} at δ = {job.privacy.delta:g}"
+        noise = f"{job.noise} at δ = {as_written(job.privacy.delta)}"
         return without_rule(job, steps, f"the rule weighs Gaussian noise, this is {noise}")
     if parties is None:
         return Settled()
@@ -113,8 +114,8 @@ def _signal(job: WholeJob, parties: Federation) -> tuple[float, str]:
     shares = f"{honest:,} honest shares of noise, " if point.in_contributions else ""
     facts = (
         f"N = {records:,} records, m = {parties.parties:,} parties, {shares}"
-        f"ε = {job.privacy.epsilon:g}, δ = {job.privacy.delta:g}: signal over noise "
-        f"A = {signal:,.3g}"
+        f"ε = {as_written(job.privacy.epsilon)}, δ = {as_written(job.privacy.delta)}: "
+        f"signal over noise A = {signal:,.3g}"
     )
     return signal, facts
 

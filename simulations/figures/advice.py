@@ -265,7 +265,7 @@ def _ways(job: Job, world: Experiment) -> list[Way]:
 def _changes(job: Job, own: Federation) -> Iterator[tuple[str, list[str], Federation]]:
     """What may be changed: in words, as keys of the job, and of its parties."""
     if 2 * job.privacy.epsilon <= _LARGEST_EPSILON:
-        epsilon = f"privacy.epsilon={2 * job.privacy.epsilon:g}"
+        epsilon = f"privacy.epsilon={as_written(2 * job.privacy.epsilon)}"
         yield f"twice ε (`--set {epsilon}`)", [epsilon], own
     more = replace(
         own,
@@ -300,7 +300,7 @@ def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: floa
     records, scope = f"{world.federation.total_records:,} records", words.scope(summary.primary)
     while 2 * epsilon <= _LARGEST_EPSILON:
         epsilon *= 2
-        key = f"privacy.epsilon={epsilon:g}"
+        key = f"privacy.epsilon={as_written(epsilon)}"
         try:
             other = load_job(values=job.values(), overrides=[key])
             times = own / _noise(other, world, world.federation)
@@ -312,6 +312,6 @@ def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: floa
                 f"{records}: `parley run … --set {key}` makes it {times:.2g} times as small"
             )
     return (
-        f"No ε up to {_LARGEST_EPSILON:g} ({scope}) is enough for {records}: about "
+        f"No ε up to {as_written(_LARGEST_EPSILON)} ({scope}) is enough for {records}: about "
         f"{needed / times:.2g} times as many a party would be, at ε = {as_written(epsilon)}"
     )

@@ -11,7 +11,7 @@ import pytest
 PARTY = """
 import sys
 import parley.deploy.stream.party, parley.deploy.stream.run_process
-print(sorted({"polars", "torch", "opacus", "dp_accounting", "sqlalchemy"} & set(sys.modules)))
+print(sorted({"torch", "opacus", "dp_accounting", "sqlalchemy"} & set(sys.modules)))
 """
 TORCH = """
 from pathlib import Path

@@ -91,7 +91,7 @@ def test_the_ways_are_those_of_the_plan(tmp_path):
     ways = next(line for line in run(tmp_path, *steps).advice if "`parley plan`" in line)
     job = load_job(overrides=[*steps, "parties.min-records=91"])
     twice = load_job(values=job.values(), overrides=["privacy.epsilon=0.1"])
-    lengths = [parley.plan(each).primary.expected_norm for each in (job, twice)]
+    lengths = [parley.plan(each).primary.noise.expected_norm for each in (job, twice)]
     assert f"{lengths[0] / lengths[1]:.2g} times with twice ε" in ways
 
 
