@@ -84,8 +84,9 @@ def _noise_free(audited: Audited, worlds: Neighbours, world: Block) -> NDArray[n
     for number in range(1, audited.sums + 1):
         state = worlds.start if worlds.sent is None else worlds.sent(number)
         plan = audited.plan_of(number)
-        values = algorithm.local(state, world, plan, Randomness.from_entropy()).values
-        if plan.weights == "size":
+        given = algorithm.local(state, world, plan, Randomness.from_entropy())
+        values = given.values
+        if plan.weights == "size" and not given.weighted:
             values = values * (world.sizes / plan.mean_records)[:, None]
         total = values[: audited.summed].sum(axis=0)
         # A released count of clipped gradients is left to the noise.

@@ -120,7 +120,8 @@ def _piece(
     contribution = session.algorithm.local(asked.state, block, plan, session.randomness)
     if contribution.failed:
         return nothing, tuple(int(rows[at]) for at in contribution.failed)
-    weights = block.sizes / plan.mean_records if plan.weights == "size" else None
+    by_size = plan.weights == "size" and not contribution.weighted
+    weights = block.sizes / plan.mean_records if by_size else None
 
     def some(begin: int, end: int) -> Ring:
         own, values = rows[begin:end], contribution.values[begin:end]
