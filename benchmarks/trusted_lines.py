@@ -55,7 +55,7 @@ _ROWS = (
 _LINEAR = (
     *_ROWS,
     *("client.models.linear", "client.models.loss", "client.models.losses"),
-    *("client.models.own_losses", "client.models.class_weights", "client.models.own_margins"),
+    *("client.models.own_losses", "client.models.class_weights"),
     *("client.models.gradients", "client.models.exact_math"),
 )
 _NETWORK = (
