@@ -16,7 +16,7 @@ adding, and of a few roundings that are bounded one by one:
 
 A slope of `Loss.slope` is a few correctly rounded operations, and one exp of a relative 2^-46: for
 losses of exp (K of them added up) that is the G of the table, for those that read a margin off a
-corner or a table the L_s. `tests/client/solvers/test_certificate.py` holds it against exact
+corner or a table the L_s. `tests/client/solvers/test_optima_certified.py` holds it against exact
 arithmetic. What is not finite has no bound: ∞.
 """
 

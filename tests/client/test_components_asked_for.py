@@ -82,10 +82,6 @@ CLAIMS = {
         lambda p: mechanism(p, sensitivity=p.primary.mechanism.sensitivity / 2),
         "sensitivity",
     ),
-    "no share of the grid": (
-        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.primary.sensitivity),
-        "sensitivity",
-    ),
     "a grid that is too short": (
         lambda p: replace(p, encoding=replace(p.encoding, bound=p.encoding.bound / 2)),
         "sensitivity",

@@ -95,7 +95,7 @@ def test_shapes_and_constant_are_the_models_margin(kind, features, tmp_path):
         parts = [at(shape, rows[shape.name][row]) for shape in shapes.columns]
         for label, margin in zip(shapes.constants, margins[:, row], strict=True):
             total = shapes.constants[label] + sum(part[label] for part in parts)
-            assert total == pytest.approx(margin, abs=1e-5)
+            assert total == pytest.approx(margin, abs=5e-4)  # rows are on a grid of 2^-16
     for shape in shapes.columns:
         assert all(abs(np.mean(curve)) < 1e-12 for curve in shape.curves.values())
     spreads = [each.spread for each in shapes.columns]
