@@ -105,6 +105,7 @@ def show(
     wide = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        typer.echo(one_line(f"{name:<{wide}}  {text}"))
+        if text != "[]":  # nothing is assumed
+            typer.echo(one_line(f"{name:<{wide}}  {text}"))
     for line in overview(shapes) if shapes else ():
         typer.echo(one_line(line))
