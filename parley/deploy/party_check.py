@@ -7,16 +7,20 @@ right before there is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import load_consent
+from parley.client.party.consent import Consent, load_consent
 from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import RAW_COLUMNS, Holding, load_holding
+from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.client.party.service import records_secret
 from parley.client.party.storage import Keeper
 from parley.deploy.folders import DeployError, own_entry
@@ -71,13 +75,13 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
                 "Expected a data set ([data.NAME]) in party.toml, got none: every job is declined."
             )
             yield Item(what="data", said=said, status=2)
+        rows: dict[str, NDArray[np.uint64] | None] = {}
         for name, dataset in consent.data.items():
-            yield _item(f"data set {name}", _data, folder, dataset)
+            yield _item(f"data set {name}", _data, folder, name, dataset, rows)
     ledger = _item("ledger", _ledger, folder / "ledger.sqlite")
     yield ledger
-    if not policy.status and not ledger.status:
-        for name, dataset in consent.data.items():
-            yield _item(f"account of {name}", _account, folder, name, dataset)
+    if not policy.status and not ledger.status and rows.keys() == consent.data.keys():
+        yield _item("accounts", _accounts, folder / "ledger.sqlite", consent, rows)
     yield _item("contributions", _contributions, folder)
     try:
         deployment = load_deployment(folder / "deployment.toml")
@@ -137,13 +141,24 @@ def _policy(folder: Path) -> str:
     return f"party.toml, {len(consent.data)} data sets; accepts {accepted}"
 
 
-def _data(folder: Path, dataset: DataSet) -> str:
-    """That its files are there and hold what they should."""
+def _data(
+    folder: Path, name: str, dataset: DataSet, rows: dict[str, NDArray[np.uint64] | None]
+) -> str:
+    """That its files are there and hold what they should; its rows are noted in `rows`."""
     for given in (dataset.path, dataset.data_schema, dataset.prepared, dataset.held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected {folder / given}, there is no such file.")
+    label = "network"
+    if dataset.path:
+        schema = load_schema(folder / dataset.data_schema)
+        label = "ridge" if schema.label.range is not None else "network"
+    if dataset.unit is Unit.PERSON:
+        label = RAW_COLUMNS
     try:
-        label, holding = _holding(folder, dataset, secret=b"checked")
+        holding = load_holding(
+            dataset, folder, label=label, intercept=False, secret=_records_secret(folder)
+        )
+        rows[name] = holding.row_digests
         held = ""
         if dataset.held_out:
             others = load_holding(dataset.of_held_out(), folder, label=label, intercept=False)
@@ -161,35 +176,38 @@ def _data(folder: Path, dataset: DataSet) -> str:
     )
 
 
-def _holding(folder: Path, dataset: DataSet, *, secret: bytes) -> tuple[str, Holding]:
-    """The reading of its label, and its records."""
-    label = "network"
-    if dataset.path:
-        schema = load_schema(folder / dataset.data_schema)
-        label = "ridge" if schema.label.range is not None else "network"
-    if dataset.unit is Unit.PERSON:
-        label = RAW_COLUMNS
-    return label, load_holding(dataset, folder, label=label, intercept=False, secret=secret)
+def _records_secret(folder: Path) -> bytes:
+    """As the party has it; any, where its key is not there: another item says so."""
+    try:
+        return records_secret(bytes.fromhex((folder / "identity.key").read_text().strip()))
+    except (OSError, ValueError):
+        return b"checked"
 
 
-def _account(folder: Path, name: str, dataset: DataSet) -> str:
-    """That no record is charged to two accounts."""
-    own, path = dataset.account or name, folder / "ledger.sqlite"
-    if not path.exists() or not path.stat().st_size:
-        return f"{own}, of which nothing was charged yet"
-    secret = records_secret(bytes.fromhex((folder / "identity.key").read_text().strip()))
-    rows = _holding(folder, dataset, secret=secret)[1].row_digests
-    with Ledger.open(path, read_only=True) as ledger:
-        shared = {} if rows is None else ledger.sharing(rows)
-    others = {each: count for each, count in shared.items() if each != own}
-    if others:
-        found = ", ".join(f"{count} in {each!r}" for each, count in others.items())
-        raise DeployError(
-            f"Expected records that are in no other account than {own!r}, got {found}: each would "
-            f"be released from twice. account = {next(iter(others))!r} in [data.{name}] charges "
-            "both to one budget; or leave those records out of one of them."
-        )
-    return f"{own}, {shared.get(own, 0)} of its records released from before"
+def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] | None]) -> str:
+    """That no record is charged to two accounts: of these data sets, or of what is charged."""
+    known = {name: found for name, found in rows.items() if found is not None}
+    account = {name: consent.data[name].account or name for name in known}
+    with ExitStack() as stack:
+        ledger = None
+        if path.exists() and path.stat().st_size:
+            ledger = stack.enter_context(Ledger.open(path, read_only=True))
+        for name, own in known.items():
+            shared = {} if ledger is None else ledger.sharing(own)
+            for other, theirs in known.items():
+                # The first half of a digest tells rows apart as well as need be.
+                if count := len(np.intersect1d(own[:, 0], theirs[:, 0])):
+                    shared[account[other]] = max(count, shared.get(account[other], 0))
+            shared.pop(account[name], None)
+            if shared:
+                found = ", ".join(f"{count} in {each!r}" for each, count in shared.items())
+                raise DeployError(
+                    f"Expected records of {name!r} that are in no other account than "
+                    f"{account[name]!r}, got {found}: each would be released from twice. "
+                    f"account = {next(iter(shared))!r} in [data.{name}] charges both to one "
+                    "budget; or leave those records out of one of them."
+                )
+    return "no record is in two"
 
 
 def _ledger(path: Path) -> str:

@@ -72,7 +72,8 @@ class Account:
     Attributes:
         spent: the composition of all releases that were reserved and not voided.
         held: run → what it has set aside for releases that it has not reserved yet.
-        known: other fingerprints that the same data were recognised by: the latest, in order.
+        known: other fingerprints that the same data were recognised by, in order; the latest,
+            where its rows tell them, too.
         rows: what is known of its rows; None: nothing.
     """
 
@@ -156,8 +157,8 @@ class Account:
     def recognising(self, fingerprints: Iterable[str], rows: KnownRows | None = None) -> Account:
         """With more fingerprints of the same data, and what is known of its rows now."""
         new = sorted(set(fingerprints) - self.fingerprints - {""})
-        known = (*self.known, *new)[-_MOST_KNOWN:]
-        return replace(self, known=known, rows=rows or self.rows)
+        known, rows = (*self.known, *new), rows or self.rows
+        return replace(self, known=known[-_MOST_KNOWN:] if rows else known, rows=rows)
 
     def raised(self, *, epsilon: float, delta: float) -> Account:
         """With a larger budget: somebody decided so."""

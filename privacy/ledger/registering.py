@@ -48,8 +48,8 @@ def register(
     if len(same) > 1 or len(units) < len(budgets):
         shown = "; ".join(each.description for each in budgets)
         raise ValueError(f"Expected budgets of one data set, one a unit, got {shown}.")
-    digests = _new_digests(writer, data)
-    known = _same_data(writer, data, digests if among else None)
+    new = _new_digests(writer, data)
+    known = _same_data(writer, data, new[1] if new and among else None)
     for budget in budgets:
         if budget.unit in known:
             _check_terms(known[budget.unit], budget)
@@ -63,7 +63,7 @@ def register(
     for budget in budgets:
         if budget.unit not in known:
             _check_unreleased(known.values(), budget)
-    rows = None if digests is None else _remembered(writer, data.name, known, digests)
+    rows = None if new is None else _remembered(writer, data.name, known, *new)
     return tuple(
         _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen, rows)
         if budget.unit not in known
@@ -95,29 +95,26 @@ def _said(rows: KnownRows | None) -> dict[str, object]:
     return {} if rows is None else {"rows": vars(rows)}
 
 
-def _new_digests(writer: Writer, asked: DatasetBudget) -> Digests | None:
-    """Sorted digests of data whose rows no account has; None where one does, or nothing says."""
+def _new_digests(writer: Writer, asked: DatasetBudget) -> tuple[str, Digests] | None:
+    """Sorted digests of data whose rows no account has, and which key they are under.
+
+    None where one does, or nothing says.
+    """
     wanted = {asked.fingerprint, asked.contents} - {""}
     of = [own for own in writer.stored.values() if own.rows is not None]
     if asked.rows is None or any(wanted <= own.fingerprints for own in of):
         return None
-    key = writer.row_key()
-    if others := sorted({own.budget.name for own in of if own.rows and own.rows.key != key.check}):
-        raise LedgerConflict(
-            f"Expected the key that the rows of {', '.join(map(repr, others))} were digested "
-            f"under, got another in {writer.key_path}: it belongs to this ledger, and goes where "
-            "the ledger goes."
-        )
-    return key.of(asked.rows)
+    key = row_key(writer.key_path, (own.rows for own in of if own.rows))
+    return key.check, key.of(asked.rows)
 
 
 def _remembered(
-    writer: Writer, name: str, known: Mapping[Unit, Account], digests: Digests
+    writer: Writer, name: str, known: Mapping[Unit, Account], key: str, digests: Digests
 ) -> KnownRows | None:
     """What is known of a data set's rows with these among them; None: nothing new."""
     new = digests[~common(writer.blocks(name), digests)]
     before = next((each.rows for each in known.values()), None)
-    return before if before and not len(new) else writer.add_rows(name, new)
+    return before if before and not len(new) else writer.add_rows(name, key, new)
 
 
 def _same_data(
@@ -157,11 +154,15 @@ def sharing(
     key_path: Path,
     rows: NDArray[np.uint64],
 ) -> dict[str, int]:
-    """How many of `[N, 2]` rows every data set of a ledger has had, by name; none of none."""
-    known = sorted({key.dataset for key, own in accounts.items() if own.rows is not None})
+    """How many of `[N, 2]` rows every data set of a ledger has had, by name; none of none.
+
+    Raises:
+        LedgerConflict: the key of its rows is gone, or another.
+    """
+    known = {key.dataset: own.rows for key, own in sorted(accounts.items()) if own.rows}
     if not known:
         return {}
-    digests = row_key(key_path).of(rows)
+    digests = row_key(key_path, known.values()).of(rows)
     return {name: n for name in known if (n := int(common(blocks(name), digests).sum()))}
 
 

@@ -2,8 +2,8 @@
 
 The account is of records. A table that grew, shrank or was corrected has rows in common with what
 it was: it goes on with the account of those rows, and what is new in it begins where they are. So
-no record of a data set ever costs less than what it was released in, whatever the table is called
-and however it is saved.
+while its columns stay the same, no record costs less than what it was released in, whatever the
+table is called and however it is saved.
 
     digest(row) = first 8 bytes of BLAKE2b-256, keyed, of the row's first 16 bytes of BLAKE2b-256
 
@@ -67,25 +67,33 @@ class RowKey:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
 
-def row_key(path: Path) -> RowKey:
-    """The key in a file, which is made if there is none.
+def row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
+    """The key in a file, under which all known rows were digested; made where none are.
 
     Raises:
-        LedgerConflict: something else lies there.
+        LedgerConflict: it is gone, or another, or something else lies there.
     """
+    checks = {each.key for each in known}
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.path.lexists(path):
+        if not checks and not os.path.lexists(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make(path)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             key = file.read(_KEY + 1)
     except OSError as error:
         raise LedgerConflict(
-            f"Expected the key of the ledger's rows in {path}: {error.strerror}."
+            f"Expected the key of the ledger's rows in {path}: {error.strerror}. It goes where the "
+            "ledger goes."
         ) from error
     if len(key) != _KEY:
         raise LedgerConflict(f"Expected a key of {_KEY} bytes in {path}, got another file.")
-    return RowKey(key)
+    found = RowKey(key)
+    if checks - {found.check}:
+        raise LedgerConflict(
+            f"Expected in {path} the key that this ledger's rows were digested under, got another: "
+            "it goes where the ledger goes."
+        )
+    return found
 
 
 def _make(path: Path) -> None:

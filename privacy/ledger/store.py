@@ -26,7 +26,7 @@ from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
 from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
-from parley.privacy.ledger.rows import Digests, RowKey, in_blocks, row_key, summary
+from parley.privacy.ledger.rows import Digests, in_blocks, summary
 
 FORMAT = "parley-ledger"
 VERSION = 5
@@ -347,17 +347,13 @@ class Writer(Reader):
         self.head = Head(records=record.position, hash=record.hash)
         return record
 
-    def add_rows(self, name: str, digests: Digests) -> KnownRows:
-        """Stores more rows of a data set; what is known of all of them."""
-        stored, key = sum(1 for _ in self.blocks(name)), self.row_key().check
+    def add_rows(self, name: str, key: str, digests: Digests) -> KnownRows:
+        """Stores more rows of a data set, under a key; what is known of all of them."""
+        stored = sum(1 for _ in self.blocks(name))
         for number, block in enumerate(in_blocks(digests), stored):
             own = {"name": name, "number": number, "key": key, "digests": block}
             self._connection.execute(sa.insert(ROWS), own)
         return summary(key, self.blocks(name))
-
-    def row_key(self) -> RowKey:
-        """The key of this ledger's rows, made if there is none. Raises LedgerConflict."""
-        return row_key(self.key_path)
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""

@@ -14,9 +14,10 @@ from parley.cli import app
 from parley.client.contract.protocol import Frame, encode_frame
 from parley.client.contract.roster import load_deployment
 from parley.client.party.consent import load_consent
+from parley.client.party.dataset import load_holding
 from parley.deploy.folders import DeployError
 from parley.deploy.making import rotate_party
-from parley.deploy.party_check import _holding, check_items
+from parley.deploy.party_check import check_items
 from parley.deploy.pki import PkiError, make_server_certificate
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import check_known, check_reachable
@@ -65,7 +66,6 @@ def test_a_missing_server_hides_nothing_about_the_folder(north):
         "policy": 0,
         "data set breast-cancer": 2,
         "ledger": 0,
-        "account of breast-cancer": 0,
         "contributions": 0,
         "server": 1,
     }
@@ -77,18 +77,26 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     path = north / "party.toml"
     policy = path.read_text()
     dataset = load_consent(path).data["breast-cancer"]
-    rows = _holding(north, dataset, secret=b"checked")[1].row_digests
+    rows = load_holding(dataset, north, label="network", intercept=False).row_digests
     with Ledger.open(north / "ledger.sqlite") as ledger:
         ledger.register(*dataset.budgets("visits", "sha256:1", rows=rows[:7]))
-    found = items(north)["account of breast-cancer"]
+    found = items(north)["accounts"]
     assert found.status == 2
     assert "7 in 'visits'" in found.said
     assert "account = 'visits'" in found.said
     section = policy[policy.index("[data.breast-cancer]") :]
     both = policy + section.replace("breast-cancer", "visits")
     path.write_text(both.replace('account = ""', 'account = "visits"', 1))
-    said = {what: item.said for what, item in items(north).items() if "account" in what}
-    assert list(said.values()) == ["visits, 7 of its records released from before"] * 2
+    assert items(north)["accounts"].said == "no record is in two"
+    (north / "ledger.sqlite.key").unlink()
+    lost = items(north)["accounts"]
+    assert (lost.status, "ledger.sqlite.key" in lost.said) == (2, True)
+    assert not (north / "ledger.sqlite.key").exists()
+    # Before the first charge, too.
+    (north / "ledger.sqlite").unlink()
+    assert not items(north)["accounts"].status
+    path.write_text(both)
+    assert "152 in 'visits'" in items(north)["accounts"].said
     path.write_text(policy.replace('account = ""', 'account = "visits"'))
     assert "Expected account of data set" in items(north)["policy"].said
 

@@ -153,9 +153,9 @@ def test_without_the_key_a_list_of_all_rows_finds_nothing(tmp_path: Path) -> Non
         assert not any(int(each).to_bytes(8, "little") in stolen for each in guess)
     unkeyed = [blake2b(row.tobytes(), digest_size=8).digest() for row in every]
     assert not any(each in stolen for each in unkeyed)
-    own = row_key(key).of(contents.digests)
+    own = row_key(key, ()).of(contents.digests)
     assert own.astype("<u8").tobytes() in stolen
-    assert key.read_bytes().hex() not in repr(row_key(key))
+    assert key.read_bytes().hex() not in repr(row_key(key, ()))
 
 
 def test_another_key_is_told_and_nothing_is_charged(tmp_path: Path) -> None:
@@ -164,8 +164,16 @@ def test_another_key_is_told_and_nothing_is_charged(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
         spend(ledger, table("a", *range(20)), "first")
         key.unlink()
-        with pytest.raises(LedgerConflict, match=r"goes where the ledger goes"):
-            ledger.register(table("b", *range(21)))
+        asked = table("b", *range(21))
+        assert asked.rows is not None
+        for step in (lambda: ledger.register(asked), lambda: ledger.sharing(asked.rows)):
+            with pytest.raises(LedgerConflict, match=r"goes where the ledger goes"):
+                step()
+            assert not key.exists()  # a new one would find no row again
+            key.write_bytes(b"k" * 32)
+            with pytest.raises(LedgerConflict, match=r"got another: it goes where"):
+                step()
+            key.unlink()
         assert ledger.register(table("a", *range(20)))[0].name == "a"  # known by its bytes
         key.write_bytes(b"short")
         with pytest.raises(LedgerConflict, match="32 bytes"):
