@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from parley.privacy.kernel.sets import Ball, Set, moved_by
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import Randomness
+
+_ALL: Final = slice(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +261,14 @@ class Contribution:
     values: NDArray[np.floating]
     failed: tuple[int, ...]
     weighted: bool = False
+
+    def weighed(
+        self, plan: ReleasePlan, sizes: NDArray[np.int64], rows: slice = _ALL
+    ) -> NDArray[np.floating]:
+        """`[b, d]` weight_j·v_j of some of the parties, of `[B]` sizes."""
+        if self.weighted or plan.weights != "size":
+            return self.values[rows]
+        return np.asarray(self.values[rows] * (sizes[rows] / plan.mean_records)[:, None])
 
 
 @runtime_checkable

@@ -134,9 +134,7 @@ class PartySession:
             given.failed.update(int(willing[row]) for row in contribution.failed)
             given.parties[willing] = True
             self.charge(plan, willing)
-            values = contribution.values
-            if plan.weights == "size" and not contribution.weighted:
-                values = values * weights[willing, None]
+            values = contribution.weighed(plan, block.sizes)
             given.encoded[willing] = self.encoded(plan, values, willing, dealt)
         return Answer(
             encoded=given.encoded,

@@ -85,9 +85,7 @@ def _noise_free(audited: Audited, worlds: Neighbours, world: Block) -> NDArray[n
         state = worlds.start if worlds.sent is None else worlds.sent(number)
         plan = audited.plan_of(number)
         given = algorithm.local(state, world, plan, Randomness.from_entropy())
-        values = given.values
-        if plan.weights == "size" and not given.weighted:
-            values = values * (world.sizes / plan.mean_records)[:, None]
+        values = given.weighed(plan, world.sizes)
         total = values[: audited.summed].sum(axis=0)
         # A released count of clipped gradients is left to the noise.
         sums.append(np.pad(total, (0, plan.dimension - total.size)))

@@ -199,6 +199,6 @@ class Alike:
                 all_of_them = np.tile(values[0], (worlds, 1))
                 if not attendance.whole:
                     all_of_them[~attendance.present(block, plan, randomness)] = 0.0
-                return Contribution(values=all_of_them, failed=())
+                return replace(own, values=all_of_them)
         given: Contribution = self.algorithm.local(state, block, plan, randomness)
         return given

@@ -120,13 +120,10 @@ def _piece(
     contribution = session.algorithm.local(asked.state, block, plan, session.randomness)
     if contribution.failed:
         return nothing, tuple(int(rows[at]) for at in contribution.failed)
-    by_size = plan.weights == "size" and not contribution.weighted
-    weights = block.sizes / plan.mean_records if by_size else None
 
     def some(begin: int, end: int) -> Ring:
-        own, values = rows[begin:end], contribution.values[begin:end]
-        if weights is not None:
-            values = values * weights[begin:end, None]
+        own = rows[begin:end]
+        values = contribution.weighed(plan, block.sizes, slice(begin, end))
         encoded = session.encoded(plan, values, own, asked.dealt)
         for at in range(*np.searchsorted(asked.kept, [own[0], own[-1] + 1])):
             kept[at] = encoded[own == asked.kept[at]].sum(axis=0, dtype=kept.dtype)

@@ -112,6 +112,16 @@ def test_parties_alike_are_computed_in_a_few_worlds_and_are_what_each_would_comp
     assert share == 1 if not coins else 0.2 < share < 0.8
 
 
+def test_parties_alike_are_weighed_as_each_would_be():
+    each = given("parties.weights=size", "parties.count=4", "algorithm.rounds=2", seed=None)
+    block = repeated(neighbours(each, "dirac").inside, 40)
+    shares = []
+    for algorithm in (each.algorithm, Alike(each.algorithm, each.shape.parties)):
+        own = algorithm.local(each.algorithm.init(), block, each.plan, Randomness.from_entropy())
+        shares.append(own.weighed(each.plan, 2 * block.sizes))
+    assert np.array_equal(*shares)
+
+
 def test_parties_whose_answers_differ_from_world_to_world_are_each_computed_by_themselves():
     each = given(*PLAIN, seed=None)
     block = repeated(neighbours(each, "dirac").inside, 10)
