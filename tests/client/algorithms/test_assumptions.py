@@ -33,7 +33,7 @@ def test_what_a_record_does_to_others_is_no_matter_to_what_hides_its_party():
     assert assumptions_for(Unit.PARTY, said) == (OWN_CLAIM,)
 
 
-@pytest.mark.parametrize("name", [f"job-{each}" for each in (*JOBS, *MORE)])
+@pytest.mark.parametrize("name", [f"job-{each}" for each in (*JOBS, *MORE) if each != "file"])
 def test_plan_result_page_model_and_certificate_say_the_same_assumptions(name):
     text = known(name)
     stated = [
@@ -41,8 +41,7 @@ def test_plan_result_page_model_and_certificate_say_the_same_assumptions(name):
         for line in text.splitlines()
         if line.startswith("parley.assumptions: ")
     ]
-    if not stated:
-        pytest.skip("no model was written")
+    assert stated
     assumed = stated[0]
     assert all(each == assumed for each in stated)
     line = f"assuming  {'; '.join(assumed)}"
