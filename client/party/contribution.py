@@ -8,7 +8,7 @@ of another name is charged, computed and given its share of the noise anew.
 and a failure that is seen is a bit that no noise covers. So what is not certified is sent as it
 came out, and where nothing came out zeros are, with this party's share of the noise. What went
 wrong is kept beside the contribution, in as many bytes as nothing is, for the owner alone:
-`parley party check` shows it.
+`parley party DIR --check` shows it.
 """
 
 from __future__ import annotations

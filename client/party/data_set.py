@@ -84,7 +84,7 @@ class DataSet(Part):
     account: str = Field(
         "",
         description="The data set whose budget this one is charged to, of the same totals: where "
-        "records of one are in the other, too. `parley party check` says so.",
+        "records of one are in the other, too. `parley party DIR --check` says so.",
     )
     unit: Unit = Field(
         Unit.RECORD,

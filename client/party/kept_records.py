@@ -54,7 +54,7 @@ class KeptRecords:
         except Exception as error:
             # A bug, or a file like no other. What it is, and where, could depend on a record.
             raise Declined(
-                Reason.DATA_UNREADABLE, "`parley party check` says what could not be read."
+                Reason.DATA_UNREADABLE, "`parley party DIR --check` says what could not be read."
             ) from error
 
     def of_agreement(self, agreed: Agreement, held_out: bool) -> Holding:
