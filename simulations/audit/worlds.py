@@ -193,7 +193,7 @@ class Alike:
             everyone = self.algorithm
             if not attendance.whole:
                 everyone = replace(everyone, attendance=EVERYONE)
-            own = everyone.local(state, few, plan, randomness)
+            own: Contribution = everyone.local(state, few, plan, randomness)
             values = own.values.reshape(_ALIKE, self.parties, -1)
             if not own.failed and (values == values[0]).all():
                 all_of_them = np.tile(values[0], (worlds, 1))
