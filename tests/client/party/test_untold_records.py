@@ -44,7 +44,7 @@ def test_what_goes_wrong_in_reading_is_one_reason_and_one_line(tmp_path, wired, 
         heard.append((reasons, said(world)))
     assert heard[0][0] == ["data-unreadable"] * 2
     assert heard[0] == heard[1] == heard[2]
-    assert "party check" in heard[0][1][0]
+    assert "party DIR --check" in heard[0][1][0]
 
 
 def test_a_librarys_warning_about_records_is_not_printed(tmp_path, wired, monkeypatch, recwarn):
