@@ -131,12 +131,14 @@ def _looked_at(
     asked, plain = job.settled(), {"features": "none"}
     if asked.model.features_open:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update=plain)})
-    parties = _found(asked, transport, deployment, folder, schema)
+    # One board: one that an earlier question left behind could still write its last words.
+    board = PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties])
+    parties = _found(asked, transport, deployment, folder, schema, board)
     settled = job.settled(_federation(job, deployment, parties, folder), parties.first.classes)
     if settled != job:
         folder.keep_job(settled)
     if data_head(settled) != data_head(asked):
-        parties = _found(settled, transport, deployment, folder, schema, parties.setup)
+        parties = _found(settled, transport, deployment, folder, schema, board, parties.setup)
     return settled, parties
 
 
@@ -156,6 +158,7 @@ def _found(
     deployment: Deployment,
     folder: RunFolder,
     schema: str,
+    board: PartyBoard,
     setup: Traffic | None = None,
 ) -> Parties:
     """The parties that a job is for, asked what they hold."""
@@ -163,7 +166,7 @@ def _found(
     parties = Parties.found(
         transport,
         deployment,
-        PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties]),
+        board,
         run_id=folder.run_id,
         named=data_head(job),
         sizes=not job.privacy.private_sizes,
