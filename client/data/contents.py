@@ -85,7 +85,8 @@ def of_table(table: Table, schema: Schema) -> Contents:
     used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
     columns = [
-        _bits(table.arrays[name]) if name in table.arrays else _cells(table, name) for name in used
+        _bits(table.arrays[name]) if name in table.arrays else cells_of(table, name)
+        for name in used
     ]
     return _summed(columns, table.rows, named=repr(kinds))
 
@@ -130,7 +131,17 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     return numbers.view(np.uint64)
 
 
-def _cells(table: Table, name: str) -> NDArray[np.uint64]:
+def order_of(contents: Contents, ties: Sequence[NDArray[np.uint64]] = ()) -> NDArray[np.int64]:
+    """`[N]` the rows in an order that is theirs, in whatever order they came.
+
+    Args:
+        ties: `[N]` each: what else tells rows apart that the digests do not.
+    """
+    keys = (*ties, contents.digests[:, 1], contents.digests[:, 0])
+    return np.lexsort(keys).astype(np.int64, copy=False)
+
+
+def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text."""
 
     series: pl.Series = table.column(name)

@@ -53,8 +53,8 @@ from parley.client.data.columns import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.contents import Contents, of_table, row_digests, sum_of
-from parley.client.data.frames import Source
+from parley.client.data.contents import Contents, of_table, order_of, row_digests, sum_of
+from parley.client.data.frames import Source, SqlQuery
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
@@ -294,12 +294,20 @@ def read_table_block(
             for name in wanted:
                 parts[name].append(_values(table, name, fields[name], schema))
         sizes.append(rows)
+    whole = sum_of(contents)
+    whose = np.concatenate(owners) if owners else None
+    columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
+    if whole is not None and len(parties) == 1 and isinstance(parties[0], SqlQuery):
+        ties = [] if whose is None else list(whose.view("<u8").reshape(-1, 2).T)
+        order = order_of(whole, ties)
+        columns = {name: values[order] for name, values in columns.items()}
+        whose = whose if whose is None else whose[order]
     return TableBlock(
         schema=schema,
-        columns={name: np.concatenate(pieces) for name, pieces in parts.items()},
+        columns=columns,
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        contents=sum_of(contents),
-        owners=np.concatenate(owners) if owners else None,
+        contents=whole,
+        owners=whose,
     )
 
 

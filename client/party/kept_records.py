@@ -1,9 +1,14 @@
-"""A party's records as rounds ask for them: read once, and again when a file has changed."""
+"""A party's records as rounds ask for them: read once, and again when a file has changed.
+
+Rows of a database are read when a run asks what there is, and held for it until it is over: a
+table may change between two rounds. (What a run was given is compared besides, whatever it was read
+from, since a process may end: `parley.client.party.contribution`.)
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,23 +22,54 @@ from parley.client.party.policy import map_of
 
 
 class KeptRecords:
-    """The data set that was asked for last, and how it was read."""
+    """The data set that was asked for last, and those that runs hold; how each was read."""
 
-    def __init__(self, consent: Consent, folder: Path, *, secret: bytes) -> None:
-        """Nothing is read yet; `folder` and `secret` are the party's."""
+    def __init__(
+        self,
+        consent: Consent,
+        folder: Path,
+        *,
+        secret: bytes,
+        sessions: Callable[[], Collection[str]],
+    ) -> None:
+        """Nothing is read yet; `folder`, `secret` and open `sessions` are the party's."""
         self._consent, self._folder, self._secret = consent, folder, secret
-        self._loaded: tuple[object, Holding] | None = None
+        self._sessions = sessions
+        self._loaded: dict[str, tuple[object, Holding]] = {}
 
-    def of(self, name: str, label: str, intercept: bool, features: Mapping[str, Any]) -> Holding:
-        """A data set by its name, the reading of its label, the intercept, and the public map."""
+    def of(
+        self,
+        name: str,
+        label: str,
+        intercept: bool,
+        features: Mapping[str, Any],
+        session: str = "",
+    ) -> Holding:
+        """A data set by its name, the reading of its label, the intercept, and the public map.
+
+        Args:
+            session: that asks; empty: one that is to come.
+        """
         dataset, folder = self._consent.dataset(name), self._folder
         files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
         stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
         named = {key: features[key] for key in ("name", "settings") if features}
         key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
-        if self._loaded is None or self._loaded[0] != key:
-            self._loaded = key, self._read(dataset, label, intercept, features)
-        return self._loaded[1]
+        whose = session if dataset.source else ""
+        known, asked = self._loaded.get(whose), self._loaded.get("")
+        if known and known[0] == key and (whose or not dataset.source):
+            return known[1]
+        open_now = self._sessions()
+        held = {each: own for each, own in self._loaded.items() if each in open_now}
+        self._loaded = held  # what nobody will ask for is let go of before more is read
+        if whose and asked and asked[0] == key:
+            found = asked[1]
+        else:
+            found = self._read(dataset, label, intercept, features)
+        # Runs that were given the same rows hold them once.
+        alike = (own for its, own in held.values() if its == key and own.contents == found.contents)
+        held[whose] = key, next(alike, found)
+        return held[whose][1]
 
     def _read(
         self, dataset: DataSet, label: str, intercept: bool, features: Mapping[str, Any]
@@ -62,7 +98,9 @@ class KeptRecords:
 
         Held-out records are charged to the budget of the data set that holds them out.
         """
-        holding = self.of(agreed.dataset, agreed.label, agreed.intercept, agreed.features)
+        holding = self.of(
+            agreed.dataset, agreed.label, agreed.intercept, agreed.features, agreed.session
+        )
         if not held_out:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
