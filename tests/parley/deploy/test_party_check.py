@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-import sqlite3
 
 import pytest
 from attending import World
