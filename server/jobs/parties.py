@@ -100,9 +100,8 @@ class Data(Section):
         "breast-cancer",
         min_length=1,
         description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
-        ".parquet, .npz), a glob with one file a party, or a database: sqlite:///FILE, "
-        "postgresql://USER@HOST/NAME, or env:NAME, a variable of the environment that holds such "
-        "a URL. (A password goes there, or into PGPASSWORD or ~/.pgpass.)",
+        ".parquet, .npz), a glob with one file a party, or a database: sqlite:///FILE, or "
+        "env:NAME, a variable of the environment that holds a postgresql:// URL.",
     )
     query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
     data_schema: FilePath = Field(
@@ -140,6 +139,12 @@ class Data(Section):
     @model_validator(mode="after")
     def _check(self) -> Data:
         check_source(self.source, self.query)
+        if self.query and not self.source.startswith(("env:", "sqlite://")):
+            raise ValueError(
+                "Expected source = 'env:NAME', a variable of the environment that holds the URL, "
+                "for PostgreSQL in a job, got the URL: whom a machine connects to, and gives its "
+                "password, is never for a job or a run's folder to say."
+            )
         if self.partition == "column" and not self.partition_column:
             raise ValueError("Expected partition-column with partition = 'column', got none.")
         if self.partition == "sizes" and not self.sizes:

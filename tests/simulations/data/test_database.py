@@ -83,6 +83,7 @@ def test_rows_of_a_database_are_kept_for_one_run_alone(job):
         ("data.source=ward", "got a query without one"),
         ("data.source=postgresql://me:s3cret@host/clinic", "a source without a password"),
         ("data.source=postgresql://me@host/clinic?password=s3cret", "a source without a password"),
+        ("data.source=postgresql://me@host/clinic", "source = 'env:NAME'"),
     ],
 )
 def test_a_job_names_a_query_beside_a_database_and_no_password(job, override, named):
