@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.own import is_own
 from parley.client.algorithms.second_moments import projected
 from parley.client.algorithms.sums import SCALE_BITS
+from parley.client.contract.assumptions import REMEMBERED
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -66,8 +68,8 @@ class HeldOutCounts:
 
     @property
     def assumption(self) -> str:
-        """None: the model says of a record what it says of it alone, and it is in one cell."""
-        return ""
+        """None, but of one's own network: a model says of a record what it says of it alone."""
+        return REMEMBERED if is_own(getattr(self.model, "kind", "")) else ""
 
     def init(self) -> State:
         """A model like the learner's."""

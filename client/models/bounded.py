@@ -28,6 +28,9 @@ from parley.privacy.kernel.sets import Ball
 _RADIUS_BITS: Final = 26
 """Of a radius in whole numbers: its square is below 2⁵³."""
 
+_REAL_BITS: Final = 60
+"""Of a radius of real vectors: one in double precision is a whole number of such units."""
+
 
 def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
     """Every entry into ±limit in place; NaN becomes 0."""
@@ -41,6 +44,12 @@ def ball_of(dimension: int, norm: float) -> tuple[Ball, int]:
     """The vectors of L2 norm at most `norm` on a grid of 2^-b whose squares are exact; and b."""
     bits = _RADIUS_BITS - math.frexp(norm)[1]
     return Ball(dimension=dimension, squared=int((exact(norm) * Fraction(2) ** bits) ** 2)), bits
+
+
+def real_ball(dimension: int, norm: Fraction) -> tuple[Ball, int]:
+    """Real vectors of L2 norm at most `norm`, in units of 2^-b: their squares rounded up; and b."""
+    bits = _REAL_BITS - math.frexp(norm)[1]
+    return Ball(dimension=dimension, squared=math.ceil((norm * Fraction(2) ** bits) ** 2)), bits
 
 
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:
