@@ -43,7 +43,7 @@ from parley.client.models.bounded import ball_of, clamp, clip_rows, real_ball
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.sets import Ball
+from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
@@ -243,7 +243,7 @@ class DistributedDPSGD(Iterates):
         if self.unit is Unit.PARTY:
             ball, bits = ball_of(self.dimension, self.lipschitz)
         elif whole and radius is not None:
-            ball = Ball(dimension=self.dimension, squared=radius**2)
+            ball = Set.ball(self.dimension, squared=radius**2)
             bits = training.grid_bits
         else:
             ball, bits = real_ball(self.dimension, exact(self.lipschitz))

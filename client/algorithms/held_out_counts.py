@@ -30,7 +30,7 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Interval, OneCell
+from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import Randomness
 
 _MOST = 2.0**24
@@ -134,7 +134,7 @@ class HeldOutCounts:
             features=self.model.features,
             bound=_MOST,
             # Clamping brings no two histograms further apart.
-            lies_in=OneCell(cells=self.dimension, within=Interval(1, 1)),
+            lies_in=Set.interval(1, 1).in_one_of(self.dimension),
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             classes=int(self.model.classes) or 1,

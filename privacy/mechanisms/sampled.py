@@ -220,8 +220,8 @@ class PartySteps(TrainingNoise):
         check_positive("clip_norm", self.clip_norm)
         if self.sensitivity < self.step.sensitivity * self.clip_norm:
             raise ValueError(
-                f"Expected a sensitivity of at least {self.step.sensitivity} × {self.clip_norm} with "
-                f"{self.neighbouring} neighbours, got {self.sensitivity}."
+                f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} or more, "
+                f"with {self.neighbouring} neighbours, got {self.sensitivity}."
             )
         if self.parameters < 1:
             raise ValueError("Expected a coordinate beside the clipped fraction, got none.")

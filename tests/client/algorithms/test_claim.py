@@ -10,7 +10,7 @@ from parley.client.algorithms.base import Claim
 from parley.client.models.bounded import real_ball
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.sets import Ball
+from parley.privacy.kernel.sets import Set
 
 CLAIM = Claim(
     dimension=9,
@@ -18,7 +18,7 @@ CLAIM = Claim(
     bound=1.0,
     unit=Unit.RECORD,
     neighbouring=Neighbouring.REPLACE_ONE,
-    lies_in=Ball(dimension=9, squared=25),
+    lies_in=Set.ball(9, squared=25),
     grid_bits=3,
 )
 
