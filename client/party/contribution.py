@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.party import charging
@@ -70,7 +71,10 @@ def contribution(
             "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
         )
     charging.register(ledger, dataset, name=account, holding=accepted.holding)
-    charge = charging.reserve(ledger, dataset, plan, name=account, party=party, release=charged)
+    assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
+    charge = charging.reserve(
+        ledger, dataset, plan, name=account, party=party, release=charged, assumed=assumed
+    )
     encoded: Ring
     if kept is not None and again:
         encoded = np.frombuffer(kept.blobs[-1], plan.encoding.dtype)
