@@ -72,14 +72,15 @@ class LifeTable:
     @property
     def intervals(self) -> int:
         """K."""
-        return self.cells.shape[1] // 2
+        return int(self.cells.shape[1]) // 2
 
     @cached_property
     def counts(self) -> Numbers:
         """`[G, 2K + 1]` that add up to the total, where it is public."""
         if self.total is None:
             return self.cells
-        return self.cells + (self.total - self.cells.sum()) / self.cells.size
+        found: Numbers = self.cells + (self.total - self.cells.sum()) / self.cells.size
+        return found
 
     @property
     def events(self) -> Numbers:
@@ -131,11 +132,13 @@ class LifeTable:
     def hazard(self) -> Estimate:
         """Cumulative: Nelson–Aalen's sum of d/n, with the variance of sums of shares."""
         hazard, risk, gradient = self._hazard
-        left = np.clip(hazard, 0, 1)
+        left: Numbers = np.clip(hazard, 0, 1)
+        spread: Numbers = np.sqrt(np.cumsum(left * (1 - left) / risk, axis=1))
+        total: Numbers = np.cumsum(hazard, axis=1)
         return Estimate(
-            value=np.cumsum(hazard, axis=1),
+            value=total,
             noise=self.spread(np.cumsum(gradient, axis=1)),
-            sampling=np.sqrt(np.cumsum(left * (1 - left) / risk, axis=1)),
+            sampling=spread,
         )
 
     @property
@@ -147,10 +150,12 @@ class LifeTable:
         curve = np.cumprod(kept, axis=1)
         slope = np.cumsum(gradient / kept[..., None], axis=1)
         greenwood = np.cumsum(np.maximum(hazard, 0) / (risk * kept), axis=1)
+        value: Numbers = np.cumprod(1 - hazard, axis=1)
+        spread: Numbers = curve * np.sqrt(greenwood)
         return Estimate(
-            value=np.cumprod(1 - hazard, axis=1),
+            value=value,
             noise=curve * self.spread(slope),
-            sampling=curve * np.sqrt(greenwood),
+            sampling=spread,
         )
 
     def log_rank(self) -> Tested:
