@@ -29,10 +29,10 @@ class Evaluation(Section):
     )
     edges: Auto | list[Annotated[float, Field(gt=0, lt=1)]] = Field(
         "auto",
-        description="federated, two labels: probabilities between which records are counted, "
-        "rising, 0.5 always among them: what thresholds will be known for. auto: 20 even "
-        "intervals, 10 where the parties' least number of records times epsilon is below 5000. "
-        "A rare label wants edges near 0.",
+        description="federated, two labels: probabilities between which records are counted, 0.5 "
+        "always among them: thresholds are known for these. auto: 20 even intervals, 10 where the "
+        "records that the parties have at least, times epsilon, are below 5000. A rare label wants "
+        "edges near 0.",
     )
 
     @property
@@ -43,13 +43,9 @@ class Evaluation(Section):
     def edges_of(self, *, records: int) -> tuple[float, ...]:
         """The probabilities between intervals, where the parties learn from so many at least."""
         auto = public_edges(records=records, epsilon=self.epsilon)
-        chosen = unless_auto(self.edges, [*auto])
-        edges = chosen if 0.5 in chosen else sorted([*chosen, 0.5])
-        try:
-            check_edges(tuple(edges))
-        except ValueError as error:
-            raise ValueError(f"evaluation.edges: {error}") from error
-        return tuple(edges)
+        edges = tuple(sorted({*unless_auto(self.edges, [*auto]), 0.5}))
+        check_edges(edges)
+        return edges
 
     def check(self, job: WholeJob) -> None:
         """Refuses jobs that predict no label, and keys that would do nothing."""

@@ -91,7 +91,7 @@ def test_too_few_parties_for_it_leave_the_model_and_say_so(tmp_path):
     [
         ("evaluation.kind=none", "evaluation.epsilon"),
         ("model.kind=ridge", "predicts a label"),
-        ("evaluation.edges=[0.3, 0.1]", "evaluation.edges: Expected .* rising"),
+        ("evaluation.edges=[0.2]\nmodel.kind=softmax\ndata.source=digits", "with 10 labels"),
         ("evaluation.edges=[1.5]", "evaluation.edges"),
         ("run.partial=true", "run.partial"),
         ("data.test-fraction=0", "held-out records"),
@@ -99,7 +99,7 @@ def test_too_few_parties_for_it_leave_the_model_and_say_so(tmp_path):
 )
 def test_jobs_that_it_would_say_nothing_of_are_refused(tmp_path, change, said):
     with pytest.raises(JobError, match=said):
-        measured(tmp_path, "evaluation.epsilon=0.2", change)
+        measured(tmp_path, "evaluation.epsilon=0.2", *change.splitlines())
 
 
 def test_a_data_set_holds_out_other_records_than_it_learns_from():
