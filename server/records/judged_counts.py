@@ -8,7 +8,7 @@ it is the confusion matrix. Each figure has the interval that the noise leaves i
     >>> counts = np.array([[90.0, 10.0], [10.0, 90.0]])
     >>> found = judged_counts(counts, labels=("no", "yes"), edges=(0.5,), within=5.0)
     >>> found.auc, found.accuracy, [round(end, 3) for end in found.within["recall"]]
-    (0.9, 0.9, [0.852, 0.947])
+    (0.9, 0.9, [0.857, 0.947])
 """
 
 from __future__ import annotations
