@@ -60,7 +60,7 @@ def _of_two(
     found: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
 ) -> dict[str, Any]:
     del labels
-    intervals, label = np.indices(found.cells.shape)
+    intervals, label = _places(found)
     yes = label == 1
     half = intervals > edges.index(0.5)
     thresholds, roc, calibration = [], [], []
@@ -102,7 +102,7 @@ def _of_more(
     found: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
 ) -> dict[str, Any]:
     del edges, proper
-    true, said = np.indices(found.cells.shape)
+    true, said = _places(found)
     by_label = []
     for at, label in enumerate(labels):
         recall, precision = found.share(said == at, true == at), found.share(true == at, said == at)
@@ -112,6 +112,13 @@ def _of_more(
         "confusion": found.counts.tolist(),
         "by_label": tuple(by_label),
     }
+
+
+def _places(found: NoisyHistogram) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """`[B, 2]` or `[K, K]` each cell's row, and its column."""
+    rows, columns = found.cells.shape
+    row, column = np.divmod(np.arange(rows * columns).reshape(rows, columns), columns)
+    return row, column
 
 
 def _figures(**estimates: Estimate | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ def evaluation_facts(
     within = noise_on_a_count(plan, summed or plan.parties)
     found: dict[str, Any] = {"reason": unmeasured or "the rounds did not all run"}
     if released:
-        counted = stage.algorithm(outcome.progress.state)
+        counted = cast(HeldOutCounts, stage.algorithm(outcome.progress.state))
         found = _judged(counted, outcome.progress.state["counts"], within)
     spent = Composition.empty().add(plan.event(plan.primary.unit))
     return Evaluation(
