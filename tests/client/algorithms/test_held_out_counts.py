@@ -1,11 +1,12 @@
 """Counts by label and score: one record is in one cell, whatever stands beside it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from parley.client.algorithms.held_out_counts import HeldOutCounts, public_edges
+from parley.client.contract.assumptions import REMEMBERED
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax
@@ -21,12 +22,21 @@ class Crowd:
 
     features: int = 3
     classes: int = 2
+    kind: str = "mlp"
 
     def margins(self, theta, rows):
         return np.full((len(rows), 2), [0.0, 4.0 * (len(rows) % 2)])
 
     def chances(self, margins):
         return margins
+
+
+def test_that_ones_own_network_remembers_nobody_is_assumed_and_said():
+    counts = HeldOutCounts(
+        learner=Learner(Crowd()), edges=EDGES, neighbouring=Neighbouring.REPLACE_ONE
+    )
+    assert counts.assumption == ""
+    assert replace(counts, learner=Learner(Crowd(kind="net.py:build"))).assumption == REMEMBERED
 
 
 @dataclass(frozen=True)
