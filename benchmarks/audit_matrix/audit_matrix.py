@@ -131,9 +131,9 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_TABLES, _ADD, *_SHARES),
     (*_FEATURES, "privacy.noise-point=server"),
     (*_FEATURES, _ADD, *_SHARES),
-    # After the rounds: right and wrong answers on records that were held out.
+    # After the rounds: records that were held out, by label and score.
     (*_COUNTED, "privacy.noise-point=server"),
-    (*_COUNTED, _ADD, "evaluation.by-class=true", *_SHARES),
+    (*_COUNTED, _ADD, "evaluation.edges=[0.2]", *_SHARES),
 )
 
 _SEEN: tuple[tuple[str, ...], ...] = (

@@ -177,7 +177,6 @@ COUNTED = st.builds(
     st.tuples(
         st.just("evaluation.kind=federated"),
         key("evaluation.epsilon", 0.1, 1, 5),
-        key("evaluation.by-class", "false", "true"),
     ),
 )
 
