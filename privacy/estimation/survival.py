@@ -147,10 +147,10 @@ class LifeTable:
         hazard, risk, gradient = self._hazard
         # Where all of an interval die, a curve that ends at 0 still has an error.
         kept = np.maximum(1 - hazard, 1 / risk)
-        curve = np.cumprod(kept, axis=1)
+        curve: Numbers = np.cumprod(kept, axis=1, dtype=np.float64)
         slope = np.cumsum(gradient / kept[..., None], axis=1)
         greenwood = np.cumsum(np.maximum(hazard, 0) / (risk * kept), axis=1)
-        value: Numbers = np.cumprod(1 - hazard, axis=1)
+        value: Numbers = np.cumprod(1 - hazard, axis=1, dtype=np.float64)
         spread: Numbers = curve * np.sqrt(greenwood)
         return Estimate(
             value=value,
