@@ -8,7 +8,7 @@ depends on the one before is a function in this list: the loop that runs them kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,6 +128,16 @@ def stages_of(
         assumptions=(counts_of(job, algorithm).assumption, own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+
+
+def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+    """What every stage computes and begins with, as if the releases before it were all zero."""
+    result: State = {}
+    for stage in stages:
+        algorithm = stage.algorithm(result)
+        state = {**algorithm.init(), **result}
+        yield stage, algorithm, state
+        result = stage.result(state)
 
 
 def rounds_of(stages: Sequence[Stage]) -> Stage:
