@@ -74,10 +74,12 @@ def _print_offer(screen: Screen, offer: Offer) -> None:
     for fact in offer.facts:
         table.add_row(Text(fact.name, style="dim"), fact.value)
     screen.print(table)
-    table = plain_table("An attacker with 5 % false alarms finds", "at most", left=1)
-    for row in offer.attacker:
-        table.add_row(*row)
-    screen.print(table)
+    for caption, rows in offer.attackers:
+        screen.print(f"{caption}:")
+        table = plain_table("", "", left=1, header=False)
+        for row in rows:
+            table.add_row(*row)
+        screen.print(table)
 
 
 def _table(screen: Screen, title: str, rows: Sequence[Row]) -> None:

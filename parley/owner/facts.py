@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from parley.analytics.answer import several, title
+from parley.analytics.answer import title
 from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import assumption_of
 from parley.client.contract.agreement import Agreement
@@ -31,17 +31,23 @@ from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import shown_down
-from parley.privacy.accounting.tradeoff import curve_of, spent_power
 from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.primitives import signing_public
-from parley.server.records import words
+from parley.server.records import attacker, words
+from parley.server.records.guarantees import found_of_groups
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.words import Fact
 
-ALARMS, GROUPS = 0.05, (1, 2, 5, 10)
 _MOST_NAMES = 60
+
+
+class Attacker(NamedTuple):
+    """A table: whom an attacker with 5 % false alarms recognises, and how often at most."""
+
+    caption: str
+    rows: list[list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,7 @@ class Offer:
         name: ten hex digits; of anything that differs another.
         price: what a yes costs, in one sentence.
         yes: the same on a button.
-        attacker: of whom, and how often at most, for an attacker with 5 % false alarms.
+        attackers: what one finds, for each unit of privacy.
     """
 
     name: str
@@ -60,11 +66,15 @@ class Offer:
     price: str
     yes: str
     facts: tuple[Fact, ...]
-    attacker: tuple[tuple[str, str], ...]
+    attackers: tuple[Attacker, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**asdict(self), "facts": [[each.name, each.value] for each in self.facts]}
+        lists = {
+            "facts": [[each.name, each.value] for each in self.facts],
+            "attackers": [each._asdict() for each in self.attackers],
+        }
+        return {**vars(self), **lists}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +121,8 @@ class OwnParty:
         ]
         facts = [
             *self._computed(asked, dataset),
-            *(fact for cost in costs for fact in cost.facts(several_units=len(costs) > 1)),
+            *(fact for cost in costs for fact in cost.facts(several=len(costs) > 1)),
+            self._assumed(asked),
             *self._others(asked),
             *self._times(asked),
         ]
@@ -121,12 +132,11 @@ class OwnParty:
             price=" ".join(cost.sentence for cost in costs),
             yes=f"Yes, spend {' and '.join(cost.spends for cost in costs)}",
             facts=tuple(facts),
-            attacker=tuple(row for cost in costs for row in cost.attacker()),
+            attackers=tuple(cost.attacker for cost in costs),
         )
 
     def _computed(self, asked: Asked, dataset: DataSet) -> Iterator[Fact]:
-        """What is computed, from which columns, on what that rests."""
-        rests: dict[str, None] = {}
+        """What is computed, from which columns."""
         for agreed in asked.stages:
             try:
                 row = accepted_kind(self.consent, agreed.task.get("kind"))
@@ -148,8 +158,15 @@ class OwnParty:
             yield Fact("What is computed", f"{what}{own}: {_releases(agreed, alone)}")
             records = "the records held out" if row.after else f"the records of {asked.dataset}"
             yield Fact("From", f"{records}, columns: {columns}")
-            rests |= dict.fromkeys(part for part in assumption_of(algorithm).split("; ") if part)
-        yield Fact("Beyond its proof it rests on", "; ".join(rests) or "nothing")
+
+    def _assumed(self, asked: Asked) -> Fact:
+        """What the guarantee rests on."""
+        rests: dict[str, None] = {}
+        for agreed in asked.stages:
+            with suppress(Declined):
+                said = assumption_of(task_of(self.consent, agreed.task))
+                rests |= dict.fromkeys(part for part in said.split("; ") if part)
+        return Fact("Rests, beyond its proof, on", "; ".join(rests) or "nothing")
 
     def _columns(self, dataset: DataSet, agreed: Agreement) -> str:
         """What a model is learned from."""
@@ -240,10 +257,10 @@ class _Cost:
             f"{before} before, {after} after. It cannot be had back."
         )
 
-    def facts(self, *, several_units: bool) -> Iterator[Fact]:
+    def facts(self, *, several: bool) -> Iterator[Fact]:
         """Price, promise and budget, with unit, relation and adversary."""
         budget, unit = self.before.budget, self.before.budget.unit
-        of = f", per {unit}" if several_units else ""
+        of = f", per {unit}" if several else ""
         epsilon = self.spent.epsilon(budget.delta)[1]
         by = [plan.charged_by(unit) for plan in self.against]
         weakest = min((each.against for each in by), key=tuple(Adversary).index)
@@ -260,14 +277,12 @@ class _Cost:
         yield Fact(f"Left before{of}", f"ε = {before} of {total}")
         yield Fact(f"Left after{of}", f"ε = {after}")
 
-    def attacker(self) -> Iterator[tuple[str, str]]:
+    @property
+    def attacker(self) -> Attacker:
         """What is found at most by this job."""
-        unit = self.before.budget.unit
-        curve = curve_of(lambda delta: self.spent.epsilon(delta)[1])
-        for members in GROUPS:
-            found = spent_power(ALARMS, self.spent, curve, members=members)
-            who = f"one {unit}" if members == 1 else f"{members} {several(unit)} together"
-            yield who, f"{found:.1%}"
+        budget, rates = self.before.budget, found_of_groups(self.spent)
+        said = attacker.caption(rates, budget.unit, budget.neighbouring)
+        return Attacker(said, attacker.rows(rates, budget.unit))
 
 
 def composed(claims: Iterable[tuple[Any, int]]) -> Composition:

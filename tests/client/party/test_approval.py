@@ -197,7 +197,7 @@ def test_a_yes_that_was_written_into_the_file_is_no_yes(world, owner, proposed):
     owner.say(False)
     with sqlite3.connect(owner.folder / "ledger.sqlite") as file:
         changed = file.execute(
-            "UPDATE records SET body = replace(body, ?, ?)",
+            "UPDATE parley_ledger_records SET body = replace(body, ?, ?)",
             ('"accepted":false', '"accepted":true'),
         )
         assert changed.rowcount
