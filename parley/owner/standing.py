@@ -64,7 +64,7 @@ def paid(party: OwnParty) -> list[Row]:
                 "what": ", ".join({title_of(str(e.facts["mechanism"])): 0 for _, e in own}),
                 "paid": _paid([entry for _, entry in own], deltas),
                 "your word": _word(decision),
-                "run, as its server calls it": key[0],
+                "run": key[0],
             }
         )
     rows.sort(key=lambda row: row["at"], reverse=True)

@@ -137,6 +137,8 @@ def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorith
         algorithm = stage.algorithm(result)
         state = {**algorithm.init(), **result}
         yield stage, algorithm, state
+        if not state["theta"].size:  # nothing to start from: all of it is released
+            state["theta"] = np.zeros(stage.plan.dimension)
         result = stage.result(state)
 
 

@@ -65,6 +65,7 @@ def not_approved(
         left = until - time.monotonic()
         if not waiting or len(declined) > most or left <= 0:
             break
+        board.stage("approval", round_number=board.round)  # whole, for whoever looks meanwhile
         time.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE_S)
     if len(declined) <= most:

@@ -102,7 +102,8 @@ def test_what_is_decided_twice_or_changed_meanwhile_is_said(page, homes):
 
 def test_the_commands_say_what_the_page_says(homes):
     def parley(*words, status=0):
-        done = CliRunner().invoke(app, ["owner", *map(str, words)])
+        command = ["owner", *map(str, words)]
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
         assert done.exit_code == status, done.output
         return " ".join(done.output.split())
 
@@ -185,15 +186,18 @@ def test_a_page_of_another_origin_in_the_same_browser_decides_nothing(page, home
         threading.Thread(target=other.forever, daemon=True).start()
         at = f"http://{page.host}"
         browser.open("data:text/html,<title>another</title>")
-        assert browser.run(tries, at, page.token, yes) == ["no", "no", "opaque0", "no"]
+        assert set(browser.run(tries, at, page.token, yes)) <= {"no", "opaque0"}
         browser.open(f"http://{other.host}/favicon.ico")  # another port of this machine
-        assert browser.run(tries, at, page.token, yes)[1] == "no"
+        assert set(browser.run(tries, at, page.token, yes)) <= {"no", "opaque0"}
         browser.open(f"http://rebound.test:{page.server_port}/#{page.token}")
         assert "A yes spends" not in browser.text()
         browser.open(f"data:text/html,<iframe src='{page.address}'></iframe>")
         assert browser.run("return document.querySelector('iframe').contentDocument") is None
+        assert decisions(homes[0]) == []
+        browser.open(page.address)  # at home the same request is heard
+        assert browser.run(tries, at, page.token, yes)[1] == "basic200"
         other.shutdown()
-    assert decisions(homes[0]) == []
+    assert decisions(homes[0]) == [True]
 
 
 def test_no_name_from_elsewhere_is_more_than_text_on_the_page(page):
