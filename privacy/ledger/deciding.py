@@ -9,16 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.budget import BudgetKey, checked_name
-from parley.privacy.ledger.chain import Record, RecordKind, now
-from parley.privacy.ledger.errors import LedgerConflict
-from parley.privacy.ledger.registering import found
-
-if TYPE_CHECKING:
-    from parley.privacy.ledger.store import Writer
+from parley.privacy.ledger.budget import checked_name
+from parley.privacy.ledger.chain import Record, RecordKind
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -50,9 +45,10 @@ class Decision:
         if self.reason and not self.reason.isprintable():
             raise ValueError(f"Expected a reason in one line, got {self.reason!r}.")
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
+    def body(self) -> dict[str, Any]:
+        """What a record says of it beside its columns."""
+        columns = ("dataset", "unit", "run_id")
+        return {name: value for name, value in asdict(self).items() if name not in columns}
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -67,45 +63,6 @@ class Decision:
             reason=body["reason"],
             at=body["at"],
         )
-
-
-def decide(
-    writer: Writer,
-    key: BudgetKey,
-    *,
-    run_id: str,
-    proposals: Sequence[str],
-    accepted: bool,
-    reason: str = "",
-) -> Decision:
-    """Writes down what an owner decided; the same as stands is not written twice.
-
-    Raises:
-        LedgerConflict: no such budget; a reason of several lines.
-    """
-    account = found(key, writer.stored)
-    try:
-        made = Decision(
-            dataset=key.dataset,
-            unit=key.unit,
-            run_id=run_id,
-            proposals=tuple(sorted(proposals)),
-            accepted=accepted,
-            reason=reason,
-            at=now(),
-        )
-    except ValueError as error:
-        raise LedgerConflict(str(error)) from error
-    standing = latest(decided(writer.records_of(run_id)))
-    before = [standing[each] for each in made.proposals if each in standing]
-    if len(before) == len(made.proposals) and all(each.accepted is accepted for each in before):
-        return before[0]
-    body = {name: value for name, value in asdict(made).items() if name not in _COLUMNS}
-    writer.append(RecordKind.DECIDE, account=account, run_id=run_id, body=body)
-    return made
-
-
-_COLUMNS = ("dataset", "unit", "run_id")
 
 
 def decided(records: Sequence[Record]) -> tuple[Decision, ...]:

@@ -9,6 +9,7 @@ public.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.principal_components import public_components
 from parley.server.planning.release import algorithm_for, model_for
-from parley.server.planning.stages import foreseen, rounds_of, stages_of
+from parley.server.planning.stages import Stage, foreseen, rounds_of, stages_of
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.asking import Traffic, Transport
@@ -87,19 +88,7 @@ def coordinate(
         components=components,
         run_id=folder.run_id,
     )
-    if parties.asking:
-        parties = parties.approved(
-            [
-                parties.agreed(
-                    stage.plan,
-                    algorithm,
-                    rounds=stage.rounds,
-                    components=_components(state),
-                    **_secure(job),
-                )
-                for stage, algorithm, state in foreseen(stages)
-            ]
-        )
+    parties = _approved(parties, stages, job)
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, rounds_of(stages).plan, data)
     check_affordable(job, stages, budgets)
@@ -131,6 +120,24 @@ def coordinate(
         deployment=deployment.id,
     )
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+
+
+def _approved(parties: Parties, stages: Sequence[Stage], job: Job) -> Parties:
+    """Those whose owners said yes to all stages, or do not have to; nothing is charged yet."""
+    if not parties.asking:
+        return parties
+    return parties.approved(
+        [
+            parties.agreed(
+                stage.plan,
+                algorithm,
+                rounds=stage.rounds,
+                components=_components(state),
+                **_secure(job),
+            )
+            for stage, algorithm, state in foreseen(stages)
+        ]
+    )
 
 
 def _looked_at(
