@@ -74,10 +74,10 @@ def _print_offer(screen: Screen, offer: Offer) -> None:
     for fact in offer.facts:
         table.add_row(Text(fact.name, style="dim"), fact.value)
     screen.print(table)
-    for caption, rows in offer.attackers:
-        screen.print(f"{caption}:")
-        table = plain_table("", "", left=1, header=False)
-        for row in rows:
+    for found in offer.attackers:
+        screen.print(f"{found.caption}.")
+        table = plain_table(*found.head, left=1)
+        for row in found.rows:
             table.add_row(*row)
         screen.print(table)
 

@@ -47,6 +47,7 @@ class Attacker(NamedTuple):
     """A table: whom an attacker with 5 % false alarms recognises, and how often at most."""
 
     caption: str
+    head: tuple[str, str]
     rows: list[list[str]]
 
 
@@ -225,7 +226,7 @@ class _Cost:
     spent: Composition
     before: Account
     after: Account
-    against: tuple[ReleasePlan, ...]
+    plans: tuple[ReleasePlan, ...]
 
     @classmethod
     def of(cls, ledger: Ledger, asked: Asked, account: Account) -> _Cost:
@@ -235,7 +236,7 @@ class _Cost:
             spent=composed(claims),
             before=account,
             after=account.holding(asked.run_id, claims),
-            against=tuple(each.plan for each in asked.stages),
+            plans=tuple(each.plan for each in asked.stages),
         )
 
     @property
@@ -250,7 +251,15 @@ class _Cost:
         return shown_down(before), shown_down(after)
 
     @property
+    def weakest(self) -> Adversary:
+        """Whom all of its releases hold against."""
+        unit = self.before.budget.unit
+        known = (plan.charged_by(unit).against for plan in self.plans)
+        return min(known, key=tuple(Adversary).index)
+
+    @property
     def sentence(self) -> str:
+        """What a yes costs."""
         before, after = self._left
         return (
             f"A yes spends {self.spends} of what is left of {self.before.budget.name}: "
@@ -262,15 +271,14 @@ class _Cost:
         budget, unit = self.before.budget, self.before.budget.unit
         of = f", per {unit}" if several else ""
         epsilon = self.spent.epsilon(budget.delta)[1]
-        by = [plan.charged_by(unit) for plan in self.against]
-        weakest = min((each.against for each in by), key=tuple(Adversary).index)
+        by = [plan.charged_by(unit) for plan in self.plans]
         noise = {f"{each.mechanism.law}, added by {each.noise_point.added_by}" for each in by}
         yield Fact(
             f"What it costs{of}", f"{words.points(epsilon, budget.delta)}, {words.scope(budget)}"
         )
-        yield Fact(f"That holds against{of}", weakest.words)
+        yield Fact(f"That holds against{of}", self.weakest.words)
         yield Fact(f"Noise{of}", "; ".join(sorted(noise)))
-        if any(plan.seeded for plan in self.against):
+        if any(plan.seeded for plan in self.plans):
             yield Fact("Noise comes from", "a seed: it protects nobody")
         before, after = self._left
         total = words.allowed(budget.epsilon, budget.delta)
@@ -281,8 +289,8 @@ class _Cost:
     def attacker(self) -> Attacker:
         """What is found at most by this job."""
         budget, rates = self.before.budget, found_of_groups(self.spent)
-        said = attacker.caption(rates, budget.unit, budget.neighbouring)
-        return Attacker(said, attacker.rows(rates, budget.unit))
+        said = attacker.caption(rates, budget.unit, budget.neighbouring, self.weakest)
+        return Attacker(said, attacker.HEAD, attacker.rows(rates, budget.unit))
 
 
 def composed(claims: Iterable[tuple[Any, int]]) -> Composition:
