@@ -56,20 +56,22 @@ class KeptRecords:
         named = {key: features[key] for key in ("name", "settings") if features}
         key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
         whose = session if dataset.source else ""
-        known, asked = self._loaded.get(whose), self._loaded.get("")
+        known = self._loaded.get(whose)
         if known and known[0] == key and (whose or not dataset.source):
             return known[1]
-        open_now = self._sessions()
-        held = {each: own for each, own in self._loaded.items() if each in open_now}
-        self._loaded = held  # what nobody will ask for is let go of before more is read
-        if whose and asked and asked[0] == key:
+        asked = self._loaded.get("") if whose else None
+        open_now = set(self._sessions())
+        # What no run will ask for is let go of before more is read.
+        self._loaded = {each: own for each, own in self._loaded.items() if each in open_now}
+        if asked and asked[0] == key:
             found = asked[1]
         else:
-            found = self._read(dataset, label, intercept, features)
-        # Runs that were given the same rows hold them once.
-        alike = (own for its, own in held.values() if its == key and own.contents == found.contents)
-        held[whose] = key, next(alike, found)
-        return held[whose][1]
+            read = self._read(dataset, label, intercept, features)
+            # Runs that were given the same rows hold them once.
+            held = (own for its, own in self._loaded.values() if its == key)
+            found = next((own for own in held if own.contents == read.contents), read)
+        self._loaded |= {"": (key, found), whose: (key, found)}
+        return found
 
     def _read(
         self, dataset: DataSet, label: str, intercept: bool, features: Mapping[str, Any]
