@@ -37,7 +37,7 @@ from typing import Any
 
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 LARGEST_REQUEST = 1 << 30
 """Bytes of a request: a larger one is refused unread."""
 
@@ -46,7 +46,10 @@ _SESSION: dict[str, Any] = {"session": str}
 _PREPARE: dict[str, Any] = {**_SESSION, "prepare": int | None}
 _JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
 REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
-    "inspect": ({"run": str, **_DATA, "sizes": bool, "clock": float}, 0),
+    "inspect": (
+        {"run": str, **_DATA, "blocks": tuple[str, ...], "sizes": bool, "clock": float},
+        0,
+    ),
     "commit": (_SESSION, 0),
     "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
     "roster": (_PREPARE, 2),
