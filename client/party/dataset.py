@@ -193,6 +193,8 @@ def load_holding(
         return _of_prepared(dataset, path, fingerprint, intercept=intercept)
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
+        if division is not None:
+            division.check(schema)
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
     with _declining(of_schema=Reason.MODEL):

@@ -64,7 +64,7 @@ def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wi
         holding,
         fingerprint="sha256:another",
         contents="rows:others",
-        row_digests=np.vstack([holding.row_digests[3:], np.ones((1, 2), np.uint64)]),
+        row_digests=np.vstack([holding.row_digests[3:], np.ones((1, 3), np.uint64)]),
     )
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
         charging.register(ledger, dataset, name="ward", holding=grown)
