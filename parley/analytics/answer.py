@@ -15,7 +15,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.privacy.accounting.tradeoff import Curve, curve_of, spent_power
+from parley.privacy.accounting.tradeoff import ALARMS, found
 from parley.privacy.ledger.budget import DatasetBudget
 
 BEYOND = {
@@ -152,19 +152,15 @@ class Answer:
         }
         return replace(self, table={**self.table, **parts}, made=None)
 
-    def tradeoff(self, alpha: float = 0.05, *, members: int = 1) -> float:
+    def tradeoff(self, alpha: float = ALARMS, *, members: int = 1) -> float:
         """How often an attacker with a rate α of false alarms finds out, at most.
 
         Whether one record (person, party: the unit) is there, or is another, from the release that
         this answer is of: the power of any test. `members`: of so many together.
         """
-        return spent_power(alpha, self._spent, self._curve, members=members)
+        return found(self._spent, members=members, alpha=alpha)
 
     @cached_property
-    def _curve(self) -> Curve:
-        return curve_of(lambda delta: self._spent.epsilon(delta)[1])
-
-    @property
     def _spent(self) -> Composition:
         return Composition.of([self.ledger.event])
 
@@ -224,7 +220,7 @@ class Answer:
         gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"
         lines.append(
             f"an attacker with 5 % false alarms finds at most {self.tradeoff():.1%} of what it "
-            f"looks for in this release{gaussian}; of {GROUP} {several(charge.budget.unit)} "
+            f"looks for in this release{gaussian}; of {GROUP} {charge.budget.unit.several} "
             f"together {group:.1%}"
         )
         if charge.assumptions:
@@ -296,8 +292,3 @@ def shown_cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def several(unit: Unit) -> str:
-    """The unit in the plural."""
-    return "parties" if unit is Unit.PARTY else f"{unit}s"

@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.answer import ENDS, Answer, several, shown_number, shown_rows
+from parley.analytics.answer import ENDS, Answer, shown_number, shown_rows
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.privacy.accounting.tradeoff import curve_of, group_epsilon, spent_power
+from parley.privacy.accounting.tradeoff import found, group_epsilon
 from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.report.parts import NOTHING, Card, Figure, Key, Table, write_page
 from parley.report.plots import Curve as Line
 from parley.report.plots import Palette, curves, interval_rows, interval_steps
+from parley.server.records.attacker import group
 from parley.server.records.numerals import number
 from parley.server.records.run_folder import RunFolderError
 from parley.version import __version__
@@ -283,13 +284,10 @@ def _covered(answers: Sequence[Answer]) -> str:
 
 def _attacker(totals: Account) -> Table:
     budget, spent, rows = totals.budget, totals.spent, []
-    curve = curve_of(lambda delta: spent.epsilon(delta)[1])
     for members in _GROUPS:
         epsilon = group_epsilon(spent, budget.delta, members)
-        many = f"{members} {several(budget.unit)} together"
-        who = f"one {budget.unit}" if members == 1 else many
-        found = [f"{spent_power(alpha, spent, curve, members=members):.1%}" for alpha in _ALARMS]
-        rows.append([who, shown_up(epsilon, 4), *found])
+        rates = [f"{found(spent, members=members, alpha=alpha):.1%}" for alpha in _ALARMS]
+        rows.append([group(members, budget.unit), shown_up(epsilon, 4), *rates])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
     return Table(
         caption=f"What all answers together tell at most; ε at δ = {as_written(budget.delta)}, "

@@ -33,6 +33,11 @@ class Unit(StrEnum):
         """What is protected."""
         return "everything that one party holds" if self is Unit.PARTY else f"one {self}"
 
+    @property
+    def several(self) -> str:
+        """In the plural."""
+        return "parties" if self is Unit.PARTY else f"{self}s"
+
 
 class Neighbouring(StrEnum):
     """Which two data sets the guarantee cannot tell apart."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from parley.privacy.accounting.guarantee import Neighbouring, Unit, point_named
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.server.records import attacker
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text
 
@@ -167,6 +168,11 @@ def accounts(of: GuaranteeSummary) -> list[str]:
 def against(of: GuaranteeSummary) -> str:
     """The same in one line."""
     return "; ".join(f"against {each}" for each in accounts(of))
+
+
+def attacked(of: GuaranteeSummary) -> str:
+    """What an attacker finds; empty where a run's record does not say."""
+    return "" if of.found is None else attacker.sentence(of.found, of.unit)
 
 
 def assumed(of: GuaranteeSummary) -> str:
