@@ -1,7 +1,7 @@
 """Which records a job reads: those of the blocks that it names, by a public column.
 
 A record's own cell says its block, and nothing else: so a release on some blocks is a function of
-their records alone (docs/privacy.md, blocks). The column is of kind ignore: nothing is learned
+their records alone (docs/privacy.md, section 15). The column is of kind ignore: nothing is learned
 from it, and a row is known again by its other cells, whatever block it is said to be in.
 """
 

@@ -6,7 +6,7 @@ elsewhere it says nothing. So a record of block b has spent
     spent(b) = all releases on all records + those that read b,
 
 and the account is the largest of them. The proof, for which units and which relation, stands in
-docs/privacy.md#blocks. No block named means all records, those of blocks to come among them.
+docs/privacy.md, section 15. No block named means all records, those of blocks to come among them.
 
     >>> from parley.privacy.accounting.events import Pure
     >>> day = Pure(epsilon=0.1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.assumptions import FEATURES
+from parley.client.algorithms.assumptions import FEATURES, IN_BLOCKS
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import assumption_of
@@ -22,7 +22,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -152,8 +152,11 @@ def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarant
 
 def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
     """What the releases of the rounds, and of those beside them that were made, rest on."""
-    counted = (stage for stage in stages if not stage.name or stage.name in made)
-    return tuple(each for stage in counted for each in stage.assumptions)
+    counted = [stage for stage in stages if not stage.name or stage.name in made]
+    plan = rounds_of(stages).plan
+    divided = plan.blocks and plan.primary.neighbouring is Neighbouring.REPLACE_ONE
+    said = tuple(each for stage in counted for each in stage.assumptions)
+    return (*said, IN_BLOCKS) if divided else said
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:
