@@ -31,24 +31,35 @@ def rows_of(party, records, year):
     return pl.DataFrame({**cells, "year": [year] * records, "sick": ["yes", "no"] * (records // 2)})
 
 
-def built(wired, root, *overrides, **more):
+class WithBlocks:
+    """A world's schema is that of its parties' table."""
+
+    schema = property(lambda self: load_schema(self.folders[0] / "s.toml").digest)
+
+
+def built(wired, root, *overrides, reopen=True, **more):
     """Parties with the usual numbers of records in 2022 and 2024, and 30 of 2023."""
     data = {**DATA, "epsilon": 2.5, **more}
     overrides = (BLOCKS, "privacy.epsilon=2", "privacy.dataset-epsilon=3", *overrides)
-    world = wired.World(root, overrides=overrides, **data)
+    kind = type("World", (WithBlocks, wired.World), {})
+    world = kind(root, overrides=overrides, reopen=reopen, **data)
     for party, (folder, size) in enumerate(zip(world.folders, wired.SIZES, strict=True)):
         (folder / "s.toml").write_text(SCHEMA)
         sizes = {2022: size, 2023: 30, 2024: size}
         years = [rows_of(party, records, year) for year, records in sizes.items()]
         pl.concat(years).sample(fraction=1, shuffle=True, seed=1).write_csv(folder / "rows.csv")
-    type(world).schema = property(lambda self: load_schema(self.folders[0] / "s.toml").digest)
     return world
 
 
 @pytest.fixture
-def world(tmp_path, wired, monkeypatch):
-    monkeypatch.setattr(wired.World, "schema", wired.World.schema)  # put back afterwards
+def world(tmp_path, wired):
     return built(wired, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory, wired):
+    """Parties that are only asked."""
+    return built(wired, tmp_path_factory.mktemp("asked"), reopen=False)
 
 
 def spent(world, party=0):
@@ -111,7 +122,8 @@ def test_old_blocks_are_used_up_and_new_ones_are_whole(world, wired, tmp_path):
     ],
     ids=["unknown", "small", "twice", "many", "empty", "number", "text"],
 )
-def test_blocks_that_cannot_be_read_are_declined_unpaid(world, wired, blocks, why):
+def test_blocks_that_cannot_be_read_are_declined_unpaid(asked, wired, blocks, why):
+    world = asked
     plan = {**world.plan.to_json(), "blocks": blocks}
     assert wired.reason(world.ask(0, "join", **world.join_head(plan=plan))) == why
     if why == "protocol":
@@ -129,8 +141,9 @@ def test_a_server_that_reads_other_blocks_than_were_agreed_gets_nothing(world, w
     assert spent(world) == {"2023": 0, "2024": 0, "": 0}
 
 
-def test_a_server_that_tells_one_party_other_blocks_gets_noise(world, wired):
+def test_a_server_that_tells_one_party_other_blocks_gets_noise(asked):
     """The masks are keyed by all that was agreed: with other blocks they do not cancel."""
+    world = asked
     honest, told = world.agreement_of("2024"), world.agreement_of("2023")
     assert honest.binding() != told.binding()
     assert honest.content() != told.content()
