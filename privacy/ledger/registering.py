@@ -166,10 +166,10 @@ def moved_in(
 ) -> int:
     """How many of `[N, 3]` rows a data set charged in another block than they are in now."""
     known = [own for key, own in accounts.items() if key.dataset == name]
-    blocks = _charged_blocks(known)
-    if not blocks:
+    blocks, told = _charged_blocks(known), [own.rows for own in known if own.rows]
+    if not blocks or not told:
         return 0
-    key = row_key(key_path, (own.rows for own in known if own.rows))
+    key = row_key(key_path, told)
     return moved(stored(name), key.by_block(rows), blocks)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from parley.client.contract.protocol import encode_frame
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import ConsentError, load_consent, parse_consent
-from parley.client.party.dataset import load_holding
+from parley.client.party.consent import ConsentError, parse_consent
+from parley.deploy.party_check import check_items
 from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = """
@@ -188,7 +188,7 @@ def test_the_owner_is_told_of_a_record_that_changed_its_block(world, wired):
     rows = pl.read_csv(path)
     first = (pl.col("year") == 2024) & (pl.int_range(pl.len()) == rows["year"].arg_max())
     rows.with_columns(year=pl.when(first).then(2023).otherwise("year")).write_csv(path)
-    dataset = load_consent(folder / "party.toml").data["ward"]
-    holding = load_holding(dataset, folder, label="network", intercept=False)
-    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.moved("ward", holding.row_digests) == 1
+    told = next(item for item in check_items(folder) if item.what == "accounts")
+    assert (told.status, "1 in another one, with a fresh budget there" in told.said) == (2, True)
+    rows.write_csv(path)  # put back
+    assert not next(item for item in check_items(folder) if item.what == "accounts").status
