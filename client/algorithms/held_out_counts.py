@@ -21,14 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.own import is_own
 from parley.client.algorithms.second_moments import projected
 from parley.client.algorithms.sums import SCALE_BITS
+from parley.client.contract.assumptions import REMEMBERED
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Interval, OneCell
+from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import Randomness
 
 _MOST = 2.0**24
@@ -66,8 +68,8 @@ class HeldOutCounts:
 
     @property
     def assumption(self) -> str:
-        """None: the model says of a record what it says of it alone, and it is in one cell."""
-        return ""
+        """None, but of one's own network: a model says of a record what it says of it alone."""
+        return REMEMBERED if is_own(getattr(self.model, "kind", "")) else ""
 
     def init(self) -> State:
         """A model like the learner's."""
@@ -132,7 +134,7 @@ class HeldOutCounts:
             features=self.model.features,
             bound=_MOST,
             # Clamping brings no two histograms further apart.
-            lies_in=OneCell(cells=self.dimension, within=Interval(1, 1)),
+            lies_in=Set.interval(1, 1).in_one_of(self.dimension),
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             classes=int(self.model.classes) or 1,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.assumptions import IN_BLOCKS, assumed_fact
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
@@ -130,6 +131,12 @@ class ReleasePlan:
         """
         added = self.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         return added or Unit.PARTY in self.units
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What its ε rests on beside its algorithm."""
+        replaced = self.primary.neighbouring is Neighbouring.REPLACE_ONE
+        return (IN_BLOCKS,) if self.blocks and replaced else ()
 
     @property
     def parameters(self) -> int:
@@ -273,8 +280,14 @@ class ReleasePlan:
             facts["bound"] = inner if by is own else "outer: noise on the sum of clipped updates"
         return facts
 
-    def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
-        """What the release charges: one entry a guarantee, to its unit's budget."""
+    def entries(
+        self, dataset: str, *, party: str, assumed: Sequence[str] = ()
+    ) -> tuple[Entry, ...]:
+        """What the release charges: one entry a guarantee, to its unit's budget.
+
+        Args:
+            assumed: what its ε rests on beyond its proof.
+        """
         return tuple(
             Entry(
                 run_id=self.run_id,
@@ -282,7 +295,7 @@ class ReleasePlan:
                 party=party,
                 index=self.round_number,
                 event=self.event(unit),
-                facts=self.facts(unit),
+                facts=self.facts(unit) | assumed_fact(unit, (*assumed, *self.assumptions)),
                 blocks=self.blocks,
             )
             for unit in self.units

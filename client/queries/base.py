@@ -29,7 +29,7 @@ from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import counted_deviation
-from parley.privacy.kernel.sets import Interval, OneCell, OrNothing, Product, Set
+from parley.privacy.kernel.sets import Set
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -74,8 +74,8 @@ class Part:
     @property
     def set(self) -> Set:
         """Of what one record adds to all cells."""
-        ends = tuple(Interval(each.low, each.high) for each in self.adds)
-        return OneCell(cells=self.cells.count, within=self.within or Product(ends))
+        ends = (Set.interval(each.low, each.high) for each in self.adds)
+        return (self.within or Set.product(*ends)).in_one_of(self.cells.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +147,11 @@ class Query(ABC):
     def set(self, schema: Schema, weight: int) -> Set:
         """Of the vectors that one record adds; where all are the same, it may be missing too."""
         every = self.added(schema, weight)
-        return OrNothing(every) if self.selects or not every.diameter.l1 else every
+        return every.or_nothing() if self.selects or not every.diameter.l1 else every
 
     def added(self, schema: Schema, weight: int) -> Set:
         """Of the vectors that a record adds which counts."""
-        return Product(tuple(part.set for part in self.parts(schema, weight)))
+        return Set.product(*(part.set for part in self.parts(schema, weight)))
 
     def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
         """`[d]` for every party in turn: the sum over its records that count."""

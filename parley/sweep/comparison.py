@@ -54,6 +54,7 @@ def _told(of: RunSummary) -> dict[str, str]:
     return {
         "spent": "; ".join(map(words.stated, of.guarantees)),
         "against": words.against(of.primary),
+        "assuming": words.assumed(of.primary) or "–",
         "noise": _noise(of),
         "accuracy (R² of ridge) *": number(of.accuracy, 4),
         "non-private accuracy *": number(of.baseline_accuracy, 4),

@@ -158,6 +158,7 @@ def _figures(summary: RunSummary) -> Row:
         "error": summary.reason,
         "epsilon": of.epsilon,
         "delta": of.delta,
+        "assumptions": list(of.assumptions or ()),
         "unit": of.unit,
         "neighbouring": of.neighbouring,
         "adversary": next((row.adversary for row in of.accounts if row.charged), ""),

@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.assumptions import FEATURES, IN_BLOCKS
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.own import is_own
-from parley.client.algorithms.registry import assumption_of
+from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -90,7 +88,7 @@ def stages_of(
 
     Raises CalibrationError, RingTooSmall.
     """
-    own_map = FEATURES if is_own(job.model.feature_map.get("name", "")) else ""
+    own_map = job.model.feature_map.get("name", "")
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     first: tuple[Stage, ...] = ()
@@ -108,7 +106,7 @@ def stages_of(
             plan=ahead.plan,
             rounds=1,
             algorithm=lambda _: moments,
-            assumptions=(assumption_of(moments), own_map),
+            assumptions=assumptions_of(moments, own_map),
             result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
         )
         first = (stage,)
@@ -116,7 +114,7 @@ def stages_of(
         plan=plan,
         rounds=job.rounds,
         algorithm=learner,
-        assumptions=(assumption_of(algorithm), own_map),
+        assumptions=assumptions_of(algorithm, own_map),
     )
     if not job.evaluation.asked:
         return (*first, rounds)
@@ -125,7 +123,7 @@ def stages_of(
         plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
         rounds=1,
         algorithm=lambda state: counts_of(job, learner(state)),
-        assumptions=(counts_of(job, algorithm).assumption, own_map),
+        assumptions=assumptions_of(counts_of(job, algorithm), own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
 
@@ -152,11 +150,9 @@ def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarant
 
 def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
     """What the releases of the rounds, and of those beside them that were made, rest on."""
-    counted = [stage for stage in stages if not stage.name or stage.name in made]
-    plan = rounds_of(stages).plan
-    divided = plan.blocks and plan.primary.neighbouring is Neighbouring.REPLACE_ONE
-    said = tuple(each for stage in counted for each in stage.assumptions)
-    return (*said, IN_BLOCKS) if divided else said
+    counted = (stage for stage in stages if not stage.name or stage.name in made)
+    said = (each for stage in counted for each in stage.assumptions)
+    return (*said, *rounds_of(stages).plan.assumptions)
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:

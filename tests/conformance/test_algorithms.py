@@ -140,10 +140,10 @@ class AlgorithmConformance:
         assert np.linalg.norm((one - two)[0]) <= claim.covered
 
     def test_all_neighbours_are_whole_numbers_within_the_set_that_is_claimed(self):
-        """Of a claim that names one; hostile records, and a party's whole block of them."""
+        """Of sums of whole numbers; hostile records, and a party's whole block of them."""
         algorithm, plan = self.made()
         claim, state, block = algorithm.claim(FACTS), algorithm.init(), block_of(self.labels)
-        if claim.lies_in is None:
+        if not claim.whole:
             return
 
         def whole(rows, labels, begin):

@@ -1,11 +1,12 @@
 """Counts of right answers: one record is in one cell, whatever stands beside it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.client.contract.assumptions import REMEMBERED
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
@@ -19,9 +20,18 @@ class Crowd:
 
     features: int = 3
     classes: int = 2
+    kind: str = "mlp"
 
     def predict(self, theta, rows):
         return np.full(len(rows), len(rows) % 2)
+
+
+def test_that_ones_own_network_remembers_nobody_is_assumed_and_said():
+    counts = HeldOutCounts(
+        learner=Learner(Crowd()), by_class=False, neighbouring=Neighbouring.REPLACE_ONE
+    )
+    assert counts.assumption == ""
+    assert replace(counts, learner=Learner(Crowd(kind="net.py:build"))).assumption == REMEMBERED
 
 
 @dataclass(frozen=True)
