@@ -87,6 +87,7 @@ class Query(ABC):
         whole: its integers need no finer grid than 1: it may have weight 1.
         counts: its integers are at least 0, which halves what a party may move.
         sampling: they can be widened by sampling error.
+        curve: its rows are a curve from 1 on, along a number, for every group.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """
@@ -99,6 +100,7 @@ class Query(ABC):
     simultaneous: ClassVar[bool] = True
     sampling: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
+    curve: ClassVar[bool] = False
 
     where: Expression | None = None
     by: tuple[str, ...] = ()
@@ -195,6 +197,11 @@ class Query(ABC):
             "low": values - half,
             "high": values + half,
         }
+
+    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+        """Further tables that the same noisy sum says, by their names."""
+        del noisy, weight, noise, facts
+        return {}
 
     def samples(self, facts: Facts) -> bool:
         """Whether its intervals can be widened by sampling error: `Reach.widened` is asked."""

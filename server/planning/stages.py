@@ -30,7 +30,7 @@ from parley.server.planning.release import counts_of, evaluation_plan, plan_rele
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
 EVALUATION = "evaluation"
-"""Name of the stage that counts right and wrong answers of the model."""
+"""Name of the stage that counts held-out records by what the model says of them."""
 
 
 def _as_it_is(state: State) -> State:
@@ -118,12 +118,13 @@ def stages_of(
     )
     if not job.evaluation.asked:
         return (*first, rounds)
+    counts = counts_of(job, algorithm, federation)
     last = Stage(
         name=EVALUATION,
-        plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
+        plan=evaluation_plan(job, counts, parties=federation.parties, run_id=run_id),
         rounds=1,
-        algorithm=lambda state: counts_of(job, learner(state)),
-        assumptions=assumptions_of(counts_of(job, algorithm), own_map),
+        algorithm=lambda state: replace(counts, learner=learner(state)),
+        assumptions=assumptions_of(counts, own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
 

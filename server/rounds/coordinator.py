@@ -116,8 +116,16 @@ def coordinate(
         engine="deployment" if job.run.in_process else job.run.engine,
         version=version,
         deployment=deployment.id,
+        labels=_label_names(job, folder, first.classes),
     )
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+
+
+def _label_names(job: Job, folder: RunFolder, classes: int) -> tuple[str, ...]:
+    """Of the server's copy of the schema; without one it has numbers alone."""
+    if not folder.schema:
+        return ()
+    return Schema.from_toml(folder.schema).label.names(job.label_kind(classes))
 
 
 def _looked_at(
