@@ -1,6 +1,6 @@
 """How long a ledger takes to know the rows of a table again, and in how much memory.
 
-    python benchmarks/ledger_rows.py [--rows 10000000] [--columns 10]
+    python benchmarks/ledger_rows.py [--rows 10000000] [--columns 10] [--blocks 12]
 
 A table is registered, then one that has a row more under another name, then the same again; the
 ledger is verified. Rows are digested as they are when a table is read; reading itself is left out.

@@ -71,9 +71,9 @@ class RowKey:
 
     def by_block(self, rows: NDArray[np.uint64]) -> dict[str, Digests]:
         """The same of each block that there is a row of, of `[N, 3]` rows."""
+        if not rows[:, 2].any():  # ten million rows are not copied
+            return {NO_BLOCK: self.of(rows)}
         blocks = np.unique(rows[:, 2])
-        if len(blocks) == 1:  # ten million rows are not copied
-            return {as_stored(int(blocks[0])): self.of(rows)}
         return {as_stored(int(each)): self.of(rows[rows[:, 2] == each]) for each in blocks}
 
 
