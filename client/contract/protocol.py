@@ -9,6 +9,7 @@ alone). Why is a `Reason`: a class, never data.
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
 | inspect | what the run wants to learn from | | |
+| propose | as join | components, or empty | |
 | commit | | | commitment to the nonce of the next set-up |
 | join | the whole run: parameters, task, plan | components, or empty | Advertise |
 | roster | round to prepare or null | Roster, Nonces or empty | Encapsulated¹, Shares if asked for |
@@ -50,6 +51,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
         {"run": str, **_DATA, "blocks": tuple[str, ...], "sizes": bool, "clock": float},
         0,
     ),
+    "propose": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
     "commit": (_SESSION, 0),
     "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
     "roster": (_PREPARE, 2),
@@ -107,6 +109,9 @@ class Reason(StrEnum):
     DEGENERATE = "degenerate"
     PLAN_CHANGED = "plan-changed"
     OTHER_SURVIVORS = "other-survivors"
+    WAITING = "waiting-for-approval"
+    REFUSED = "refused-by-owner"
+    LAPSED = "approval-lapsed"
     PROTOCOL = "protocol"
     BUSY = "busy"
     ERROR = "error"

@@ -56,7 +56,7 @@ class Receipt:
 
 
 def register(
-    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, blocks: Blocks = ()
+    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, blocks: Blocks
 ) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
@@ -104,16 +104,20 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
     at once, the later one may therefore find in a round that the other has spent the budget.
     """
     entries = _entries(plan, name, party)
-    ahead = range(plan.round_number, plan.round_number + rounds)
-    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
-    paid = Counter(key for key, index in charged if index in ahead)
-    claims = {entry.key: ((entry.event, rounds - paid[entry.key]),) for entry in entries}
+    left = unpaid(ledger, plan, name=name, rounds=rounds)
+    claims = {entry.key: ((entry.event, left),) for entry in entries}
     try:
         ledger.check_room(plan.run_id, claims, plan.blocks)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+
+
+def unpaid(ledger: Ledger, plan: ReleasePlan, *, name: str, rounds: int) -> int:
+    """How many of a plan's releases are not charged yet: each to all of the data's budgets."""
+    paid = {each.entry.index for each in _charged(ledger, plan.run_id, name)}
+    return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
 
 
 def _entries(

@@ -8,7 +8,7 @@ depends on the one before is a function in this list: the loop that runs them kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -127,6 +127,18 @@ def stages_of(
         assumptions=assumptions_of(counts, own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+
+
+def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+    """What every stage computes and begins with, as if the releases before it were all zero."""
+    result: State = {}
+    for stage in stages:
+        algorithm = stage.algorithm(result)
+        state = {**algorithm.init(), **result}
+        yield stage, algorithm, state
+        if not state["theta"].size:  # nothing to start from: all of it is released
+            state["theta"] = np.zeros(stage.plan.dimension)
+        result = stage.result(state)
 
 
 def rounds_of(stages: Sequence[Stage]) -> Stage:

@@ -82,6 +82,14 @@ def test_without_noise_it_is_what_lifelines_says_of_the_pooled_rows():
     assert np.asarray(sampled["low"])[:7] == pytest.approx(low, abs=1e-6)
 
 
+def test_three_groups_are_tested_together():
+    """lifelines 0.30.3: multivariate_logrank_test of the same counts as rows."""
+    counts = [[3, 2, 4, 1, 0, 1, 0, 2, 5], [5, 4, 1, 2, 0, 0, 2, 1, 3], [1, 1, 2, 2, 0, 2, 1, 0, 9]]
+    test = LifeTable(np.array(counts, dtype=float)).log_rank()
+    assert (test.chi_squared, test.degrees) == (pytest.approx(5.40613525422284), 2)
+    assert test.p == pytest.approx(0.06699966717696977)
+
+
 def test_who_is_seen_past_the_middle_of_an_interval_is_at_risk_in_it_and_nobody_beyond_the_end():
     """Edges 0, 2, 4; times in (a, b]; an event after 4 is censored at 4."""
     rows = [(0, 1), (2, 1), (2.01, 1), (4, 1), (4.5, 1), (8, 0), (0.99, 0), (1, 0), (2.9, 0)]
