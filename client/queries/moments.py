@@ -242,13 +242,14 @@ class Variance(Moments):
             return {}
         a, s = balanced(weight, self.balance)
         counts, sums, squares = noisy.reshape(3, -1)
-        each = differences(
+        every = differences(
             counts / a,
             sums / s,
             squares / s,
             count_noise=noise.deviation / a,
             sum_noise=noise.deviation / s,
         )
+        each = [found for found in every if not math.isnan(found.p)]  # enough records for this ε
         names = [" · ".join(map(str, key)) for key in zip(*groups.keys().values(), strict=True)]
         (_, width), columns = self.scale(facts.schema), ("difference", "low", "high")
         apart = {name: [_shown(width * getattr(found, name)) for found in each] for name in columns}
