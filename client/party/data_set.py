@@ -62,8 +62,8 @@ class DataSet(Part):
     held_out: str = Field(
         "",
         description="A file like path (or prepared) of records that nothing is learned from: jobs "
-        "with evaluation.kind = 'federated' count a model's right answers on them, within the same "
-        "budget. Left out: such a count is declined.",
+        "with evaluation.kind = 'federated' count them by label and by what a model says of them, "
+        "within the same budget. Left out: such a count is declined.",
     )
     classes: int = Field(
         0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
