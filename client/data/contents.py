@@ -143,14 +143,18 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     return numbers.view(np.uint64)
 
 
-def order_of(contents: Contents, ties: Sequence[NDArray[np.uint64]] = ()) -> NDArray[np.int64]:
+def order_of(
+    digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
+) -> NDArray[np.int64]:
     """`[N]` the rows in an order that is theirs, in whatever order they came.
 
     Args:
-        ties: `[N]` each: what else tells rows apart that the digests do not.
+        digests: `[n, 3]` of one batch after another.
+        ties: `[n]` of each batch: what else tells its rows apart.
     """
-    keys = (*ties, contents.digests[:, 1], contents.digests[:, 0])
-    return np.lexsort(keys).astype(np.int64, copy=False)
+    whole = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
+    keys = [np.concatenate(ties)] if ties else []
+    return np.lexsort([*keys, *whole.T[::-1]]).astype(np.int64, copy=False)
 
 
 def cells_of(table: Table, name: str) -> NDArray[np.uint64]:

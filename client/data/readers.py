@@ -173,18 +173,11 @@ def _checked_names(
 ) -> list[str]:
     """The names of all columns that are there: of a CSV without a header by the schema's order."""
     names = names_in(source, schema.file)
-<<<<<<< HEAD
     where, file = name_of(source), isinstance(source, str | Path)
     if not isinstance(source, str | Path):
-        if all_used and keep is not None and keep not in names:
-            raise MissingColumns([keep], path=where)
-=======
-    where = name_of(source)
-    if isinstance(source, Frame):
         absent = [name for name in keep if name not in names]
         if all_used and absent:
             raise MissingColumns(absent, path=where)
->>>>>>> main
     elif file_format(source, schema.file) == "csv":
         width = len(names)
         if not schema.file.header:

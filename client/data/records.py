@@ -101,13 +101,9 @@ def read_records(
 
     Args:
         group_column: a column of the schema (of any kind) kept as text in `groups`.
-<<<<<<< HEAD
         sample: draw that many rows without replacement, in the order of the files, by `rng`. The
             rows of a query have the order of their contents, however the database sends them.
-=======
-        sample: draw that many rows without replacement, in the order of the files, by `rng`.
         division: into blocks, and which are read.
->>>>>>> main
 
     Raises:
         DataError: the data aren't what the schema says: file, line or row, column, expected, got.
@@ -116,51 +112,39 @@ def read_records(
     check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
         raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
-<<<<<<< HEAD
-    several = [paths] if isinstance(paths, Source) else list(paths)
-=======
     keep = [] if group_column is None else [group_column]
     if division is not None:
         division.check(schema)
         keep.append(division.column)
-    several = [paths] if isinstance(paths, str | Path | Frame) else list(paths)
->>>>>>> main
+    several = [paths] if isinstance(paths, Source) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
     contents: list[Contents] = []
+    digests: list[NDArray[np.uint64]] = []
     ties: list[NDArray[np.uint64]] = []
     drawn_from: list[Table] = []
     parts: list[Records] = []
     try:
         for path in several:
-<<<<<<< HEAD
-            for table in _labelled_tables(path, schema, group_column, sampled=sample is not None):
-                contents.append(of_table(table, schema))
-                if group_column is not None and isinstance(path, SqlQuery):
-                    ties.append(cells_of(table, group_column))
-=======
             for whole in _labelled_tables(path, schema, keep, sampled=sample is not None):
-                blocks, table = read_of(whole, division)
+                blocks, kept, table = read_of(whole, division)
                 contents.append(of_table(whole, schema, blocks))
                 if not table.rows:
                     continue
->>>>>>> main
+                digests.append(contents[-1].digests[kept])
+                if group_column is not None and isinstance(path, SqlQuery):
+                    ties.append(cells_of(table, group_column))
                 if sample is None:
                     parts.append(_encode(table, schema, model_kind, group_column))
                 else:
                     drawn_from.append(table)
-<<<<<<< HEAD
-        whole, order = sum_of(contents), None
-        if whole is not None and isinstance(several[0], SqlQuery):
-            order = order_of(whole, [np.concatenate(ties)] if ties else [])
-=======
         if division is not None and not (parts or drawn_from):
             raise NoRecords(division.read, path=name_of(several[0]))
->>>>>>> main
+        order = order_of(digests, ties) if isinstance(several[0], SqlQuery) else None
         if sample is not None:
             order, drawn = _draw(drawn_from, sample, rng, order)
             parts = [_encode(table, schema, model_kind, group_column) for table in drawn]
-        return replace(_join(parts, order), contents=whole)
+        return replace(_join(parts, order), contents=sum_of(contents))
     except MemoryError as error:
         raise DataError("records that fit into memory", "more", path=name_of(several[0])) from error
 

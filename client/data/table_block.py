@@ -292,30 +292,31 @@ def read_table_block(
     wanted = [name for name in fields if only is None or name in set(only)]
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
     sizes, contents, owners = [], list[Contents](), list[NDArray[np.bytes_]]()
+    digests: list[NDArray[np.uint64]] = []
     for source in parties:
         rows = 0
         for table in read_tables(source, schema, keep=keep):
             if persons is not None:
                 owners.append(owners_of(table, persons))
-            blocks, read = read_of(table, division)
+            blocks, places, read = read_of(table, division)
             contents.append(of_table(table, schema, blocks))
+            digests.append(contents[-1].digests[places])
             rows += read.rows
             for name in wanted:
                 parts[name].append(_values(read, name, fields[name], schema))
         sizes.append(rows)
-    whole = sum_of(contents)
     whose = np.concatenate(owners) if owners else None
     columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
-    if whole is not None and len(parties) == 1 and isinstance(parties[0], SqlQuery):
-        ties = [] if whose is None else list(whose.view("<u8").reshape(-1, 2).T)
-        order = order_of(whole, ties)
+    if len(parties) == 1 and isinstance(parties[0], SqlQuery):
+        # Of a person's records some are chosen: whose a row is says where it stands, too.
+        order = order_of(digests, [] if whose is None else [whose.view("<u8")[::2]])
         columns = {name: values[order] for name, values in columns.items()}
         whose = whose if whose is None else whose[order]
     return TableBlock(
         schema=schema,
         columns=columns,
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        contents=whole,
+        contents=sum_of(contents),
         owners=whose,
     )
 

@@ -60,8 +60,8 @@ def contribution(
     charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
     account = dataset.account or name
-<<<<<<< HEAD
-    kept, records = keeper.contribution(agreement.run_id, name), accepted.holding.contents
+    holding = accepted.holding
+    kept, records = keeper.contribution(agreement.run_id, name), holding.contents
     is_of = {"release": agreement.release().hex(), "content": content.hex()}
     again = kept is not None and is_of.items() <= kept.head.items()
     if kept is not None and not again and kept.head.get("records", records) != records:
@@ -71,11 +71,7 @@ def contribution(
             "run learns from one state of them. Begin another run; a query whose rows stay while "
             "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
         )
-    charging.register(ledger, dataset, name=account, holding=accepted.holding)
-=======
-    holding = accepted.holding
     charging.register(ledger, dataset, name=account, holding=holding, blocks=plan.blocks)
->>>>>>> main
     assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
     charge = charging.reserve(
         ledger, dataset, plan, name=account, party=party, release=charged, assumed=assumed

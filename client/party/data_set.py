@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.client.contract.protocol import Declined, Reason
-<<<<<<< HEAD
-from parley.client.data.frames import SqlQuery
-=======
 from parley.client.data.blocks import Division
->>>>>>> main
+from parley.client.data.frames import SqlQuery
 from parley.client.models.gradients import MOST_RECORDS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.blocks import Blocks
@@ -78,15 +75,9 @@ class DataSet(Part):
     )
     held_out: str = Field(
         "",
-<<<<<<< HEAD
         description="A file like path (or prepared), or a query of source, of records that nothing "
-        "is learned from: jobs with evaluation.kind = 'federated' count a model's right answers on "
-        "them, within the same budget. Left out: such a count is declined.",
-=======
-        description="A file like path (or prepared) of records that nothing is learned from: jobs "
-        "with evaluation.kind = 'federated' count them by label and by what a model says of them, "
-        "within the same budget. Left out: such a count is declined.",
->>>>>>> main
+        "is learned from: jobs with evaluation.kind = 'federated' count them by label and by what "
+        "a model says of them, within the same budget. Left out: such a count is declined.",
     )
     classes: int = Field(
         0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."

@@ -185,18 +185,11 @@ def load_holding(
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
-<<<<<<< HEAD
-    source = dataset.records(folder)
+    source, division = dataset.records(folder), dataset.division(blocks)
     # Rows of a database are named by what they hold.
     fingerprint = file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:
-        return _raw(dataset, folder, source, fingerprint, secret)
-=======
-    path, division = folder / (dataset.path or dataset.prepared), dataset.division(blocks)
-    fingerprint = file_fingerprint(path)
-    if label == RAW_COLUMNS:
-        return _raw(dataset, folder, path, fingerprint, secret, division)
->>>>>>> main
+        return _raw(dataset, folder, source, fingerprint, secret, division)
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared and isinstance(source, Path):
@@ -208,12 +201,8 @@ def load_holding(
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
     with _declining(of_schema=Reason.MODEL):
-<<<<<<< HEAD
-        records = read_records(source, schema if features is None else schema.unscaled, label)
-=======
         read = schema if features is None else schema.unscaled
-        records = read_records(path, read, label, division=division)
->>>>>>> main
+        records = read_records(source, read, label, division=division)
     raw: NDArray[np.floating] = records.features
     contents = "" if records.contents is None else str(records.contents)
     fingerprint = fingerprint or contents
@@ -309,31 +298,22 @@ def _features_of(
 
 
 def _raw(
-<<<<<<< HEAD
-    dataset: DataSet, folder: Path, source: Source, fingerprint: str, secret: bytes
-=======
     dataset: DataSet,
     folder: Path,
-    path: Path,
+    source: Source,
     fingerprint: str,
     secret: bytes,
     division: Division | None,
->>>>>>> main
 ) -> Holding:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
-<<<<<<< HEAD
-        table = _bounded(source, schema, dataset, secret)
-    _check_size(dataset, table.records, name_of(source))
-=======
-        table = _bounded(path, schema, dataset, secret, division)
+        table = _bounded(source, schema, dataset, secret, division)
         if division is not None and not table.records:
-            raise NoRecords(division.read, path=path)
-    _check_size(dataset, table.records, path)
->>>>>>> main
+            raise NoRecords(division.read, path=name_of(source))
+    _check_size(dataset, table.records, name_of(source))
     return Holding(
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),
@@ -348,19 +328,12 @@ def _raw(
     )
 
 
-<<<<<<< HEAD
-def _bounded(source: Source, schema: Schema, dataset: DataSet, secret: bytes) -> TableBlock:
-    """Raw columns of at most so many records of each person, where persons count."""
-    if dataset.records_per_id is None:
-        return read_table_block([source], schema)
-=======
 def _bounded(
-    path: Path, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
+    source: Source, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
 ) -> TableBlock:
     """Raw columns of at most so many records of each person, where persons count."""
     if dataset.records_per_id is None:
-        return read_table_block([path], schema, division=division)
->>>>>>> main
+        return read_table_block([source], schema, division=division)
     persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
     return of_persons(read_table_block([source], schema, persons=persons), persons)
 

@@ -44,25 +44,19 @@ class KeptRecords:
         label: str,
         intercept: bool,
         features: Mapping[str, Any],
-<<<<<<< HEAD
+        blocks: Blocks = (),
         session: str = "",
     ) -> Holding:
-        """A data set by its name, the reading of its label, the intercept, and the public map.
+        """A data set by its name, how its label is read, intercept, public map, and blocks.
 
         Args:
             session: that asks; empty: one that is to come.
         """
-=======
-        blocks: Blocks = (),
-    ) -> Holding:
-        """A data set by its name, how its label is read, intercept, public map, and blocks."""
->>>>>>> main
         dataset, folder = self._consent.dataset(name), self._folder
         files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
         stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
         named = {key: features[key] for key in ("name", "settings") if features}
-<<<<<<< HEAD
-        key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
+        key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
         whose = session if dataset.source else ""
         known = self._loaded.get(whose)
         if known and known[0] == key and (whose or not dataset.source):
@@ -74,18 +68,12 @@ class KeptRecords:
         if asked and asked[0] == key:
             found = asked[1]
         else:
-            read = self._read(dataset, label, intercept, features)
+            read = self._read(dataset, label, intercept, features, blocks)
             # Runs that were given the same rows hold them once.
             held = (own for its, own in self._loaded.values() if its == key)
             found = next((own for own in held if own.contents == read.contents), read)
         self._loaded |= {"": (key, found), whose: (key, found)}
         return found
-=======
-        key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
-        if self._loaded is None or self._loaded[0] != key:
-            self._loaded = key, self._read(dataset, label, intercept, features, blocks)
-        return self._loaded[1]
->>>>>>> main
 
     def _read(
         self,
@@ -120,14 +108,8 @@ class KeptRecords:
 
         Held-out records are charged to the budget of the data set that holds them out.
         """
-<<<<<<< HEAD
-        holding = self.of(
-            agreed.dataset, agreed.label, agreed.intercept, agreed.features, agreed.session
-        )
-=======
         named, blocks = (agreed.label, agreed.intercept, agreed.features), agreed.plan.blocks
-        holding = self.of(agreed.dataset, *named, blocks)
->>>>>>> main
+        holding = self.of(agreed.dataset, *named, blocks, agreed.session)
         if not held_out:
             return holding
         dataset = self._consent.dataset(agreed.dataset)

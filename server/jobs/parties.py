@@ -6,11 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-<<<<<<< HEAD
 from parley.privacy.ledger.address import check_source
-=======
 from parley.privacy.ledger.blocks import checked_blocks
->>>>>>> main
 from parley.server.jobs.naming import DataSource, FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 

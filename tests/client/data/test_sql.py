@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from ledgers import ADULT
 
+from parley.client.data.blocks import Division
 from parley.client.data.frames import SqlQuery
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
@@ -170,11 +171,15 @@ def test_nothing_depends_on_the_order_that_the_database_sends_rows_in(database):
     def drawn():
         return rows(group_column="patient", sample=20, rng=np.random.default_rng(1))
 
-    for read in (rows, lambda: rows(group_column="patient"), drawn, persons):
+    def blocks():
+        return rows(division=Division(column="patient", read=("p1", "p2")))
+
+    for read in (rows, lambda: rows(group_column="patient"), drawn, persons, blocks):
         for first, second in zip(read(), read(), strict=True):
             np.testing.assert_array_equal(first, second)
     first, second = drawn(), rows()
     assert len(first[0]) == 20 < len(second[0])
+    assert 0 < len(blocks()[0]) < len(second[0])
 
 
 def test_a_reading_is_one_snapshot_and_no_more_than_a_batch_is_held(database, monkeypatch):
