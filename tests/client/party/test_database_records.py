@@ -36,7 +36,7 @@ GIVEN = {
     "epsilon": 50.0,
     "delta": 1e-5,
 }
-KEY = ("ward", "logistic", True, {})
+KEY = ("ward", "logistic", True, {}, ())
 
 
 def run(folder, statement, *rows):
