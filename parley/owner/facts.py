@@ -32,6 +32,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import shown_down
 from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.primitives import signing_public
@@ -227,6 +228,7 @@ class _Cost:
     before: Account
     after: Account
     plans: tuple[ReleasePlan, ...]
+    blocks: Blocks
 
     @classmethod
     def of(cls, ledger: Ledger, asked: Asked, account: Account) -> _Cost:
@@ -235,7 +237,8 @@ class _Cost:
         return cls(
             spent=composed(claims),
             before=account,
-            after=account.holding(asked.run_id, claims),
+            after=account.holding(asked.run_id, claims, asked.blocks),
+            blocks=asked.blocks,
             plans=tuple(each.plan for each in asked.stages),
         )
 
@@ -247,8 +250,9 @@ class _Cost:
 
     @property
     def _left(self) -> tuple[str, str]:
-        before, after = self.before.remaining.epsilon, self.after.remaining.epsilon
-        return shown_down(before), shown_down(after)
+        budget, blocks = self.before.budget, self.blocks
+        left = [budget.left(each.taken_of(blocks)).epsilon for each in (self.before, self.after)]
+        return shown_down(left[0]), shown_down(left[1])
 
     @property
     def weakest(self) -> Adversary:
@@ -276,6 +280,9 @@ class _Cost:
         yield Fact(
             f"What it costs{of}", f"{words.points(epsilon, budget.delta)}, {words.scope(budget)}"
         )
+        if self.blocks:
+            named = ", ".join(map(repr, self.blocks))
+            yield Fact("Of which records", f"blocks {named} (as the job calls them) alone")
         yield Fact(f"That holds against{of}", self.weakest.words)
         yield Fact(f"Noise{of}", "; ".join(sorted(noise)))
         if any(plan.seeded for plan in self.plans):
