@@ -297,7 +297,9 @@ class _Cost:
         """What is found at most by this job."""
         budget, rates = self.before.budget, found_of_groups(self.spent)
         said = attacker.caption(rates, budget.unit, budget.neighbouring, self.weakest)
-        return Attacker(said, attacker.HEAD, attacker.rows(rates, budget.unit))
+        return Attacker(
+            f"By this job alone. {said}", attacker.HEAD, attacker.rows(rates, budget.unit)
+        )
 
 
 def composed(claims: Iterable[tuple[Any, int]]) -> Composition:
