@@ -81,7 +81,12 @@ class Made:
         return self._joined([table for table, _ in made]), made[0][1]
 
     def beside(self, applied: Intervals) -> dict[str, Table]:
-        """The further tables of the same integers, with intervals as they were applied."""
+        """The further tables of the same integers, with intervals as they were applied.
+
+        None where parties' vectors were cut: what is left of them are no counts.
+        """
+        if self.cut:
+            return {}
         rows = sum(len(self._of(part, applied)[0]["value"]) for part in self.parts)
         noise = self._noise(applied, rows)
         made = [

@@ -68,6 +68,7 @@ def test_a_session_by_party_whose_sums_are_cut_has_none_of_sampling(tmp_path):
         with pytest.raises(QueryError, match="is cut to what records_per_party reach"):
             answer.with_intervals(sampling=True)
         assert answer.with_intervals(simultaneous=True).intervals.simultaneous
+        assert s.marginals(["sex", "sick"], epsilon=0.2).beside == {}  # no test of what is left
 
 
 def test_a_session_has_them_in_every_answer_that_can_and_on_its_page(tmp_path):
