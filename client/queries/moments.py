@@ -233,3 +233,11 @@ class Variance(Moments):
         }
         keys, (_, width) = groups_of(facts.schema, self.by).keys(), self.scale(facts.schema)
         return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
+
+    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+        """The mean, from the same noisy sums."""
+        mean, _ = self.averages(noisy, weight, noise, facts)
+        centre, width = self.scale(facts.schema)
+        ends = zip(("value", "low", "high"), mean, strict=True)
+        keys = groups_of(facts.schema, self.by).keys()
+        return {"mean": {**keys, **{name: centre + width * x for name, x in ends}}}
