@@ -120,6 +120,10 @@ class Moments(ColumnQuery):
         width: float = self.scale(facts.schema)[1] ** len(self.polynomials)
         return width * each * error
 
+    def relative(self, facts: Facts) -> float:
+        """Of the column's range."""
+        return 1 / (2 * self.scale(facts.schema)[1])
+
 
 def check_balance(balance: int) -> None:
     """Raises QueryError where no query takes such a w."""
@@ -241,3 +245,7 @@ class Variance(Moments):
         ends = zip(("value", "low", "high"), mean, strict=True)
         keys = groups_of(facts.schema, self.by).keys()
         return {"mean": {**keys, **{name: centre + width * x for name, x in ends}}}
+
+    def relative(self, facts: Facts) -> float:
+        """Of the column's range, of its mean: with t in [−1, 1] that is off twice as far."""
+        return 1 / self.scale(facts.schema)[1] ** 2

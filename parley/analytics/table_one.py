@@ -24,7 +24,7 @@ from parley.analytics.settings import settings_from
 from parley.analytics.table_one_shown import TableOne
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table_block import Texts, field_of, fields_of
-from parley.client.queries.base import Facts, Query, QueryError, groups_of, numeric, texts_of
+from parley.client.queries.base import Facts, Query, QueryError, groups_of, texts_of
 from parley.client.queries.batch import MOST_QUERIES
 from parley.client.queries.counts import Count, Histogram
 from parley.client.queries.moments import Variance, public_size
@@ -207,12 +207,4 @@ def relative_errors(planned: PlannedBatch, facts: Facts) -> list[float]:
     Where N is private, as if there were one record.
     """
     errors = zip(planned.batch.queries, planned.errors(facts), strict=True)
-    return [max(error, 1e-300) * _part(query, facts) for query, error in errors]
-
-
-def _part(query: Query, facts: Facts) -> float:
-    if isinstance(query, Variance):
-        # With t in [−1, 1] a mean's error is twice that of the variance, and the range is 2.
-        known = numeric(facts.schema, query.column)
-        return 4 / (known.high - known.low) ** 2
-    return groups_of(facts.schema, query.by).count / (facts.records or 1)
+    return [max(error, 1e-300) * query.relative(facts) for query, error in errors]

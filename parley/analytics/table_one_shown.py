@@ -19,8 +19,6 @@ from parley.analytics.answer import BEYOND, shown_number
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import Range, Texts, field_of
 from parley.client.queries.base import texts_of
-from parley.client.queries.counts import Count
-from parley.client.queries.moments import Variance
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.estimation.intervals import Reach, ratio_interval
@@ -221,9 +219,10 @@ def _figures(
 ) -> Iterator[Figure]:
     """Group by group and cell by cell, in the answers' order."""
     first, *others = answers
-    if first["query"]["query"] == Count.kind:
+    asked = first["query"]
+    if "column" not in asked:
         sizes, noise = _values(first["table"]), float(first["scale"])
-    else:
+    else:  # the number of all records is public
         others, noise = list(answers), 0.0
         sizes = np.full((1, 3), float(first["records"]))
     for group, ends in zip(groups, sizes.tolist(), strict=True):
@@ -231,6 +230,7 @@ def _figures(
     for each in others:
         column = each["query"]["column"]
         ends = _values(each["table"]).reshape(len(groups), -1, 3)
+        mean = each.get("beside", {}).get("mean")
         for place, group in enumerate(groups):
             rows = ends[place].tolist()
             match field_of(schema, column):
@@ -241,9 +241,8 @@ def _figures(
                             row, sizes[place][0], float(each["scale"]), noise, first
                         )
                         yield Figure(column, text, group, "%", *share)
-                case Range() if each["query"]["query"] == Variance.kind:
-                    mean = _values(each["beside"]["mean"])[place].tolist()
-                    yield Figure(column, "", group, "mean", *mean)
+                case Range() if mean is not None:
+                    yield Figure(column, "", group, "mean", *_values(mean)[place].tolist())
                     yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
                 case _:
                     for name, row in zip(_QUARTILES, rows, strict=True):
