@@ -8,7 +8,7 @@ the disk there is a `Receipt`, and nothing that was computed leaves without one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from parley.client.party.dataset import Holding
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
@@ -54,7 +55,9 @@ class Receipt:
             raise TypeError("Expected a receipt that the settling of a charge made, got another.")
 
 
-def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -> None:
+def register(
+    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, blocks: Blocks
+) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
     Its table may change: the account of that name goes on with it. Whether its records are in
@@ -65,7 +68,8 @@ def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -
             those of another data set, one and all, saved in another way.
     """
     try:
-        own = dataset.budgets(name, holding.fingerprint, holding.contents, holding.row_digests)
+        rows = holding.row_digests
+        own = dataset.budgets(name, holding.fingerprint, holding.contents, rows, blocks)
         known = ledger.register(*own, among=False)[0].name
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
@@ -100,21 +104,27 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
     at once, the later one may therefore find in a round that the other has spent the budget.
     """
     entries = _entries(plan, name, party)
-    ahead = range(plan.round_number, plan.round_number + rounds)
-    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
-    paid = Counter(key for key, index in charged if index in ahead)
-    claims = {entry.key: ((entry.event, rounds - paid[entry.key]),) for entry in entries}
+    left = unpaid(ledger, plan, name=name, rounds=rounds)
+    claims = {entry.key: ((entry.event, left),) for entry in entries}
     try:
-        ledger.check_room(plan.run_id, claims)
+        ledger.check_room(plan.run_id, claims, plan.blocks)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
 
 
-def _entries(plan: ReleasePlan, name: str, party: str) -> tuple[Entry, ...]:
+def unpaid(ledger: Ledger, plan: ReleasePlan, *, name: str, rounds: int) -> int:
+    """How many of a plan's releases are not charged yet: each to all of the data's budgets."""
+    paid = {each.entry.index for each in _charged(ledger, plan.run_id, name)}
+    return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
+
+
+def _entries(
+    plan: ReleasePlan, name: str, party: str, assumed: Sequence[str] = ()
+) -> tuple[Entry, ...]:
     try:
-        return plan.entries(name, party=party)
+        return plan.entries(name, party=party, assumed=assumed)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
@@ -150,17 +160,19 @@ def reserve(
     name: str,
     party: str,
     release: bytes,
+    assumed: Sequence[str] = (),
 ) -> Charge:
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
+        assumed: what its ε rests on beyond its proof.
         release: 32 bytes, the digest of plan and model.
 
     Raises:
         Declined: plan-changed, where this round was charged or answered for another release;
             budget-exhausted.
     """
-    entries = _entries(plan, name, party)
+    entries = _entries(plan, name, party, assumed)
     known = _charged(ledger, plan.run_id, name)
     before = [r for r in known if r.entry.index == plan.round_number]
     if not before:

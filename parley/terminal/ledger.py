@@ -102,6 +102,14 @@ def print_ledger(content: LedgerContent) -> None:
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
+        for name, (used, left) in totals.by_block().items():
+            lowest = min(used.epsilons(budget.delta).values(), default=0.0)
+            console.print(
+                one_line(
+                    f"  {words.block(name)}: {used.releases} releases, spent ε = "
+                    f"{epsilon_text(lowest)}, left ε = {shown_down(left.epsilon)}"
+                )
+            )
         for run, releases in totals.holders.items():
             console.print(
                 one_line(f"  {run} holds {releases} releases to come; they are not left to others")
@@ -151,6 +159,13 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
             texts["\n".join(map(one_line, [head, *lines]))] = None
     for text in texts:
         console.print(text)
+    said = {
+        (one_line(entry.run_id), one_line("; ".join(map(str, own))))
+        for entry in (recorded.entry for recorded in entries)
+        if (own := entry.facts.get("assumptions"))
+    }
+    for run, assumed in sorted(said):
+        console.print(f"{run} assuming: {assumed}", soft_wrap=True)
 
 
 def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], int]:

@@ -53,6 +53,11 @@ class Neighbouring(StrEnum):
         """What is done to one unit."""
         return "replacing" if self is Neighbouring.REPLACE_ONE else "adding or removing"
 
+    @property
+    def radii(self) -> int:
+        """How far one unit moves a sum of vectors of a ball, in the ball's radius."""
+        return 2 if self is Neighbouring.REPLACE_ONE else 1
+
 
 class _Worded(StrEnum):
     """A name with its words after "against"; the `short` ones stand where there is little room."""

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm_section import Settled
@@ -102,7 +103,7 @@ def _words(steps: Any, model: Any) -> str:
 
 def _signal(job: WholeJob, parties: Federation) -> tuple[float, str]:
     """A of `parley.server.jobs.steps`, and the facts that it follows from."""
-    point, moved = job.privacy.point, 2 if job.privacy.neighbouring == "replace-one" else 1
+    point, moved = job.privacy.point, Neighbouring(job.privacy.neighbouring).radii
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
     # Where nobody is honest the planner refuses the job, in its own words.
     honest = max(least - colluders, 1) if point.in_contributions else parties.parties

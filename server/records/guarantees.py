@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from parley.client.algorithms.assumptions import assumptions_for
+from parley.client.contract.assumptions import assumptions_for
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
