@@ -25,7 +25,8 @@ BASE = [
     *("algorithm.kind=fedavg", "algorithm.rounds=2"),
     *("model.kind=mlp", "model.hidden=[8]"),
     "parties.count=3",
-    "dp-sgd.sampling-rate=0.25",
+    *("dp-sgd.sampling-rate=0.25", "dp-sgd.local-epochs=1"),
+    *("dp-sgd.learning-rate=0.5", "dp-sgd.momentum=0.9"),
     "run.seed=1",
 ]
 
