@@ -18,7 +18,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Interval
+from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import Randomness
 
 
@@ -48,7 +48,7 @@ class FederatedCount(Statistic):
             dimension=1,
             features=self.features,
             bound=float(self.most),
-            lies_in=Interval(1, 1),
+            lies_in=Set.interval(1, 1),
             unit=Unit.RECORD,
             neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
         )

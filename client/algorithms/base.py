@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import ball_of
+from parley.client.models.bounded import ball_of, real_ball
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights
-from parley.privacy.kernel.sets import Ball, Set, moved_by
+from parley.privacy.kernel.sets import Lengths, Set, moved_by
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import Randomness
@@ -79,7 +80,7 @@ class Asked:
     """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
 
     Attributes:
-        sensitivity: Δ, in L2, before the grid; what double precision may add to it included.
+        sensitivity: Δ, in L2, before the grid.
         clip_norm: to which the unit's share is clipped, if it is.
         steps: with noise inside the party, the noise of its training.
         sums: on sampled sums, how many and at which rate; None: on one sum.
@@ -108,17 +109,17 @@ class Asked:
 class Claim:
     """What one release of an algorithm asks the noise to cover.
 
-    A claim names the set that what a record adds lies in, and Δ follows from it; or, where
-    contributions are no sums over records, it states Δ.
+    A claim names the set that what a record adds lies in, and Δ follows from it alone.
 
     Attributes:
         features: columns of the rows that it is computed from.
         lies_in: of whole numbers: weight_j·v_j is a sum of vectors of this set, one a record, each
-            a function of that record and of public things alone.
+            a function of that record and of public things alone. Of noise inside the party: a
+            step's sum. Of a local optimum: where it lies about a point that others' records say.
         grid_bits: b, of those: a whole number is 2^-b.
+        whole: weight_j·v_j are of whole numbers; else of real ones, in a ball of such units
+            (`parley.client.models.bounded.real_ball`), or clipped once more.
         records: that a unit has at most, each of which adds such a vector.
-        sensitivity: Δ, in L2, of the sum of weight_j·v_j, before the grid; derived of `lies_in`.
-        rounding: what double precision may add to Δ, as a fraction of it.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
         classes: K of the labels that it learns; None where labels play no part, 1 for −1/+1 and
@@ -133,7 +134,6 @@ class Claim:
             their solvers miss of the exact optima. None: there is none.
         releases: that the noise is scaled for; None: all of the run's. Every one is charged.
         epsilon_share: of the unit's ε that the noise is scaled to; what it costs is charged.
-        sensitivity_l1: Δ in L1, where it is known; derived of `lies_in`.
     """
 
     norm: ClassVar[Literal["L2"]] = "L2"
@@ -143,11 +143,10 @@ class Claim:
     bound: float
     unit: Unit
     neighbouring: Neighbouring
-    lies_in: Set | None = None
+    lies_in: Set
     grid_bits: int = 0
+    whole: bool = True
     records: int = 1
-    sensitivity: float = 0.0
-    rounding: float = 0.0
     steps: PartySteps | Reports | None = None
     party_norm: float | None = None
     weights: Weights = "uniform"
@@ -163,24 +162,33 @@ class Claim:
     objective: float | None = None
     releases: int | None = None
     epsilon_share: float = 1.0
-    sensitivity_l1: float | None = None
 
     def __post_init__(self) -> None:
         if min(self.dimension, self.features) < 1:
             raise ValueError(f"Expected d, features >= 1, got {self.dimension}, {self.features}.")
-        if self.lies_in is not None:
-            moved = moved_by(self.lies_in, self.neighbouring, records=self.records)
-            moved, one = moved.in_coordinates(self.dimension), Fraction(2) ** -self.grid_bits
-            derived = {"sensitivity": moved.l2(one), "sensitivity_l1": round_up(moved.l1 * one)}
-            for name, value in derived.items():
-                if (getattr(self, name) or value) != value:
-                    raise ValueError(f"Expected {name} by the set, {value:g}, got another.")
-                object.__setattr__(self, name, value)
         for name in ("bound", "sensitivity", "lipschitz"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
         if not 0 < self.epsilon_share <= 1 or (self.releases or 1) < 1:
             raise ValueError("Expected a share of ε in (0, 1] and releases >= 1, got others.")
+
+    @property
+    def _moved(self) -> tuple[Lengths, Fraction]:
+        """How far the unit moves the sum of weight_j·v_j, before the grid; and 2^-b."""
+        moved = moved_by(self.lies_in, self.neighbouring, records=self.records)
+        return moved.in_coordinates(self.dimension), Fraction(2) ** -self.grid_bits
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """Δ in L2."""
+        moved, one = self._moved
+        return moved.l2(one)
+
+    @property
+    def sensitivity_l1(self) -> float | None:
+        """Δ in L1; None of real numbers."""
+        moved, one = self._moved
+        return round_up(moved.l1 * one) if self.whole else None
 
     @property
     def inside(self) -> bool:
@@ -189,15 +197,17 @@ class Claim:
 
     @property
     def covered(self) -> float:
-        """Δ with what double precision may add, and the grid of a party's ball.
+        """Δ with what the grid of a party's ball adds.
 
         Clipping to a ball brings no two sums further apart; cutting them to its grid does, by less
         than one unit an entry. Where the noise is inside the party, it was added before.
         """
-        own = self.sensitivity * (1 + self.rounding)
         if self.party_norm is None or self.steps is not None:
-            return own
-        return own + math.sqrt(self.dimension) * 2.0 ** -ball_of(self.dimension, self.party_norm)[1]
+            return self.sensitivity
+        return (
+            self.sensitivity
+            + math.sqrt(self.dimension) * 2.0 ** -ball_of(self.dimension, self.party_norm)[1]
+        )
 
     @property
     def length(self) -> float:
@@ -207,7 +217,7 @@ class Claim:
 
     def exact_on(self, units: float) -> bool:
         """Whether every contribution is on a grid of `units` a unit already."""
-        return self.lies_in is not None and units >= 2.0**self.grid_bits
+        return self.whole and units >= 2.0**self.grid_bits
 
     def on_grid(self, sensitivity: float, units: float) -> float:
         """Δ on a grid of `units` a unit: √d more, unless every contribution is on it already."""
@@ -233,12 +243,11 @@ class Claim:
         )
         if self.party_norm is None:
             return (own,)
+        ball, bits = real_ball(self.dimension, exact(self.party_norm))
         of_party = Asked(
             unit=Unit.PARTY,
             neighbouring=Neighbouring.REPLACE_ONE,
-            sensitivity=moved_by(
-                Ball(dimension=self.dimension, squared=1), Neighbouring.REPLACE_ONE
-            ).l2(exact(self.party_norm)),
+            sensitivity=moved_by(ball, Neighbouring.REPLACE_ONE).l2(Fraction(2) ** -bits),
             clip_norm=self.party_norm,
             # Records' coins do not hide their party.
             sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),
@@ -308,7 +317,7 @@ class FederatedAlgorithm(Protocol):
 
     @property
     def assumption(self) -> str:
-        """What the claim rests on beyond its proof (`parley.client.algorithms.assumptions`).
+        """What the claim rests on beyond its proof (`parley.client.contract.assumptions`).
 
         Empty where contributions are exact by construction. Your own has none to say: that its
         claim is right is one.

@@ -25,25 +25,25 @@ pays for m. A round is a block of steps that are reserved, charged and committed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.assumptions import COMPANY
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.contract.assumptions import COMPANY
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.settings import LocalTraining, stepped
 from parley.client.dp_sgd.steps import party_sum, union_sums
-from parley.client.models.bounded import clamp, clip_rows
+from parley.client.models.bounded import ball_of, clamp, clip_rows, real_ball
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.sets import Ball, moved_by
+from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
@@ -239,18 +239,21 @@ class DistributedDPSGD(Iterates):
         """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""
         del facts
         training, radius = self.training, self.training.radius
-        delta: dict[str, Any]
-        if not training.exact or radius is None or self.both:
-            one = Ball(dimension=self.dimension, squared=1)  # of what is clipped, in its norm
-            delta = {"sensitivity": moved_by(one, self.neighbouring).l2(exact(self.lipschitz))}
+        whole = self.unit is Unit.PARTY or (training.exact and not self.both)
+        if self.unit is Unit.PARTY:
+            ball, bits = ball_of(self.dimension, self.lipschitz)
+        elif whole and radius is not None:
+            ball = Set.ball(self.dimension, squared=radius**2)
+            bits = training.grid_bits
         else:
-            ball = Ball(dimension=self.dimension, squared=radius**2)
-            delta = {"lies_in": ball, "grid_bits": training.grid_bits}
+            ball, bits = real_ball(self.dimension, exact(self.lipschitz))
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
-            **delta,
+            lies_in=ball,
+            grid_bits=bits,
+            whole=whole,
             unit=self.unit,
             neighbouring=self.neighbouring,
             party_norm=self.party_norm if self.both else None,

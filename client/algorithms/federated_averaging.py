@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.algorithms.assumptions import COMPANY
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.contract.assumptions import COMPANY
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -36,10 +37,11 @@ from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_chunks
 from parley.client.dp_sgd.training import train_parties
-from parley.client.models.bounded import ball_of, clamp, clip_rows
+from parley.client.models.bounded import ball_of, clamp, clip_rows, real_ball
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Ball, moved_by
+from parley.privacy.accounting.rounding import exact
+from parley.privacy.kernel.sets import moved_by
 from parley.privacy.mechanisms.sampled import PartySteps
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
@@ -258,14 +260,13 @@ class FederatedAveraging(Iterates):
         """A party's ball with unit party; with unit record a record's, of a step's clipped sum."""
         training, record = self.training, self.unit is Unit.RECORD
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        ball, grid_bits = ball_of(self.dimension, self.update_bound)  # of a party's update
-        one = Ball(dimension=self.dimension, squared=1)  # of a record's gradient, in C
-        sensitivity = moved_by(one, self.neighbouring).l2() * self.lipschitz
+        ball, bits = ball_of(self.dimension, self.update_bound)  # of a party's update
         clipped = self.both or not record
         steps = None
         if record:
+            ball, bits = real_ball(self.dimension, exact(self.lipschitz))
             steps = PartySteps(
-                sensitivity=sensitivity,
+                sensitivity=moved_by(ball, self.neighbouring).l2(Fraction(2) ** -bits),
                 dimension=self.dimension,
                 clip_norm=self.lipschitz,
                 noise_multiplier=training.noise_multiplier,
@@ -292,9 +293,9 @@ class FederatedAveraging(Iterates):
             features=self.model.features,
             # A little above what coordinates are clamped to: rescaling may round upwards.
             bound=self.update_bound if clipped else self.coordinate_bound * (1 + 1e-9),
-            lies_in=None if record else ball,
-            grid_bits=grid_bits,
-            sensitivity=sensitivity if record else 0.0,
+            lies_in=ball,
+            grid_bits=bits,
+            whole=not record,
             unit=self.unit,
             neighbouring=self.neighbouring,
             steps=steps,

@@ -20,9 +20,9 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import clamp
+from parley.client.models.bounded import clamp, real_ball
 from parley.client.solvers.certified import local_optima
-from parley.privacy.calibration.sensitivity import output_sensitivity
+from parley.privacy.calibration.sensitivity import optimum_radius
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
 from parley.privacy.sampling.gaussian import rounded_l2_laplace
@@ -77,7 +77,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         )
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """Δ = 2(κG + h)/(n₍₁₎(λ + Δ′)): what two solvers may miss of the same exact minimiser.
+        """A ball of radius (κG + h)/(n₍₁₎(λ + Δ′)) about the exact minimiser, which solvers miss.
 
         h is what rounding b to its grid adds to the gradient, times n.
         """
@@ -89,15 +89,17 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         convexity = self.lambda_ + noise.regularisation
         rounding = math.sqrt(self.dimension) * noise.scale / _UNITS
         missed = self.relative_tolerance * self.lipschitz + rounding
+        radius = optimum_radius(
+            lipschitz=missed * _UP,
+            lambda_=convexity,
+            parties=facts.parties,
+            min_records=facts.min_records,
+        )
+        ball, bits = real_ball(self.dimension, radius)
         return replace(
             super().claim(facts),
-            sensitivity=_UP
-            * output_sensitivity(
-                lipschitz=missed,
-                lambda_=convexity,
-                parties=facts.parties,
-                min_records=facts.min_records,
-            ),
+            lies_in=ball,
+            grid_bits=bits,
             bound=self._bound(noise, facts.min_records),
             objective=self.objective_epsilon,
         )

@@ -16,17 +16,17 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from parley.client.algorithms.assumptions import CERTIFIED
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.sums import AsReleased
+from parley.client.contract.assumptions import CERTIFIED
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import clamp
+from parley.client.models.bounded import clamp, real_ball
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.calibration.sensitivity import Weights, output_sensitivity
+from parley.privacy.calibration.sensitivity import Weights, optimum_radius
 from parley.privacy.sampling.stream import Randomness
 
 SMALLEST_LAMBDA: Final = 1e-8
@@ -116,7 +116,7 @@ class OutputPerturbation(AsReleased):
         return Contribution(values=optima.theta, failed=failed)
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size)."""
+        """A ball of radius G(1 + κ)/(n₍₁₎λ) (uniform) or G(1 + κ)/(n̄λ) (size)."""
         # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
         # a clipped one.
         if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:
@@ -125,19 +125,23 @@ class OutputPerturbation(AsReleased):
                 f"{type(self.model.loss).__name__} with |gradient| ≤ {self.lipschitz:g}."
             )
         self.check_certifiable(facts.max_records)
+        radius = optimum_radius(
+            lipschitz=self.lipschitz,
+            lambda_=self.lambda_,
+            parties=facts.parties,
+            min_records=facts.min_records,
+            total_records=facts.total_records,
+            weights=self.weights,
+            relative_tolerance=self.relative_tolerance,
+        )
+        ball, bits = real_ball(self.dimension, radius)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
-            sensitivity=output_sensitivity(
-                lipschitz=self.lipschitz,
-                lambda_=self.lambda_,
-                parties=facts.parties,
-                min_records=facts.min_records,
-                total_records=facts.total_records,
-                weights=self.weights,
-                relative_tolerance=self.relative_tolerance,
-            ),
+            lies_in=ball,
+            grid_bits=bits,
+            whole=False,
             unit=Unit.RECORD,
             neighbouring=Neighbouring.REPLACE_ONE,
             weights=self.weights,

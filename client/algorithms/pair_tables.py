@@ -19,7 +19,7 @@ from parley.client.algorithms.kind import Party, settings_of
 from parley.client.algorithms.sums import AnyRows, SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.data.codes import MOST_VALUES, class_codes
-from parley.privacy.kernel.sets import Interval, OneCell, Product
+from parley.privacy.kernel.sets import Set
 
 MOST_CELLS = 1 << 22
 """Of all tables together."""
@@ -100,8 +100,10 @@ class PairTables(SumOfRecords):
         """One cell of each table, whatever the parties hold."""
         del facts
         cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
-        tables = tuple(OneCell(cells=count, within=Interval(1, 1)) for count in cells)
-        return self.claimed(Product(tables), classes=self.sizes[-1], features=self.model.features)
+        tables = (Set.interval(1, 1).in_one_of(count) for count in cells)
+        return self.claimed(
+            Set.product(*tables), classes=self.sizes[-1], features=self.model.features
+        )
 
 
 def codes_of(

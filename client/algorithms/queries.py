@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from parley.client.algorithms.assumptions import of_queries
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.sums import AsReleased
+from parley.client.contract.assumptions import of_queries
 from parley.client.contract.decoding import DecodingError, as_came, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason

@@ -37,7 +37,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.client.features.random_fourier import normal_draws
-from parley.privacy.kernel.sets import Ball, Interval, OneCell, Product
+from parley.privacy.kernel.sets import Set
 
 MOST_COORDINATES = 1 << 22
 """Of a sum."""
@@ -155,10 +155,10 @@ class RandomFeatures(SumOfRecords):
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """φ and a count in one class, whatever the parties hold."""
         del facts
-        features = Ball(dimension=2 * self.frequencies, squared=_ONE**2)
-        own = Product((features, Interval(_ONE, _ONE)))
+        features = Set.ball(2 * self.frequencies, squared=_ONE**2)
+        own = Set.product(features, Set.interval(_ONE, _ONE))
         return self.claimed(
-            OneCell(cells=self.classes, within=own),
+            own.in_one_of(self.classes),
             grid_bits=_ONE.bit_length() - 1,
             classes=self.classes,
             features=self.features,

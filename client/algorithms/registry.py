@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from parley.client.algorithms.assumptions import OWN_CLAIM
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
@@ -26,6 +25,7 @@ from parley.client.algorithms.network_task import network_size
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
 from parley.client.algorithms.own import is_own, own_kind, own_task
+from parley.client.contract.assumptions import FEATURES, OWN_CLAIM
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
@@ -203,7 +203,7 @@ ALGORITHMS: dict[str, Kind] = {
     ),
     "second-moments": Kind(title="second moments", **_codec("second_moments"), ahead=True),
     "held-out-counts": Kind(
-        title="counts of right answers",
+        title="counts of held-out records",
         to_task=_counts_task,
         of_task=_counts_of,
         size=_counts_size,
@@ -235,6 +235,11 @@ def takes_sum(algorithm: FederatedAlgorithm) -> bool:
 def assumption_of(algorithm: FederatedAlgorithm) -> str:
     """What an algorithm's claim rests on beyond its proof; of your own, that it is right."""
     return OWN_CLAIM if is_own(algorithm.kind) else algorithm.assumption
+
+
+def assumptions_of(algorithm: FederatedAlgorithm, feature_map: str) -> tuple[str, ...]:
+    """Those of a release: its algorithm's, and those of one's own map of features; or ""."""
+    return assumption_of(algorithm), FEATURES if is_own(feature_map) else ""
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:

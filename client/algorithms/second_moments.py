@@ -28,7 +28,7 @@ from parley.client.contract.decoding import DecodingError, as_came, facts_from, 
 from parley.client.contract.state import State
 from parley.client.models.described import LARGEST_MODEL
 from parley.privacy.kernel.rows import keep_within, outer_sum
-from parley.privacy.kernel.sets import Acute, Ball
+from parley.privacy.kernel.sets import Set
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
@@ -125,8 +125,8 @@ class SecondMoments(SumOfRecords):
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """A triangle no longer than 1, whatever the parties hold."""
         del facts
-        unit = Ball(dimension=self.dimension, squared=4**self.grid_bits)
-        return self.claimed(Acute(unit), self.grid_bits, features=self.model.features)
+        unit = Set.ball(self.dimension, squared=4**self.grid_bits)
+        return self.claimed(unit.acute(), self.grid_bits, features=self.model.features)
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.assumptions import assumed_fact
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
@@ -266,8 +267,14 @@ class ReleasePlan:
             facts["bound"] = inner if by is own else "outer: noise on the sum of clipped updates"
         return facts
 
-    def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
-        """What the release charges: one entry a guarantee, to its unit's budget."""
+    def entries(
+        self, dataset: str, *, party: str, assumed: Sequence[str] = ()
+    ) -> tuple[Entry, ...]:
+        """What the release charges: one entry a guarantee, to its unit's budget.
+
+        Args:
+            assumed: what its ε rests on beyond its proof.
+        """
         return tuple(
             Entry(
                 run_id=self.run_id,
@@ -275,7 +282,7 @@ class ReleasePlan:
                 party=party,
                 index=self.round_number,
                 event=self.event(unit),
-                facts=self.facts(unit),
+                facts=self.facts(unit) | assumed_fact(unit, assumed),
             )
             for unit in self.units
         )

@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 from parley.client.data.chunks import row_ranges
 from parley.privacy.accounting.rounding import exact
 from parley.privacy.kernel.rows import keep_within
-from parley.privacy.kernel.sets import Ball
+from parley.privacy.kernel.sets import Set
 
 _RADIUS_BITS: Final = 26
 """Of a radius in whole numbers: its square is below 2⁵³."""
+
+_REAL_BITS: Final = 60
+"""Of a radius of real vectors: one in double precision is a whole number of such units."""
 
 
 def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
@@ -37,16 +40,23 @@ def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
         own[np.isnan(own)] = 0
 
 
-def ball_of(dimension: int, norm: float) -> tuple[Ball, int]:
+def ball_of(dimension: int, norm: float) -> tuple[Set, int]:
     """The vectors of L2 norm at most `norm` on a grid of 2^-b whose squares are exact; and b."""
     bits = _RADIUS_BITS - math.frexp(norm)[1]
-    return Ball(dimension=dimension, squared=int((exact(norm) * Fraction(2) ** bits) ** 2)), bits
+    return Set.ball(dimension, squared=int((exact(norm) * Fraction(2) ** bits) ** 2)), bits
+
+
+def real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
+    """Real vectors of L2 norm at most `norm`, in units of 2^-b: their squares rounded up; and b."""
+    bits = _REAL_BITS - math.frexp(norm)[1]
+    return Set.ball(dimension, squared=math.ceil((norm * Fraction(2) ** bits) ** 2)), bits
 
 
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:
     """Every row of `[B, d]` into `ball_of` its norm in place; 0 where its norm is not finite."""
     ball, bits = ball_of(values.shape[1], norm)
-    radius = math.sqrt(ball.squared) * (1 - 2.0**-40)  # a guess; what is outside becomes 0
+    squared = ball.radius.l2_squared
+    radius = math.sqrt(squared) * (1 - 2.0**-40)  # a guess; what is outside becomes 0
     for first, last in row_ranges(values):
         own = values[first:last]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -54,7 +64,7 @@ def clip_rows(values: NDArray[np.float64], norm: float) -> None:
             norms = np.linalg.norm(own, axis=1, keepdims=True)
             own *= np.minimum(1.0, radius / np.maximum(norms, 1e-300))
         np.trunc(own, out=own)
-        keep_within(own, ball.squared)
+        keep_within(own, squared)
         own *= 2.0**-bits
 
 

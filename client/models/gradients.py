@@ -38,7 +38,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.models.rows import cut_rows
 from parley.privacy.accounting.rounding import exact
 from parley.privacy.kernel.rows import keep_slopes, outer_sum, squares
-from parley.privacy.kernel.sets import Ball
+from parley.privacy.kernel.sets import Set
 
 Real = NDArray[np.float64]
 
@@ -87,9 +87,9 @@ class SlopeGrid:
         """S = ⌊2^k·G/n⌋: no slope of a row of length 1 is larger, divided by n records."""
         return math.floor(exact(self.longest) * Fraction(2) ** self.bits / records)
 
-    def ball(self, dimension: int, records: Fraction | int) -> Ball:
+    def ball(self, dimension: int, records: Fraction | int) -> Set:
         """Of radius S·2^16: where a record's gradient lies."""
-        return Ball(dimension=dimension, squared=(self.most(records) << ROW_BITS) ** 2)
+        return Set.ball(dimension, squared=(self.most(records) << ROW_BITS) ** 2)
 
 
 def gradients(

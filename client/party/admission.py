@@ -103,5 +103,6 @@ def public_facts(
         "schema": facts.schema,
         "map": facts.map,
         "records": facts.records if asked["sizes"] else None,
+        "asks": dataset.approval_above is not None,
         "clock": clock,
     }

@@ -8,7 +8,7 @@ the disk there is a `Receipt`, and nothing that was computed leaves without one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
@@ -100,10 +100,8 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
     at once, the later one may therefore find in a round that the other has spent the budget.
     """
     entries = _entries(plan, name, party)
-    ahead = range(plan.round_number, plan.round_number + rounds)
-    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
-    paid = Counter(key for key, index in charged if index in ahead)
-    claims = {entry.key: ((entry.event, rounds - paid[entry.key]),) for entry in entries}
+    left = unpaid(ledger, plan, name=name, rounds=rounds)
+    claims = {entry.key: ((entry.event, left),) for entry in entries}
     try:
         ledger.check_room(plan.run_id, claims)
     except BudgetExceeded as error:
@@ -112,9 +110,17 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
 
 
-def _entries(plan: ReleasePlan, name: str, party: str) -> tuple[Entry, ...]:
+def unpaid(ledger: Ledger, plan: ReleasePlan, *, name: str, rounds: int) -> int:
+    """How many of a plan's releases are not charged yet: each to all of the data's budgets."""
+    paid = {each.entry.index for each in _charged(ledger, plan.run_id, name)}
+    return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
+
+
+def _entries(
+    plan: ReleasePlan, name: str, party: str, assumed: Sequence[str] = ()
+) -> tuple[Entry, ...]:
     try:
-        return plan.entries(name, party=party)
+        return plan.entries(name, party=party, assumed=assumed)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
@@ -150,17 +156,19 @@ def reserve(
     name: str,
     party: str,
     release: bytes,
+    assumed: Sequence[str] = (),
 ) -> Charge:
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
+        assumed: what its ε rests on beyond its proof.
         release: 32 bytes, the digest of plan and model.
 
     Raises:
         Declined: plan-changed, where this round was charged or answered for another release;
             budget-exhausted.
     """
-    entries = _entries(plan, name, party)
+    entries = _entries(plan, name, party, assumed)
     known = _charged(ledger, plan.run_id, name)
     before = [r for r in known if r.entry.index == plan.round_number]
     if not before:

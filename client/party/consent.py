@@ -185,6 +185,13 @@ class Consent(Part):
     clock_skew_s: float = Field(
         300.0, gt=0, allow_inf_nan=False, description="Largest difference to the server's clock."
     )
+    approval_days: float = Field(
+        7.0,
+        gt=0,
+        le=3650,
+        description="How long a job waits for your yes, where a data set has approval-above; then "
+        "it is declined.",
+    )
     max_sessions: int = Field(
         8, ge=1, le=1000, description="Runs open at a time; the longest idle is then given up."
     )

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.party import charging
@@ -60,7 +61,10 @@ def contribution(
     dataset = consent.dataset(name)
     account = dataset.account or name
     charging.register(ledger, dataset, name=account, holding=accepted.holding)
-    charge = charging.reserve(ledger, dataset, plan, name=account, party=party, release=charged)
+    assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
+    charge = charging.reserve(
+        ledger, dataset, plan, name=account, party=party, release=charged, assumed=assumed
+    )
     kept = keeper.contribution(agreement.run_id, name)
     is_of = {"release": agreement.release().hex(), "content": content.hex()}
     encoded: Ring

@@ -81,6 +81,13 @@ class DataSet(Part):
     epsilon_per_job: Positive | None = Field(
         None, description="Largest epsilon of one job, at the same delta; left out: the total."
     )
+    approval_above: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="A job that would bring what is spent of this data set, in all, above this "
+        "epsilon waits for your yes (parley owner page DIR). 0: every job; left out: none.",
+    )
     account: str = Field(
         "",
         description="The data set whose budget this one is charged to, of the same totals: where "

@@ -25,12 +25,7 @@ from parley.client.queries.base import LARGEST_WEIGHT, Integers, Query, QueryErr
 from parley.client.queries.counts import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.kernel.sets import (
-    Acute,
-    Ball,
-    Interval,
-    L1Ball,
     Lengths,
-    Product,
     Set,
     moved_by,
 )
@@ -201,17 +196,17 @@ class Counting:
     def set(self, batch: Batch, schema: Schema) -> Set:
         """Of what one record adds; of unit party, of a party's whole vector."""
         if self.unit is not Unit.PARTY:
-            return Product(batch.sets(schema))
+            return Set.product(*batch.sets(schema))
         every = zip(batch.queries, self._bounds(batch, schema), strict=True)
-        return Product(tuple(self._clipped(query, schema, bound) for query, bound in every))
+        return Set.product(*(self._clipped(query, schema, bound) for query, bound in every))
 
     def _clipped(self, query: Query, schema: Schema, bound: int) -> Set:
         """Of a party's vectors of one query."""
         cells = query.cells(schema)
         if query.counts and cells == 1:
-            return Interval(0, bound if self.clip == "l1" else math.isqrt(bound))
-        ball = L1Ball(bound) if self.clip == "l1" else Ball(dimension=cells, squared=bound)
-        return Acute(ball) if query.counts else ball
+            return Set.interval(0, bound if self.clip == "l1" else math.isqrt(bound))
+        ball = Set.l1_ball(bound) if self.clip == "l1" else Set.ball(cells, squared=bound)
+        return ball.acute() if query.counts else ball
 
     def moved(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Lengths:
         """How far a neighbour moves the integer sum. Raises QueryError."""

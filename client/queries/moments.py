@@ -34,7 +34,7 @@ from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach, ratio_interval
 from parley.privacy.estimation.sampling import mean_deviation
-from parley.privacy.kernel.sets import Interval, Parabola, Product
+from parley.privacy.kernel.sets import Set
 
 UNIT_BALANCE = 4096
 """Of `balance`: w = 1."""
@@ -217,8 +217,8 @@ class Variance(Moments):
         """t and 2t² − 1 lie on a parabola."""
         (part,) = super().parts(schema, weight)
         a, s = balanced(weight, self.balance)
-        count = (Interval(a, a),) if self.counted else ()
-        return (replace(part, within=Product((*count, Parabola(s)))),)
+        count = (Set.interval(a, a),) if self.counted else ()
+        return (replace(part, within=Set.product(*count, Set.parabola(s))),)
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """Each moment's interval holds with 97.5 %, so that both do with 95 %."""

@@ -42,7 +42,7 @@ from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import rank_deviation
 from parley.privacy.estimation.trees import Tree, monotone
-from parley.privacy.kernel.sets import Interval, OneCell, Product, Set
+from parley.privacy.kernel.sets import Set
 
 MOST_VALUES = 1 << 20
 """K of a grid."""
@@ -116,9 +116,9 @@ class Quantiles(ColumnQuery, Choosable):
 
     def added(self, schema: Schema, weight: int) -> Set:
         """A node of each level."""
-        groups, one = groups_of(schema, self.by).count, Interval(weight, weight)
+        groups, one = groups_of(schema, self.by).count, Set.interval(weight, weight)
         widths = self._tree(schema).widths
-        return Product(tuple(OneCell(cells=groups * width, within=one) for width in widths))
+        return Set.product(*(one.in_one_of(groups * width) for width in widths))
 
     def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
         """Each group's leaves with the nodes above them."""
@@ -204,11 +204,11 @@ class Quantiles(ColumnQuery, Choosable):
         worst: Integers = np.maximum(np.maximum(whole * below - wanted, wanted - whole * upto), 0)
         return -worst
 
-    def score_set(self, weight: int) -> Interval:
+    def score_set(self, weight: int) -> Set:
         """±(1 − q) of a record on one side, and ∓q of one on the other, times q's denominator."""
         del weight
         share = self._share()
-        return Interval(-share.numerator, share.denominator - share.numerator)
+        return Set.interval(-share.numerator, share.denominator - share.numerator)
 
     def chosen(self, place: int, facts: Facts) -> Table:
         """See `Choosable.chosen`."""

@@ -38,7 +38,7 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import summed_deviation
-from parley.privacy.kernel.sets import Interval
+from parley.privacy.kernel.sets import Set
 
 
 class Choosable(Shown):
@@ -61,7 +61,7 @@ class Choosable(Shown):
         """`[k]` of the candidates, from the exact sum `[d]`: the largest is best."""
 
     @abstractmethod
-    def score_set(self, weight: int) -> Interval:
+    def score_set(self, weight: int) -> Set:
         """Of what one record adds to a score; to −max of sums, of what it adds to each of them."""
 
     def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
@@ -145,9 +145,9 @@ class ChooseBest(ColumnsQuery, Choosable):
         del weight, facts
         return -total if self.least else total
 
-    def score_set(self, weight: int) -> Interval:
+    def score_set(self, weight: int) -> Set:
         """0 to a."""
-        return Interval(0, weight)
+        return Set.interval(0, weight)
 
     def chosen(self, place: int, facts: Facts) -> Table:
         """See `Choosable.chosen`."""

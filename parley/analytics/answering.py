@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import Intervals, Made, Part
-from parley.client.algorithms.assumptions import of_queries
+from parley.client.contract.assumptions import of_queries
 from parley.client.queries.base import Query, Shown
 from parley.client.queries.batch import batch_from
 from parley.privacy.accounting.events import Event

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.answer import ENDS, Answer, several, shown_number, shown_rows
+from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
+from parley.analytics.curve_figure import curve_plot
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.privacy.accounting.tradeoff import curve_of, group_epsilon, spent_power
+from parley.privacy.accounting.tradeoff import found, group_epsilon
 from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.report.parts import NOTHING, Card, Figure, Key, Table, write_page
 from parley.report.plots import Curve as Line
 from parley.report.plots import Palette, curves, interval_rows, interval_steps
+from parley.server.records.attacker import group
 from parley.server.records.numerals import number
 from parley.server.records.run_folder import RunFolderError
 from parley.version import __version__
@@ -67,8 +69,14 @@ def answer_figure(answer: Answer) -> Figure:
     name, intervals = answer.title, answer.intervals.several
     finding = _finding(answer, int((~known).sum()))
     drawn: dict[str, Any] = {"title": name, "description": finding}
+    key: Sequence[Key] = (
+        Key(name="answer", colour=Palette.ACCENT, width=3),
+        Key(name=str(answer.intervals), colour=Palette.QUIET),
+    )
     plot = NOTHING
-    if known.any():
+    if answer.query.curve:
+        plot, key = curve_plot(answer, **drawn)
+    elif known.any():
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
@@ -84,10 +92,6 @@ def answer_figure(answer: Answer) -> Figure:
             plot = interval_rows(
                 named, x_title="", from_zero=bool((value[known] >= 0).all()), **drawn
             )
-    key = (
-        Key(name="answer", colour=Palette.ACCENT, width=3),
-        Key(name=str(answer.intervals), colour=Palette.QUIET),
-    )
     return Figure(
         title=name,
         finding=finding,
@@ -97,6 +101,18 @@ def answer_figure(answer: Answer) -> Figure:
         ),
         keys=key if plot else (),
     )
+
+
+def tables_beside(answer: Answer) -> list[Figure]:
+    """What else its noisy numbers say, a table each."""
+    figures = []
+    for name, table in answer.beside.items():
+        rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
+        title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
+        caption = answer.intervals.several if ENDS[1] in head else "of noise and sampling together"
+        data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
+        figures.append(Figure(title=title, finding="From the same release.", data=data))
+    return figures
 
 
 def _finding(answer: Answer, unknown: int) -> str:
@@ -152,7 +168,9 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
         RunFolderError: it can't be written to.
     """
     single = [each for each in answers if each.alone]
-    figures = [answer_figure(each) for each in answers if not each.alone]
+    wide = [each for each in answers if not each.alone]
+    figures = [answer_figure(each) for each in wide]
+    beside = [table for each in wide for table in tables_beside(each)]
     try:
         return write_page(
             target,
@@ -168,7 +186,7 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
             ],
             figures=[each for each in figures if each.plot],
             budget=budget_figure(answers, totals.budget),
-            tables=[each for each in figures if not each.plot],
+            tables=[*(each for each in figures if not each.plot), *beside],
             releases=_releases(answers),
             promise=_promise(answers, totals.budget),
             attacker=_attacker(totals),
@@ -283,13 +301,10 @@ def _covered(answers: Sequence[Answer]) -> str:
 
 def _attacker(totals: Account) -> Table:
     budget, spent, rows = totals.budget, totals.spent, []
-    curve = curve_of(lambda delta: spent.epsilon(delta)[1])
     for members in _GROUPS:
         epsilon = group_epsilon(spent, budget.delta, members)
-        many = f"{members} {several(budget.unit)} together"
-        who = f"one {budget.unit}" if members == 1 else many
-        found = [f"{spent_power(alpha, spent, curve, members=members):.1%}" for alpha in _ALARMS]
-        rows.append([who, shown_up(epsilon, 4), *found])
+        rates = [f"{found(spent, members=members, alpha=alpha):.1%}" for alpha in _ALARMS]
+        rows.append([group(members, budget.unit), shown_up(epsilon, 4), *rates])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
     return Table(
         caption=f"What all answers together tell at most; ε at δ = {as_written(budget.delta)}, "

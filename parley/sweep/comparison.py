@@ -8,10 +8,11 @@ from typing import Any
 
 from parley.server.jobs.file import load_job
 from parley.server.records import words
+from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import number
 from parley.server.records.reading import read_run
 from parley.server.records.run_folder import RunFolderError
-from parley.server.records.summary import Judgement, RunSummary
+from parley.server.records.summary import RunSummary
 
 _NOT_COMPARED = {"run.out"}
 
@@ -54,6 +55,7 @@ def _told(of: RunSummary) -> dict[str, str]:
     return {
         "spent": "; ".join(map(words.stated, of.guarantees)),
         "against": words.against(of.primary),
+        "assuming": words.assumed(of.primary) or "–",
         "noise": _noise(of),
         "accuracy (R² of ridge) *": number(of.accuracy, 4),
         "non-private accuracy *": number(of.baseline_accuracy, 4),

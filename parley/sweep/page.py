@@ -13,7 +13,7 @@ from parley.report.parts import write_page as write_template
 from parley.server.records.numerals import epsilon_text
 from parley.sweep.comparison import compared, differing
 from parley.sweep.figures import Figure
-from parley.sweep.results import FIGURES, HALF, Row, charged_together, summarised
+from parley.sweep.results import FIGURES, HALF, Row, assumed_in, charged_together, summarised
 
 _MOST_ERRORS = 20
 
@@ -26,10 +26,12 @@ def cost_text(rows: Sequence[Row]) -> str:
     epsilon, delta, by = charged_together(rows)
     scopes = sorted({f"{row['unit']}, {row['neighbouring']}" for row in good})
     against = sorted({Adversary(row["adversary"]).words for row in good})
+    assumed = assumed_in(good)
+    assuming = f"; assuming: {assumed}" if assumed else ""
     return (
         f"On real records all of them together would cost at most ε = {epsilon_text(epsilon)} at "
         f"δ = {shown_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
-        f"{'; '.join(against)}; {by} account). Their noise is seeded: it protects nobody."
+        f"{'; '.join(against)}; {by} account{assuming}). Their noise is seeded: it protects nobody."
     )
 
 
@@ -61,7 +63,7 @@ def write_page(
                 "epsilon": "–" if cell["epsilon"] is None else epsilon_text(cell["epsilon"]),
                 "delta": "–" if cell["delta"] is None else shown_up(cell["delta"], 3),
                 "figures": [_shown(cell[name], cell[HALF.format(name)]) for name in columns],
-                **{name: cell[name] for name in ("runs", "failed", "status")},
+                **{name: cell[name] for name in ("runs", "failed", "status", "assumptions")},
             }
             for cell in cells
         ],

@@ -64,6 +64,7 @@ def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
         "values": {axis: rows[0].get(axis) for axis in axes},
         "epsilon": max(charged, default=None),
         "delta": max((row["delta"] for row in good), default=None),
+        "assumptions": assumed_in(good),
     }
     runs = 0
     for name in FIGURES:
@@ -78,6 +79,11 @@ def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
     # The status of those that didn't fail, where all have the same.
     status = found.pop() if len(found) == 1 else "mixed" if found else "failed"
     return cell | {"runs": runs, "failed": len(rows) - len(good), "status": status}
+
+
+def assumed_in(rows: Sequence[Row]) -> str:
+    """What the ε of any of the runs rests on beyond its proof; an empty text is nothing."""
+    return "; ".join(dict.fromkeys(each for row in rows for each in row.get("assumptions", ())))
 
 
 def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
@@ -106,6 +112,7 @@ def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
 def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
     """Writes `results.parquet` (a row a run) and `summary.csv` (a row a cell)."""
     plain = [{name: value for name, value in row.items() if name != "spent"} for row in rows]
+    plain = [row | {"assumptions": assumed_in([row])} for row in plain]
     _frame(plain).write_parquet(folder / "results.parquet")
     cells = [cell.pop("values") | cell for cell in summarised(rows, axes)]
     _frame(cells).write_csv(folder / "summary.csv")

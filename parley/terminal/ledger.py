@@ -151,6 +151,13 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
             texts["\n".join(map(one_line, [head, *lines]))] = None
     for text in texts:
         console.print(text)
+    said = {
+        (one_line(entry.run_id), one_line("; ".join(map(str, own))))
+        for entry in (recorded.entry for recorded in entries)
+        if (own := entry.facts.get("assumptions"))
+    }
+    for run, assumed in sorted(said):
+        console.print(f"{run} assuming: {assumed}", soft_wrap=True)
 
 
 def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], int]:

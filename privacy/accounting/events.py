@@ -159,7 +159,7 @@ class PoissonSampledGaussian(Event):
     @property
     def sensitivity(self) -> int:
         """Of the clipped sum, in units of C: 2 under replace-one, 1 under add-or-remove-one."""
-        return 2 if self.neighbouring == Neighbouring.REPLACE_ONE else 1
+        return Neighbouring(self.neighbouring).radii
 
     @property
     def exact_rho(self) -> Fraction:

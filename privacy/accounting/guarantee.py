@@ -33,6 +33,11 @@ class Unit(StrEnum):
         """What is protected."""
         return "everything that one party holds" if self is Unit.PARTY else f"one {self}"
 
+    @property
+    def several(self) -> str:
+        """In the plural."""
+        return "parties" if self is Unit.PARTY else f"{self}s"
+
 
 class Neighbouring(StrEnum):
     """Which two data sets the guarantee cannot tell apart."""
@@ -47,6 +52,11 @@ class Neighbouring(StrEnum):
     def words(self) -> str:
         """What is done to one unit."""
         return "replacing" if self is Neighbouring.REPLACE_ONE else "adding or removing"
+
+    @property
+    def radii(self) -> int:
+        """How far one unit moves a sum of vectors of a ball, in the ball's radius."""
+        return 2 if self is Neighbouring.REPLACE_ONE else 1
 
 
 class _Worded(StrEnum):

@@ -1,17 +1,18 @@
-"""How far one replaced record can move certified local optima: Δ₂ of the sum over the parties.
+"""Where a certified local optimum lies, whatever one of its records is: in a ball.
 
 m parties, party j holds n_j records, n₍₁₎ is the least n_j or a public lower bound of it, n̄ = N/m.
 The loss is convex and G-Lipschitz. What is summed is w_j·v_j with w_j = 1 ("uniform") or n_j/n̄
-("size"); the average divides the sum, and so Δ₂, by m. Neighbours: replace-one record, public
-counts as they are. Noise goes on the sum, so that its scale does not depend on how many parties
-survive. Every Δ₂ is rounded up.
+("size"). Neighbours: replace-one record, public counts as they are.
 
-The local optimum of the mean loss + (λ/2)‖θ‖² moves the sum by 2G/(n₍₁₎λ), or 2G/(n̄λ) (Chaudhuri,
-Monteleoni & Sarwate 2011, Corollary 8). λ is that of ½λ‖θ‖²: code with λ‖θ‖² has twice this λ. What
-a sum over records is moved by, the set of what one adds says (`parley.privacy.kernel.sets`).
+The objective (1/n) Σ ℓ + (λ/2)‖θ‖² without the loss of one record, n as it is, has a gradient of
+−∇ℓ/n at the optimum with it: strong convexity puts that within G/(nλ) of the optimum without it.
+So w_j·v_j lies in a ball of radius G/(n₍₁₎λ), or G/(n̄λ), about a point that the other records say,
+and a replaced one moves it by no more than the ball's diameter (Chaudhuri, Monteleoni & Sarwate
+2011, Corollary 8; `parley.privacy.kernel.sets`). λ is that of ½λ‖θ‖²: code with λ‖θ‖² has twice
+this λ.
 
-    >>> output_sensitivity(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
-    0.4
+    >>> optimum_radius(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
+    Fraction(1, 5)
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from parley.privacy.accounting.rounding import check_positive, exact, round_up
+from parley.privacy.accounting.rounding import check_positive, exact
 
 Weights = Literal["uniform", "size"]
 
 
-def output_sensitivity(
+def optimum_radius(
     *,
     lipschitz: float,
     lambda_: float,
@@ -34,27 +35,26 @@ def output_sensitivity(
     total_records: int | None = None,
     weights: Weights = "uniform",
     relative_tolerance: float = 0.0,
-) -> float:
-    """Δ₂ of certified local optima: 2G/(n₍₁₎λ), or 2G/(n̄λ), and what the solver's error adds.
+) -> Fraction:
+    """G(1 + κ)/(n₍₁₎λ), or G(1 + κ)/(n̄λ): of a certified local optimum, weighted.
 
-    ‖∇J_j(θ̂)‖ ≤ τ_j puts θ̂ within τ_j/λ of the optimum, twice that between neighbours.
+    ‖∇J_j(θ̂)‖ ≤ τ_j puts θ̂ within τ_j/λ of the optimum.
 
     Args:
-        relative_tolerance: κ, where every party certifies τ_j ≤ κG/n_j: Δ₂ grows by 1 + κ.
+        relative_tolerance: κ, where every party certifies τ_j ≤ κG/n_j.
     """
     records = _records(parties, min_records, total_records, weights)
     check_positive("lipschitz", lipschitz)
     check_positive("lambda_", lambda_)
     if not 0 <= relative_tolerance < math.inf:
         raise ValueError(f"Expected finite relative_tolerance ≥ 0, got {relative_tolerance}.")
-    ideal = 2 * exact(lipschitz) / (records * exact(lambda_))
-    return round_up(ideal * (1 + exact(relative_tolerance)))
+    return exact(lipschitz) * (1 + exact(relative_tolerance)) / (records * exact(lambda_))
 
 
 def _records(
     parties: int, min_records: int, total_records: int | None, weights: Weights
 ) -> Fraction:
-    """The n in 2G/n: n₍₁₎, or n̄ = N/m."""
+    """The n in G/n: n₍₁₎, or n̄ = N/m."""
     for name, value in (("parties", parties), ("min_records", min_records)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"Expected an integer {name} ≥ 1, got {value!r}.")

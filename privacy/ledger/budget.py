@@ -131,9 +131,10 @@ class DatasetBudget:
         return bool(epsilon <= self.epsilon * (1 + BUDGET_TOLERANCE))
 
     def left(self, spent: Composition) -> Remaining:
-        """The budget less what is spent, never below 0."""
+        """The budget less what is spent; less than a billionth of it is nothing."""
         _, epsilon = spent.epsilon(self.delta)
-        return Remaining(epsilon=max(0.0, self.epsilon - epsilon), delta=self.delta)
+        left = self.epsilon - epsilon
+        return Remaining(epsilon=left if left > 1e-9 * self.epsilon else 0.0, delta=self.delta)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same budget back."""

@@ -67,6 +67,9 @@ _WHOLE = _Kind("a whole number ≥ 0", lambda value: _whole(value, 0))
 _RATE = _Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
 _FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
 _OBJECT = _Kind("an object", lambda value: isinstance(value, Mapping))
+_TEXTS = _Kind(
+    "a list of texts", lambda value: isinstance(value, list) and all(map(_TEXT.holds, value))
+)
 _UNIT = _Kind(" or ".join(Unit), lambda value: isinstance(value, str) and value in set(Unit))
 _ACCOUNTS = _Kind(
     f"a list of objects with adversary ({', '.join(Adversary)}, each once), charged, epsilon "
@@ -117,6 +120,7 @@ FACTS: dict[str, tuple[str, _Kind]] = _REQUIRED | {
     # Noise that parties add in shares: what each adversary can't subtract differs, and so do the
     # accounts of the release. The entry's event is the charged one's.
     "accounts": ("ε and δ of this one release, by adversary", _ACCOUNTS),
+    "assumptions": ("what the ε rests on beyond its proof", _TEXTS),
 }
 """Key of an entry's facts → what it means, and what it must be."""
 

@@ -48,6 +48,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registering, steps
 from parley.privacy.ledger.budget import BudgetKey, Remaining
 from parley.privacy.ledger.chain import Head, RecordKind
+from parley.privacy.ledger.deciding import Decision, decided
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
 from parley.privacy.ledger.replay import Problem, RecordedEntry, problems, recorded_entries
@@ -128,6 +129,7 @@ class Ledger:
 
     register = _in_one_transaction(registering.register)
     raise_budget = _in_one_transaction(registering.raise_budget)
+    decide = _in_one_transaction(registering.decide)
     hold = _in_one_transaction(steps.hold)
     give_back = _in_one_transaction(steps.give_back)
     reserve = _in_one_transaction(steps.reserve)
@@ -177,6 +179,12 @@ class Ledger:
                 for each in reader.records()
                 if each.kind == RecordKind.RAISE
             )
+
+    def decisions(self, run_id: str | None = None) -> tuple[Decision, ...]:
+        """What the owner of the data said yes or no to, of a run or of all, in order."""
+        with self._place.reading() as reader:
+            records = list(reader.records()) if run_id is None else reader.records_of(run_id)
+            return decided(records)
 
     def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """All entries, or those of a run, in the order they were reserved."""

@@ -1,8 +1,8 @@
-"""The steps that concern a data set and its budgets: registered, recognised, raised."""
+"""The steps that concern a data set: budgets registered, recognised, raised; its owner's word."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -14,6 +14,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import RecordKind, now
+from parley.privacy.ledger.deciding import Decision, decided, latest
 from parley.privacy.ledger.errors import LedgerConflict
 from parley.privacy.ledger.rows import Digests, common, row_key
 
@@ -250,3 +251,38 @@ def raise_budget(
     body = {"at": now(), "reason": reason, **terms}
     writer.append(RecordKind.RAISE, account=after, body=body)
     return after.budget
+
+
+def decide(
+    writer: Writer,
+    key: BudgetKey,
+    *,
+    run_id: str,
+    proposals: Sequence[str],
+    accepted: bool,
+    reason: str = "",
+) -> Decision:
+    """Writes down what an owner decided; the same as stands is not written twice.
+
+    Raises:
+        LedgerConflict: no such budget; a reason of several lines.
+    """
+    account = found(key, writer.stored)
+    try:
+        made = Decision(
+            dataset=key.dataset,
+            unit=key.unit,
+            run_id=run_id,
+            proposals=tuple(sorted(proposals)),
+            accepted=accepted,
+            reason=reason,
+            at=now(),
+        )
+    except ValueError as error:
+        raise LedgerConflict(str(error)) from error
+    standing = latest(decided(writer.records_of(run_id)))
+    before = [standing[each] for each in made.proposals if each in standing]
+    if len(before) == len(made.proposals) and all(each.accepted is accepted for each in before):
+        return before[0]
+    writer.append(RecordKind.DECIDE, account=account, run_id=run_id, body=made.body())
+    return made

@@ -17,6 +17,7 @@ from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.account import Account, KnownRows, claims_from_json, digest
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
+from parley.privacy.ledger.deciding import Decision
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
 
@@ -206,10 +207,9 @@ class Replay:
                 if budget.key != record.key or budget.key in self.accounts:
                     raise ValueError(f"Expected a new budget, got {budget.key}.")
                 return Account(budget=budget).recognising(body["known"], _rows(body))
-            case RecordKind.RESERVE:
-                return self._reserved(record)
-            case RecordKind.COMMIT | RecordKind.VOID:
-                return self._settled(record)
+            case RecordKind.RESERVE | RecordKind.COMMIT | RecordKind.VOID:
+                first = record.kind == RecordKind.RESERVE
+                return self._reserved(record) if first else self._settled(record)
             case RecordKind.RECOGNISE:
                 return self.accounts[record.key].recognising(body["known"], _rows(body))
             case RecordKind.HOLD:
@@ -220,6 +220,9 @@ class Replay:
                 # What was released until now was bound by the budget as it was.
                 self._within_budget(account)
                 return account.raised(epsilon=body["epsilon"], delta=body["delta"])
+            case RecordKind.DECIDE:
+                Decision.of(record)
+                return self.accounts[record.key]
         raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
 
     def _reserved(self, record: Record) -> Account:

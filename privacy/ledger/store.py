@@ -228,6 +228,10 @@ class Reader:
         entries = recorded_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
+    def records_of(self, run_id: str) -> list[Record]:
+        """All records of a run, in order."""
+        return self._records(_OF_RUN, of_run=run_id, after=0)
+
     def _contains(self, head: Head) -> bool:
         """Whether the log is that of `head`, or goes on from it."""
         if head == self.head:

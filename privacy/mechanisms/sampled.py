@@ -141,8 +141,11 @@ class SampledGaussian(SampledNoise):
     @property
     def multiplier(self) -> float:
         """σ/C, rounded down: Δ is C or 2C."""
-        lengths = 2 if self.neighbouring == Neighbouring.REPLACE_ONE else 1
-        exactly = lengths * Fraction(self.sigma) / Fraction(self.sensitivity)
+        exactly = (
+            Neighbouring(self.neighbouring).radii
+            * Fraction(self.sigma)
+            / Fraction(self.sensitivity)
+        )
         nearest = float(exactly)
         return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
 
@@ -215,10 +218,10 @@ class PartySteps(TrainingNoise):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("clip_norm", self.clip_norm)
-        if self.sensitivity != self.step.sensitivity * self.clip_norm:
+        if self.sensitivity < self.step.sensitivity * self.clip_norm:
             raise ValueError(
-                f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
-                f"{self.neighbouring} neighbours, got {self.sensitivity}."
+                f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} or more, "
+                f"with {self.neighbouring} neighbours, got {self.sensitivity}."
             )
         if self.parameters < 1:
             raise ValueError("Expected a coordinate beside the clipped fraction, got none.")

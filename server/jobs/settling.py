@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm_section import Settled
@@ -115,7 +115,7 @@ def signal_of(
         alone: every party's noise is its own, and hides its records from all others.
         present: the share of the parties that is in a sum; the others pay nothing for it.
     """
-    point, moved = job.privacy.point, 2 if job.privacy.neighbouring == "replace-one" else 1
+    point, moved = job.privacy.point, Neighbouring(job.privacy.neighbouring).radii
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
     # Where nobody is honest the planner refuses the job, in its own words.
     honest = max(least - colluders, 1) if point.in_contributions else parties.parties

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from parley.client.algorithms.queries import LARGEST_SUM
+from parley.client.contract.assumptions import of_queries
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
@@ -79,7 +80,12 @@ class PlannedBatch:
 
     def entries(self, dataset: str) -> tuple[Entry, ...]:
         """What the server's ledger charges."""
-        entries = self.plan.entries(dataset, party="server")
+        assumed = of_queries(
+            self.counting.unit,
+            reported=self.batch.reports is not None,
+            chosen=self.law in SELECTIONS,
+        )
+        entries = self.plan.entries(dataset, party="server", assumed=assumed)
         if self.instead is None:
             return entries
         return tuple(self.instead.charged(entry) for entry in entries)

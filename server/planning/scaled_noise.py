@@ -16,7 +16,6 @@ from parley.client.algorithms.base import Asked, Sums
 from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
 from parley.privacy.accounting.events import Event
 from parley.privacy.calibration.calibration import calibrate
-from parley.privacy.kernel.sets import Ball, moved_by
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
@@ -194,8 +193,7 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
 
     def of(sensitivity: float) -> SampledGaussian:
         # A record's share of a sum is C long, and Δ so many of it.
-        lengths = moved_by(Ball(dimension=1, squared=1), asked.neighbouring).l2()
-        sigma = multiplier * sensitivity / lengths
+        sigma = multiplier * sensitivity / asked.neighbouring.radii
         if not sigma:
             sigma = calibrate(
                 law="gaussian",

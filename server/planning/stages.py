@@ -8,16 +8,14 @@ depends on the one before is a function in this list: the loop that runs them kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.assumptions import FEATURES
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.own import is_own
-from parley.client.algorithms.registry import assumption_of
+from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -32,7 +30,7 @@ from parley.server.planning.release import counts_of, evaluation_plan, plan_rele
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
 EVALUATION = "evaluation"
-"""Name of the stage that counts right and wrong answers of the model."""
+"""Name of the stage that counts held-out records by what the model says of them."""
 
 
 def _as_it_is(state: State) -> State:
@@ -90,7 +88,7 @@ def stages_of(
 
     Raises CalibrationError, RingTooSmall.
     """
-    own_map = FEATURES if is_own(job.model.feature_map.get("name", "")) else ""
+    own_map = job.model.feature_map.get("name", "")
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     first: tuple[Stage, ...] = ()
@@ -108,7 +106,7 @@ def stages_of(
             plan=ahead.plan,
             rounds=1,
             algorithm=lambda _: moments,
-            assumptions=(assumption_of(moments), own_map),
+            assumptions=assumptions_of(moments, own_map),
             result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
         )
         first = (stage,)
@@ -116,18 +114,31 @@ def stages_of(
         plan=plan,
         rounds=job.rounds,
         algorithm=learner,
-        assumptions=(assumption_of(algorithm), own_map),
+        assumptions=assumptions_of(algorithm, own_map),
     )
     if not job.evaluation.asked:
         return (*first, rounds)
+    counts = counts_of(job, algorithm, federation)
     last = Stage(
         name=EVALUATION,
-        plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
+        plan=evaluation_plan(job, counts, parties=federation.parties, run_id=run_id),
         rounds=1,
-        algorithm=lambda state: counts_of(job, learner(state)),
-        assumptions=(counts_of(job, algorithm).assumption, own_map),
+        algorithm=lambda state: replace(counts, learner=learner(state)),
+        assumptions=assumptions_of(counts, own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+
+
+def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+    """What every stage computes and begins with, as if the releases before it were all zero."""
+    result: State = {}
+    for stage in stages:
+        algorithm = stage.algorithm(result)
+        state = {**algorithm.init(), **result}
+        yield stage, algorithm, state
+        if not state["theta"].size:  # nothing to start from: all of it is released
+            state["theta"] = np.zeros(stage.plan.dimension)
+        result = stage.result(state)
 
 
 def rounds_of(stages: Sequence[Stage]) -> Stage:

@@ -79,12 +79,26 @@ class AdversaryAccount(Facts):
     delta: float
 
 
+class FoundOf(Facts):
+    """At most how often so many `members` together are recognised.
+
+    Attributes:
+        alarms: of cases in which they are not there (or are others), a share.
+        rate: of cases in which they are there.
+    """
+
+    members: int
+    alarms: float
+    rate: float
+
+
 class GuaranteeSummary(Facts):
     """One unit's guarantee, planned or spent; `accounts` have it by adversary, the charged first.
 
     Attributes:
         assumptions: what it rests on beyond its proof; None where that is not known.
         epsilon: by `conversion`, the lowest that is proved, of all releases.
+        found: what an attacker finds, of one of the unit and of groups.
     """
 
     unit: Unit
@@ -100,6 +114,7 @@ class GuaranteeSummary(Facts):
     delta_budget: float
     rho: Figure
     epsilon_by_conversion: dict[str, Figure]
+    found: tuple[FoundOf, ...] | None = None
     noise: Noise
 
 

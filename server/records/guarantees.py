@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from parley.client.algorithms.assumptions import assumptions_for
+from parley.client.contract.assumptions import assumptions_for
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Attendance, Unit
+from parley.privacy.accounting.tradeoff import ALARMS, GROUPS, found
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import in_process
@@ -30,6 +31,7 @@ from parley.server.records.guarantee_facts import (
     AdversaryAccount,
     AfterRound,
     Bound,
+    FoundOf,
     GuaranteeOutlook,
     GuaranteeSummary,
     Noise,
@@ -126,7 +128,7 @@ def guarantee_summaries(
                 plan,
                 own,
                 asked,
-                account(progress.spent[own.unit], own.delta),
+                progress.spent[own.unit],
                 summed=summed,
                 beside=beside,
                 assumptions=assumptions,
@@ -150,7 +152,7 @@ def guarantee_outlook(
             plan,
             own,
             asked,
-            account(spent_before(stages, len(stages))[own.unit], own.delta),
+            spent_before(stages, len(stages))[own.unit],
             summed=[plan.parties] * job.rounds,
             beside=[each.plan.primary for each in beside(stages)],
             assumptions=assumed(stages, [stage.name for stage in stages]),
@@ -169,13 +171,14 @@ def _facts(
     plan: ReleasePlan,
     own: Guarantee,
     asked: UnitBudget,
-    spent: dict[str, Any],
+    spent: Composition,
     *,
     summed: Sequence[int],
     beside: Sequence[Guarantee],
     assumptions: Sequence[str],
 ) -> dict[str, Any]:
     """What is the same of a guarantee that is planned and one that was spent."""
+    charged = account(spent, own.delta)
     return {
         "unit": own.unit,
         "neighbouring": own.neighbouring,
@@ -183,7 +186,7 @@ def _facts(
         "accounts": accounts_of(
             plan,
             own.unit,
-            epsilon=spent["epsilon_charged"],
+            epsilon=charged["epsilon_charged"],
             delta=own.delta,
             summed=summed,
             beside=[each for each in beside if each.unit is own.unit],
@@ -191,13 +194,19 @@ def _facts(
         "assumptions": assumptions_for(own.unit, assumptions),
         "calibration": own.calibration,
         "clip_norm": own.clip_norm,
-        "conversion": spent["conversion"],
-        "epsilon": spent["epsilon_charged"],
+        "conversion": charged["conversion"],
+        "epsilon": charged["epsilon_charged"],
         "epsilon_budget": asked.total,
         "delta_budget": asked.delta,
-        "rho": spent["rho"],
-        "epsilon_by_conversion": spent["epsilon"],
+        "rho": charged["rho"],
+        "epsilon_by_conversion": charged["epsilon"],
+        "found": found_of_groups(spent),
     }
+
+
+def found_of_groups(spent: Composition) -> tuple[FoundOf, ...]:
+    """What all releases of `spent` tell an attacker, of one of the unit and of groups."""
+    return tuple(FoundOf(members=k, alarms=ALARMS, rate=found(spent, members=k)) for k in GROUPS)
 
 
 def _described(plan: ReleasePlan, own: Guarantee) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
 """Titles of the sections that the report explains in paragraphs."""
-GUARANTEE = {"spent", "charged", "protects", "against", "assuming", ""}
+GUARANTEE = {"spent", "charged", "protects", "against", "attacker", "assuming", ""}
 """Those of a guarantee, beside its noise."""
 
 
@@ -69,6 +69,7 @@ def of_guarantee(title: str, of: GuaranteeSummary, *, rounds: int, counted: bool
         said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
         said("protects", f"{of.unit.words}; {words.relation(of)}"),
         *(said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
+        said("attacker", words.attacked(of)),
         said("assuming", words.assumed(of)),
         Section(NOISE, words.noise(of, rounds=rounds, counted=counted)),
     ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from parley.privacy.accounting.guarantee import Neighbouring, Unit, point_named
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit, point_named
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.server.records import attacker
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text
 
@@ -149,9 +150,19 @@ def accounts(of: GuaranteeSummary) -> list[str]:
     return [f"{row.adversary.words}: {account(row)}" for row in of.accounts]
 
 
+def charged(of: GuaranteeSummary) -> Adversary:
+    """Whom the charged account holds against."""
+    return Adversary(next(row.adversary for row in of.accounts if row.charged))
+
+
 def against(of: GuaranteeSummary) -> str:
     """The same in one line."""
     return "; ".join(f"against {each}" for each in accounts(of))
+
+
+def attacked(of: GuaranteeSummary) -> str:
+    """What an attacker finds; empty where a run's record does not say."""
+    return "" if of.found is None else attacker.sentence(of.found, of.unit)
 
 
 def assumed(of: GuaranteeSummary) -> str:

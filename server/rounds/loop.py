@@ -76,7 +76,7 @@ def run_stage(
     progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
     if not numbers:
         return Outcome(status="complete", reason="", progress=progress)
-    entries = _entries(stage.plan, dataset)
+    entries = _entries(stage, dataset)
     held = reserved(ledger, [replace(each, index=numbers[0]) for each in entries])
 
     def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
@@ -135,7 +135,7 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
     def stage_of(number: int) -> int:
         return next((at for at, each in enumerate(stages) if number < each.numbers.stop), -1)
 
-    planned = [_entries(each.plan, dataset) for each in stages]
+    planned = [_entries(each, dataset) for each in stages]
     lines, ahead = [], {}
     for recorded in ledger.entries(run_id):
         if recorded.outcome is None:
@@ -174,9 +174,9 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
     )
 
 
-def _entries(plan: ReleasePlan, dataset: str) -> tuple[Entry, ...]:
-    """Of any release of the plan: their index alone says which."""
-    return plan.entries(dataset, party="server")
+def _entries(stage: Stage, dataset: str) -> tuple[Entry, ...]:
+    """Of any release of the stage: their index alone says which."""
+    return stage.plan.entries(dataset, party="server", assumed=stage.assumptions)
 
 
 def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class World:
     def ask(self, party, kind, blobs=(), **head) -> Frame:
         """The answer to a request."""
         head = {"version": WIRE_VERSION, **head}
-        if kind == "join" and not blobs:
+        if kind in ("join", "propose") and not blobs:
             blobs = [b""]  # rows are not projected
         return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
 

@@ -61,7 +61,7 @@ def test_two_vectors_of_a_ball_are_no_further_apart_than_its_diameter():
 
 @pytest.mark.heavy
 def test_two_points_of_a_parabola_are_no_further_apart_than_its_diameter():
-    """(t, 2t² − 1) and (u, 2u² − 1), |t|, |u| ≤ 1: `Parabola`, before its ends are rounded."""
+    """(t, 2t² − 1) and (u, 2u² − 1), |t|, |u| ≤ 1: `Set.parabola`, before its ends are rounded."""
     z3 = pytest.importorskip("z3", reason="z3-solver is not installed")
     t, u, root = z3.Reals("t u root")
     given = [t >= -1, t <= 1, u >= -1, u <= 1, root > 0, root * root == z3.Q(1, 2)]

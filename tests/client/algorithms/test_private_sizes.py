@@ -54,7 +54,6 @@ def test_the_measured_sensitivity_is_the_claimed_one_wherever_the_record_stands(
     claim = algorithm.claim(FEDERATION.facts("uniform"))
     assert claim.sensitivity == pytest.approx(0.25 / 500, rel=1e-5)
     assert claim.sensitivity <= 0.25 / 500
-    assert claim.rounding == 0
     rng = np.random.default_rng(2)
     rows = prepare_rows(rng.normal(size=(1300, 7)).astype(dtype) * 9, intercept=True)
     labels = rng.integers(0, 3, len(rows))

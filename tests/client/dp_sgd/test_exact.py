@@ -23,7 +23,7 @@ from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.exact_math import exp, tanh
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.kernel.sets import Ball, moved_by
+from parley.privacy.kernel.sets import Set, moved_by
 
 CHAINS = {
     "no hidden layer": lambda: nn.Sequential(nn.Linear(7, 4)),
@@ -156,7 +156,7 @@ def test_no_share_is_longer_than_the_radius_in_whole_numbers(name, scale) -> Non
 def test_any_two_neighbours_sums_are_no_further_apart_than_the_set_says(name) -> None:
     network, x, y = chain(name)
     rng, config = np.random.default_rng(2), training()
-    ball = Ball(dimension=network.dimension, squared=config.radius**2)
+    ball = Set.ball(network.dimension, squared=config.radius**2)
     for scale, row in product((1.0, 1e3), range(8)):
         theta = network.start() * scale
         other, label = x.copy(), y.copy()

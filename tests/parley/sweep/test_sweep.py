@@ -1,5 +1,6 @@
 """A sweep runs a grid of simulations once each, goes on after a kill, and tells means honestly."""
 
+import html
 import json
 import re
 import stat
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 from parley.cli import app
+from parley.client.contract.assumptions import COMPANY
 from parley.server.jobs.section import JobError
 from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
 from parley.simulations.data.prepared import PreparedData, data_key
@@ -18,7 +20,7 @@ from parley.sweep import running, worker
 from parley.sweep.cells import cells_of, load_sweep
 from parley.sweep.comparison import compared
 from parley.sweep.figures import draw
-from parley.sweep.page import write_comparison, write_page
+from parley.sweep.page import cost_text, write_comparison, write_page
 from parley.sweep.results import charged_together, summarised, write_results
 from parley.sweep.running import run_cells
 from parley.sweep.whole import SweepResult
@@ -239,6 +241,23 @@ def test_accuracies_that_differ_by_two_thousandths_are_two_lines(tmp_path):
     assert y["scale"]["domain"] == [0.986, 0.99]
     assert "axis from 0.986" in y["title"]
     assert all(f">{tick}<" in figure.svg for tick in ("0.9870", "0.9890"))
+
+
+def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file(tmp_path):
+    told = {"status": "complete", "epsilon": 1.0, "delta": 0.0, "unit": "record",
+            "neighbouring": "replace-one", "adversary": "readers", "error": ""}  # fmt: skip
+    rows = [
+        told | {"kind": kind, "cell": kind, "assumptions": list(said)}
+        for kind, said in (("mlp", ()), ("cnn", (COMPANY,)))
+    ]
+    assert f"; assuming: {COMPANY})" in cost_text(rows)
+    assert "assuming" not in cost_text(rows[:1])
+    page = write_page(rows, ["kind"], [], tmp_path, title="")
+    assert (
+        html.unescape(page.read_text()).count(f"assuming: {COMPANY}</span>") == 1
+    )  # of one row, not of both
+    write_results(rows, ["kind"], tmp_path)
+    assert (tmp_path / "summary.csv").read_text().count(COMPANY) == 1
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from parley.client.contract.assumptions import CERTIFIED
 from parley.planning import plan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Approximate, Gaussian, Pure
@@ -111,3 +112,9 @@ def test_a_ledger_says_where_no_bound_is_proved(tmp_path, capsys):
     assert shown.count("per record, charged for 3 shares of 4:") == 1
     whole = shown[shown.index("against the server and all other parties: ") :]
     assert "no bound is proved (ε = ∞)" in whole
+
+
+def test_a_ledger_says_what_a_run_s_epsilon_rests_on(tmp_path, capsys):
+    given = ["algorithm.kind=output-perturbation", "algorithm.rounds=1", "parties.count=5"]
+    print_ledger(read_ledger(str(simulate(load_job(overrides=given), out=tmp_path / "r").folder)))
+    assert capsys.readouterr().out.count(f"assuming: {CERTIFIED}") == 1

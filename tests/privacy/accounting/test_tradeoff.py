@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian, Pure
-from parley.privacy.accounting.gaussian_curve import gaussian_delta
+from parley.privacy.accounting.events import Gaussian, PoissonSampledGaussian, Pure
+from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_mu
 from parley.privacy.accounting.tradeoff import (
+    GROUPS,
     curve_of,
     curve_power,
+    found,
     group_approximate,
     power,
-    spent_power,
+    renyi_power,
 )
 from parley.privacy.accounting.tradeoff import gaussian_power as proved_power
+from parley.privacy.mechanisms.gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
+from parley.privacy.mechanisms.laplace import Laplace
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.records.attacker import percent
 
 
 def gaussian_power(alpha, *, mu):
@@ -54,16 +63,101 @@ def test_a_composition_is_bounded_by_what_each_of_its_curves_says():
     assert together <= curve_power(0.05, curve, members=3) < together + 0.05
 
 
+@settings(max_examples=30)
 @given(st.floats(0, 1), st.floats(0, 3), st.integers(1, 5))
-def test_the_view_of_gaussians_is_that_of_their_law_and_never_below_it(alpha, mu, members):
+def test_what_gaussians_tell_is_that_of_their_law_and_never_below_it(alpha, mu, members):
     spent = Composition.of([Gaussian(mu=mu)])
-    curve = []  # nothing else is known
-    found, exact = (
-        spent_power(alpha, spent, curve, members=members),
-        gaussian_power(alpha, mu=members * mu),
-    )
-    assert exact - 1e-12 <= found <= min(1.0, exact + 1e-9)
+    exact = gaussian_power(alpha, mu=members * mu)
+    assert exact - 1e-12 <= found(spent, members=members, alpha=alpha) <= min(1.0, exact + 1e-9)
     assert proved_power(alpha, mu=mu, slack=0.01) >= min(1.0, proved_power(alpha, mu=mu) + 0.01)
+
+
+def test_what_is_found_adds_up_over_releases_and_members_as_each_law_does():
+    laplace, two = [Pure(epsilon=0.5)], [Pure(epsilon=0.25)] * 2
+    assert found(Composition.of(laplace)) == pytest.approx(0.05 * math.exp(0.5))
+    assert found(Composition.of(two)) == pytest.approx(0.05 * math.exp(0.5))
+    assert found(Composition.of(two), members=2) == pytest.approx(0.05 * math.exp(1))
+    gaussians = Composition.of([Gaussian(mu=0.3), Gaussian(mu=0.4)])
+    for members in GROUPS:
+        exact = gaussian_power(0.05, mu=0.5 * members)
+        assert found(gaussians, members=members) == pytest.approx(exact, abs=1e-9)
+    # k²ρ beats k steps along the curve where ρ is all that is known, or less than ε²/2.
+    known = Composition.of([Pure(epsilon=0.5, rho=0.03)])
+    assert found(known, members=5) == renyi_power(0.05, rho=0.03 * 25) < 0.5
+    assert found(Composition.empty()) == pytest.approx(0.05, abs=1e-9)
+
+
+@given(st.floats(0, 1), st.floats(0, 10), st.floats(0, 0.5))
+def test_what_renyi_divergence_allows_is_a_rate_no_lower_than_what_a_gaussian_tells(
+    alpha, mu, slack
+):
+    bound = renyi_power(alpha, rho=mu * mu / 2, slack=slack)
+    assert gaussian_power(alpha, mu=mu) <= bound + 1e-12 <= 1 + 1e-12
+
+
+MOVED, DRAWS = 10, 100_000
+LAWS = {
+    "gaussian": lambda scale: RoundedGaussian(sensitivity=MOVED, dimension=1, sigma=scale),
+    "discrete": lambda scale: DiscreteGaussian(sensitivity=MOVED, dimension=1, sigma=scale),
+    "laplace": lambda scale: Laplace(
+        sensitivity=MOVED, sensitivity_l1=MOVED, dimension=1, epsilon=MOVED / scale
+    ),
+}
+
+
+@pytest.mark.parametrize("members", GROUPS[:3])
+@pytest.mark.parametrize(
+    ("law", "tight"), [("gaussian", True), ("discrete", False), ("laplace", True)]
+)
+def test_the_best_attack_on_a_released_count_finds_no_more_than_is_said(law, tight, members):
+    """The likelihood ratio of these laws grows with what is seen: the best test is a threshold."""
+    stream = NoiseStream.from_seed(7)
+
+    def attacked(scale):
+        noise = LAWS[law](scale).draw_many(DRAWS, stream)[:, 0]
+        threshold = np.quantile(noise, 0.95)
+        # Where several draws lie at the threshold, a coin makes up the rate.
+        above, at = (noise > threshold).mean(), (noise == threshold).mean()
+        seen = noise + members * MOVED
+        return (seen > threshold).mean() + (0.05 - above) / at * (seen == threshold).mean()
+
+    said = found(Composition.of([LAWS[law](40.0).event()]), members=members)
+    deviation = 5 * math.sqrt(0.25 / DRAWS)
+    assert attacked(40.0) <= said + deviation
+    if tight:  # of a discrete Gaussian ρ alone is proved
+        assert said - deviation <= attacked(40.0)
+        assert attacked(40.0 * 2 / 3) > said + deviation
+
+
+def test_the_table_for_who_decides_is_what_is_computed():
+    page = (Path(__file__).parents[3] / "docs/officers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ε = ([\d.]+) \|(.+)\|$", page, re.MULTILINE)
+    assert len(rows) == 6
+    for epsilon, cells in rows:
+        spent = Composition.of([Gaussian(mu=gaussian_mu(float(epsilon), 1e-5))])
+        expected = [percent(found(spent, members=members)) for members in GROUPS]
+        assert [cell.strip() for cell in cells.split("|")] == expected
+
+
+def test_the_best_attack_on_steps_of_dp_sgd_finds_no_more_than_is_said():
+    """A record's gradient is C, or absent: each step (1 − q)·N(0, σ²) + q·N(1, σ²), or N(0, σ²)."""
+    rate, sigma, steps, draws = 0.1, 1.0, 20, 50_000
+    generator = np.random.default_rng(5)
+
+    def evidence(present, sigma):
+        batch = generator.random((draws, steps)) < rate if present else 0.0
+        seen = generator.normal(size=(draws, steps)) * sigma + batch
+        return np.log1p(rate * np.expm1((2 * seen - 1) / (2 * sigma**2))).sum(1)
+
+    def attacked(sigma):
+        threshold = np.quantile(evidence(False, sigma), 0.95)
+        return (evidence(True, sigma) > threshold).mean()
+
+    step = PoissonSampledGaussian(
+        sampling_rate=rate, noise_multiplier=sigma, neighbouring="add-or-remove-one"
+    )
+    said = found(Composition.empty().add(step, count=steps))
+    assert attacked(sigma) <= said + 0.01 < attacked(sigma * 2 / 3)
 
 
 @pytest.mark.parametrize("members", [2, 5])
@@ -82,6 +176,8 @@ def test_a_groups_delta_bounds_the_gaussians(members):
         lambda: power(1.5, epsilon=1.0),
         lambda: power(0.1, epsilon=math.inf),
         lambda: power(math.nan, epsilon=1.0),
+        lambda: renyi_power(0.1, rho=-1.0),
+        lambda: found(Composition.empty(), members=0),
         lambda: group_approximate(0.1, 0.0, 0),
         lambda: group_approximate(0.1, 0.0, True),
     ],

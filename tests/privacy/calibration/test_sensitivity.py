@@ -1,22 +1,24 @@
-"""Sensitivities of certified optima, against formulas."""
+"""Balls that certified optima lie in, against formulas."""
+
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.privacy.calibration.sensitivity import output_sensitivity
+from parley.privacy.calibration.sensitivity import optimum_radius
 
 SHAPE = {"lipschitz": 1.0, "parties": 100, "min_records": 500}
 BY_SIZE = {"weights": "size", "total_records": 80_000}
 
 
 @pytest.mark.parametrize(("sizes", "records"), [({}, 500), (BY_SIZE, 800)])
-def test_a_sum_moves_by_2g_over_n_lambda(sizes, records):
-    assert output_sensitivity(lambda_=0.01, **SHAPE, **sizes) == 2 / (records * 0.01)
-    # Double regularisation, λ‖θ‖²: half the sensitivity.
-    assert output_sensitivity(lambda_=0.02, **SHAPE, **sizes) == 1 / (records * 0.01)
-    kappa = output_sensitivity(lambda_=0.01, relative_tolerance=1e-3, **SHAPE, **sizes)
-    assert kappa == pytest.approx(2 / (records * 0.01) * 1.001)
+def test_an_optimum_lies_within_g_over_n_lambda(sizes, records):
+    assert optimum_radius(lambda_=0.01, **SHAPE, **sizes) == Fraction(100, records)
+    # Double regularisation, λ‖θ‖²: half the radius.
+    assert optimum_radius(lambda_=0.02, **SHAPE, **sizes) == Fraction(50, records)
+    kappa = optimum_radius(lambda_=0.01, relative_tolerance=1e-3, **SHAPE, **sizes)
+    assert kappa == Fraction(100, records) * Fraction(1001, 1000)
 
 
 @given(
@@ -29,7 +31,7 @@ def test_weights_by_size_are_never_worse(parties, records, extra, lambda_):
     shape = {"parties": parties, "min_records": records, "lipschitz": 1.0}
     shape |= {"lambda_": lambda_}
     sized = {"weights": "size", "total_records": parties * records + extra, **shape}
-    assert output_sensitivity(**sized) <= output_sensitivity(**shape) * (1 + 1e-15)
+    assert optimum_radius(**sized) <= optimum_radius(**shape)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +49,4 @@ def test_weights_by_size_are_never_worse(parties, records, extra, lambda_):
 )
 def test_bad_shapes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        output_sensitivity(**({"lambda_": 0.01} | SHAPE | change))
+        optimum_radius(**({"lambda_": 0.01} | SHAPE | change))

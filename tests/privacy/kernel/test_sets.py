@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,79 +10,75 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.kernel.sets import (
-    Acute,
-    Ball,
-    Interval,
-    L1Ball,
-    Lengths,
-    OneCell,
-    OrNothing,
-    Parabola,
-    Product,
-    Set,
-    moved_by,
-)
+from parley.privacy.kernel.sets import Lengths, Set, moved_by
 
 Vector = tuple[int, ...]
+Listed = tuple[Set, list[Vector]]
+"""A small set, and every vector of it."""
 
 
-def vectors(of: Set) -> list[Vector]:
-    """Every vector of a small set."""
-    return list(dict.fromkeys(_vectors(of)))
+def interval(low: int, span: int) -> Listed:
+    return Set.interval(low, low + span), [(each,) for each in range(low, low + span + 1)]
 
 
-def _vectors(of: Set) -> Iterator[Vector]:
-    match of:
-        case Interval(low, high):
-            yield from ((each,) for each in range(low, high + 1))
-        case Ball():
-            ends = range(-of.largest, of.largest + 1)
-            every = itertools.product(ends, repeat=of.dimension)
-            yield from (each for each in every if sum(v * v for v in each) <= of.squared)
-        case L1Ball(most):
-            every = itertools.product(range(-most, most + 1), repeat=2)
-            yield from (each for each in every if sum(map(abs, each)) <= most)
-        case OneCell():
-            inner = vectors(of.within)
-            nothing = (0,) * len(inner[0])
-            for cell, vector in itertools.product(range(of.cells), inner):
-                yield tuple(
-                    itertools.chain(*(vector if at == cell else nothing for at in range(of.cells)))
-                )
-        case OrNothing(within):
-            yield from (inner := vectors(within))
-            yield (0,) * len(inner[0])
-        case Acute(within):
-            yield from (each for each in vectors(within) if min(each) >= 0)
-        case Parabola(scale):
-            along = np.linspace(-1, 1, 40 * scale + 1)
-            both = np.rint(np.stack([scale * along, scale * (2 * along * along - 1)], axis=1))
-            yield from map(tuple, both.astype(int).tolist())
-        case Product(parts):
-            for each in itertools.product(*(vectors(part) for part in parts)):
-                yield tuple(itertools.chain(*each))
-        case _:
-            raise AssertionError(of)
+def ball(dimension: int, squared: int) -> Listed:
+    of = Set.ball(dimension, squared=squared)
+    every = itertools.product(range(-of.largest, of.largest + 1), repeat=dimension)
+    return of, [each for each in every if sum(v * v for v in each) <= squared]
 
 
+def l1_ball(most: int) -> Listed:
+    every = itertools.product(range(-most, most + 1), repeat=2)
+    return Set.l1_ball(most), [each for each in every if sum(map(abs, each)) <= most]
+
+
+def parabola(scale: int) -> Listed:
+    along = np.linspace(-1, 1, 40 * scale + 1)
+    both = np.rint(np.stack([scale * along, scale * (2 * along * along - 1)], axis=1))
+    return Set.parabola(scale), list(dict.fromkeys(map(tuple, both.astype(int).tolist())))
+
+
+def in_one_of(cells: int, within: Listed) -> Listed:
+    of, inner = within
+    zeros = (0,) * len(inner[0])
+    every = (
+        tuple(itertools.chain(*(vector if at == cell else zeros for at in range(cells))))
+        for cell, vector in itertools.product(range(cells), inner)
+    )
+    return of.in_one_of(cells), list(dict.fromkeys(every))
+
+
+def or_nothing(within: Listed) -> Listed:
+    of, inner = within
+    return of.or_nothing(), list(dict.fromkeys([*inner, (0,) * len(inner[0])]))
+
+
+def acute(within: Listed) -> Listed:
+    of, inner = within
+    return of.acute(), [each for each in inner if min(each) >= 0]
+
+
+def product(*parts: Listed) -> Listed:
+    every = itertools.product(*(inner for _, inner in parts))
+    return Set.product(*(of for of, _ in parts)), [tuple(itertools.chain(*each)) for each in every]
+
+
+balls = st.one_of(
+    st.builds(ball, st.just(2), st.integers(0, 9)), st.builds(l1_ball, st.integers(0, 3))
+)
 simple = st.one_of(
-    st.tuples(st.integers(-4, 4), st.integers(0, 4)).map(lambda ends: Interval(ends[0], sum(ends))),
-    st.builds(Ball, dimension=st.integers(1, 2), squared=st.integers(0, 9)),
-    st.builds(L1Ball, st.integers(0, 3)),
-    st.builds(Parabola, st.integers(1, 12)),
+    balls,
+    st.builds(interval, st.integers(-4, 4), st.integers(0, 4)),
+    st.builds(ball, st.just(1), st.integers(0, 9)),
+    st.builds(parabola, st.integers(1, 12)),
 )
-ball = st.one_of(
-    st.builds(Ball, dimension=st.just(2), squared=st.integers(0, 9)),
-    st.builds(L1Ball, st.integers(0, 3)),
-)
-celled = st.one_of(simple, st.builds(OneCell, cells=st.integers(1, 3), within=simple))
-optional = st.one_of(celled, st.builds(OrNothing, celled))
+celled = st.one_of(simple, st.builds(in_one_of, st.integers(1, 3), simple))
+optional = st.one_of(celled, st.builds(or_nothing, celled))
 every_set = st.one_of(
     optional,
-    st.builds(Acute, ball),
-    st.tuples(optional, simple).map(Product),
-    st.builds(OneCell, cells=st.just(2), within=optional),
+    st.builds(acute, balls),
+    st.builds(product, optional, simple),
+    st.builds(in_one_of, st.just(2), optional),
 )
 
 
@@ -95,9 +90,9 @@ def longest(many: list[Vector]) -> Lengths:
 
 @settings(max_examples=150, deadline=None)
 @given(every_set)
-def test_lengths_hold_for_all_vectors_and_are_not_loose(of: Set) -> None:
+def test_lengths_hold_for_all_vectors_and_are_not_loose(listed: Listed) -> None:
     """Nothing is longer; and by their own coordinates nothing is claimed twice over."""
-    many = vectors(of)
+    of, many = listed
     assert max(abs(v) for each in many for v in each) <= of.largest
     found = longest(many)
     apart = longest(
@@ -113,18 +108,18 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(of: Set) -> None:
 @pytest.mark.parametrize(
     ("of", "radius", "diameter"),
     [
-        (Interval(-2, 5), (5, 25), (7, 49)),
-        (Interval(3, 3), (3, 9), (0, 0)),
-        (Ball(dimension=9, squared=25), (15, 25), (30, 100)),
-        (L1Ball(4), (4, 16), (8, 64)),
-        (OneCell(cells=2, within=Interval(1, 1)), (1, 1), (2, 2)),
-        (OneCell(cells=1, within=Interval(1, 1)), (1, 1), (0, 0)),
-        (OneCell(cells=2, within=Interval(-3, 3)), (3, 9), (6, 36)),
-        (OrNothing(OneCell(cells=1, within=Interval(1, 1))), (1, 1), (1, 1)),
-        (Product((Interval(0, 1), Interval(0, 2))), (3, 5), (3, 5)),
-        (Acute(L1Ball(4)), (4, 16), (8, 32)),
-        (Acute(Ball(dimension=2, squared=25)), (7, 25), (14, 50)),
-        (Parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
+        (Set.interval(-2, 5), (5, 25), (7, 49)),
+        (Set.interval(3, 3), (3, 9), (0, 0)),
+        (Set.ball(9, squared=25), (15, 25), (30, 100)),
+        (Set.l1_ball(4), (4, 16), (8, 64)),
+        (Set.interval(1, 1).in_one_of(2), (1, 1), (2, 2)),
+        (Set.interval(1, 1).in_one_of(1), (1, 1), (0, 0)),
+        (Set.interval(-3, 3).in_one_of(2), (3, 9), (6, 36)),
+        (Set.interval(1, 1).in_one_of(1).or_nothing(), (1, 1), (1, 1)),
+        (Set.product(Set.interval(0, 1), Set.interval(0, 2)), (3, 5), (3, 5)),
+        (Set.l1_ball(4).acute(), (4, 16), (8, 32)),
+        (Set.ball(2, squared=25).acute(), (7, 25), (14, 50)),
+        (Set.parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
     ],
 )
 def test_known_answers(of: Set, radius: tuple[int, int], diameter: tuple[int, int]) -> None:

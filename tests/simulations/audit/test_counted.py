@@ -137,7 +137,7 @@ def test_half_of_the_sensitivity_of_tables_and_counts_is_refuted(monkeypatch, jo
     monkeypatch.setattr(
         algorithm,
         "claim",
-        lambda *rest: replace(own(*rest), lies_in=None, sensitivity=own(*rest).sensitivity / 2),
+        lambda *rest: replace(own(*rest), grid_bits=own(*rest).grid_bits + 1),
     )
     assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "refuted"
 
@@ -145,10 +145,12 @@ def test_half_of_the_sensitivity_of_tables_and_counts_is_refuted(monkeypatch, jo
 OWN = '''
 """A statistic whose author forgot that a record is replaced, not added."""
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 import numpy as np
 from parley.client.algorithms.base import Claim, Contribution
 from parley.client.algorithms.own import Statistic
+from parley.client.models.bounded import real_ball
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +164,9 @@ class Sums(Statistic):
         return self.features
 
     def claim(self, facts):
+        ball, bits = real_ball(self.features, Fraction(self.length) / 2)
         return Claim(dimension=self.features, features=self.features, bound=1e3,
-                     sensitivity=self.length, unit=Unit.RECORD,
+                     lies_in=ball, grid_bits=bits, whole=False, unit=Unit.RECORD,
                      neighbouring=Neighbouring.REPLACE_ONE)
 
     def local(self, state, block, plan, randomness):

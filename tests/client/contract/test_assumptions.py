@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from make_golden import JOBS, MORE, known
 
-from parley.client.algorithms.assumptions import (
+from parley.client.algorithms.registry import ALGORITHMS, assumption_of
+from parley.client.contract.assumptions import (
     COMPANY,
     FEATURES,
     OWN_CLAIM,
     PERSONS,
     assumptions_for,
 )
-from parley.client.algorithms.registry import ALGORITHMS, assumption_of
 from parley.client.queries import QUERIES
 from parley.privacy.accounting.guarantee import Unit
 

@@ -32,6 +32,11 @@ FEATURES: Final = (
 )
 """Of one's own map of records."""
 
+REMEMBERED: Final = (
+    "your own network says of a record what it says of it alone: tried on this machine, not proved"
+)
+"""Of held-out records, of which one's own network is asked one at a time."""
+
 OWN_CLAIM: Final = "a sum of your own moves by no more than its code claims: its author says so"
 """Of one's own algorithm."""
 
@@ -58,3 +63,9 @@ def assumptions_for(unit: Unit, said: Iterable[str]) -> tuple[str, ...]:
     """Those that the guarantee of a unit rests on, each once."""
     kept = (each for each in filter(None, said) if unit is not Unit.PARTY or each in _OF_PARTIES)
     return tuple(dict.fromkeys(kept))
+
+
+def assumed_fact(unit: Unit, said: Iterable[str]) -> dict[str, list[str]]:
+    """What a ledger keeps of them: nothing where there are none."""
+    found = assumptions_for(unit, said)
+    return {"assumptions": list(found)} if found else {}
