@@ -214,7 +214,8 @@ def _at(values: dict[str, dict[str, Any]], key: str) -> Any:
 
 def _way_of(job: Job, world: Experiment) -> tuple[float, float]:
     """How far a network's steps lead, and q."""
-    training = algorithm_for(job, world.model, world.federation).training
+    algorithm: Any = algorithm_for(job, world.model, world.federation)
+    training = algorithm.training
     length = training.longest_step / (1 - training.momentum)
     return length * training.steps * job.rounds, training.sampling_rate
 
