@@ -39,7 +39,7 @@ def run(folder: Path, *overrides: str, **more):
 
 
 def test_a_run_spends_its_budget_and_says_every_partys_account(tmp_path) -> None:
-    result = run(tmp_path / "r", "privacy.epsilon=2")
+    result = run(tmp_path / "r", "privacy.epsilon=2", "dp-sgd.clip-norm=1")
     summary = result.summary
     assert summary.status == "complete"
     assert 1.99 <= summary.primary.epsilon <= 2.0
