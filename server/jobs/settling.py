@@ -1,8 +1,8 @@
 """What a job leaves to a rule, chosen from public facts alone: steps, λ, clip norm and features.
 
 The steps are those of `parley.server.jobs.steps`, where noise is Gaussian. Features of a table are
-hats of 8 intervals (`parley.client.features.bins`) where the signal A over noise pays for so many
-more columns: it is at least 50 for each number. What the job gives stays.
+hats (`parley.client.features.bins`) where the signal A over noise pays for so many more columns:
+none where A is below 50 for each number, 4 intervals below 200, 8 beyond. What the job gives stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from parley.server.jobs.whole import WholeJob
 ROUNDS = 10
 """Where a job leaves them open and no rule applies."""
 
-_SIGNAL, _INTERVALS = 50.0, 8
+_HATS = ((200.0, 8), (50.0, 4))
 """A for each number of a record, from which on they are hats of so many intervals."""
 
 
@@ -85,10 +85,11 @@ def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
     plain: dict[str, Any] = {"features": "none"}
     if not parties.numbers:
         return plain, "columns as they are: none is a number"
-    needed = f"{_SIGNAL:g} for each of {parties.numbers} numbers"
-    if signal >= _SIGNAL * parties.numbers:
-        hats = {"features": "hats", "feature_settings": {"intervals": _INTERVALS}}
-        return hats, f"hats of {_INTERVALS} intervals: A is at least {needed}"
+    for each, intervals in _HATS:
+        needed = f"{each:g} for each of {parties.numbers} numbers"
+        if signal >= each * parties.numbers:
+            hats = {"features": "hats", "feature_settings": {"intervals": intervals}}
+            return hats, f"hats of {intervals} intervals: A is at least {needed}"
     return plain, f"columns as they are: A is below {needed}"
 
 
