@@ -23,6 +23,7 @@ from parley.client.party.data_set import DataSet
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Claims
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.deciding import Decision, latest
 from parley.privacy.ledger.errors import LedgerConflict
@@ -65,6 +66,12 @@ class Asked:
     def dataset(self) -> str:
         """Of which data set."""
         return self.stages[0].dataset
+
+    @property
+    def blocks(self) -> Blocks:
+        """Of the records that it reads; none: all, or its stages differ."""
+        found = {each.plan.blocks for each in self.stages}
+        return found.pop() if len(found) == 1 else ()
 
     @property
     def of(self) -> tuple[str, str]:
@@ -139,7 +146,9 @@ def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:
     """Whether it would bring what is spent above what may be spent without a yes."""
     key = BudgetKey(dataset.account or asked.dataset, dataset.unit)
     account = next(each for each in ledger.totals() if each.key == key)
-    after = account.holding(asked.run_id, asked.claims(ledger, *key)).taken
+    blocks = asked.blocks
+    held = account.holding(asked.run_id, asked.claims(ledger, *key), blocks)
+    after = held.taken_of(blocks)
     return not after.epsilon(account.budget.delta)[1] <= (dataset.approval_above or 0.0)
 
 

@@ -218,6 +218,11 @@ class Consent(Part):
         if self.seed is not None and not self.allow_seeded_noise:
             raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
         for name, dataset in self.data.items():
+            if dataset.account not in ("", name) and dataset.block_column:
+                raise ValueError(
+                    f"Expected no block-column of data set {name!r}, which is charged to another "
+                    "one's account: a record of both would be in two blocks of it."
+                )
             of = self.data.get(dataset.account) if dataset.account else dataset
             if of is None or of.account not in ("", name) or of.totals != dataset.totals:
                 raise ValueError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,12 +26,14 @@ from parley.client.party import approval
 from parley.client.party.approval import Asked
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.data_set import DataSet
+from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.policy import accepted_kind, task_of
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import shown_down
 from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.primitives import signing_public
@@ -40,7 +42,7 @@ from parley.server.records.guarantees import found_of_groups
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.words import Fact
 
-_MOST_NAMES = 60
+_MOST_NAMES, _WAIT_S = 60, 30.0
 
 
 class Attacker(NamedTuple):
@@ -208,6 +210,9 @@ def opened(folder: Path) -> Iterator[OwnParty]:
     deployment = load_deployment(folder / "deployment.toml")
     own = signing_public(keeper.identity())
     name = next((each.name for each in deployment.parties if each.identity == own), "")
+    if not keeper.ledger.exists():  # of its owner's mode, as the party makes it
+        with keeper.alone(wait_s=_WAIT_S), closing(KeptLedger(keeper.ledger)) as kept:
+            kept.opened()
     with Ledger.open(keeper.ledger) as ledger:
         yield OwnParty(
             folder=folder,
@@ -227,6 +232,7 @@ class _Cost:
     before: Account
     after: Account
     plans: tuple[ReleasePlan, ...]
+    blocks: Blocks
 
     @classmethod
     def of(cls, ledger: Ledger, asked: Asked, account: Account) -> _Cost:
@@ -235,7 +241,8 @@ class _Cost:
         return cls(
             spent=composed(claims),
             before=account,
-            after=account.holding(asked.run_id, claims),
+            after=account.holding(asked.run_id, claims, asked.blocks),
+            blocks=asked.blocks,
             plans=tuple(each.plan for each in asked.stages),
         )
 
@@ -247,8 +254,9 @@ class _Cost:
 
     @property
     def _left(self) -> tuple[str, str]:
-        before, after = self.before.remaining.epsilon, self.after.remaining.epsilon
-        return shown_down(before), shown_down(after)
+        budget, blocks = self.before.budget, self.blocks
+        left = [budget.left(each.taken_of(blocks)).epsilon for each in (self.before, self.after)]
+        return shown_down(left[0]), shown_down(left[1])
 
     @property
     def weakest(self) -> Adversary:
@@ -276,6 +284,9 @@ class _Cost:
         yield Fact(
             f"What it costs{of}", f"{words.points(epsilon, budget.delta)}, {words.scope(budget)}"
         )
+        if self.blocks:
+            named = ", ".join(map(repr, self.blocks))
+            yield Fact("Of which records", f"blocks {named} (as the job calls them) alone")
         yield Fact(f"That holds against{of}", self.weakest.words)
         yield Fact(f"Noise{of}", "; ".join(sorted(noise)))
         if any(plan.seeded for plan in self.plans):
@@ -290,7 +301,9 @@ class _Cost:
         """What is found at most by this job."""
         budget, rates = self.before.budget, found_of_groups(self.spent)
         said = attacker.caption(rates, budget.unit, budget.neighbouring, self.weakest)
-        return Attacker(said, attacker.HEAD, attacker.rows(rates, budget.unit))
+        return Attacker(
+            f"By this job alone. {said}", attacker.HEAD, attacker.rows(rates, budget.unit)
+        )
 
 
 def composed(claims: Iterable[tuple[Any, int]]) -> Composition:

@@ -57,6 +57,7 @@ from parley.privacy.ledger.steps import Checkpoint, Reservation
 if TYPE_CHECKING:
     from parley.privacy.accounting.guarantee import Unit
     from parley.privacy.ledger.account import Account, Claims
+    from parley.privacy.ledger.blocks import Blocks
     from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog, Writer
 
@@ -159,15 +160,23 @@ class Ledger:
                 refusal = error
         raise refusal
 
-    def check_room(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
+    def check_room(
+        self, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
+    ) -> None:
         """Whether `hold` would be granted now, by what it raises; nothing is set aside."""
         with self._place.reading() as reader:
-            steps.check_room(reader.accounts(), run_id, claims)
+            steps.check_room(reader.accounts(), run_id, claims, blocks)
 
     def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
-        """How many of `[N, 2]` rows (`parley.client.data.contents`) each data set has had."""
+        """How many of `[N, 3]` rows (`parley.client.data.contents`) each data set has had."""
         with self._place.reading() as reader:
-            return registering.sharing(reader.accounts(), reader.blocks, self._place.key_path, rows)
+            return registering.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
+
+    def moved(self, name: str, rows: NDArray[np.uint64]) -> int:
+        """How many of them the data set charged in another block than they are in now."""
+        with self._place.reading() as reader:
+            known = reader.accounts()
+            return registering.moved_in(known, reader.rows, self._place.key_path, name, rows)
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""

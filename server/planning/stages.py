@@ -164,7 +164,8 @@ def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarant
 def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
     """What the releases of the rounds, and of those beside them that were made, rest on."""
     counted = (stage for stage in stages if not stage.name or stage.name in made)
-    return tuple(each for stage in counted for each in stage.assumptions)
+    said = (each for stage in counted for each in stage.assumptions)
+    return (*said, *rounds_of(stages).plan.assumptions)
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:

@@ -68,6 +68,7 @@ def data_head(job: Job) -> dict[str, Any]:
         "label": job.model.label,
         "intercept": job.model.has_intercept,
         "features": job.model.feature_map,
+        "blocks": list(job.data.blocks),
     }
 
 

@@ -42,8 +42,8 @@ class Parties:
     """The parties of a deployment that are there, and what they said of themselves.
 
     Attributes:
-        named: which data are asked about, and how they are read: dataset, label, intercept and
-            features of a request.
+        named: which data are asked about, and how they are read: dataset, label, intercept,
+            features and blocks of a request.
         timeout_s: what a party has to answer one request.
         needed: how many have to take part.
         approval_s: how long owners are waited for who want to say yes themselves.

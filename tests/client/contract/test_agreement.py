@@ -71,7 +71,7 @@ def other(value):
     if isinstance(value, str):
         return value + "x"
     if isinstance(value, tuple | list):
-        return (0,)
+        return ("0",)
     raise TypeError(f"Expected a type with another value, got {type(value).__name__}.")
 
 
