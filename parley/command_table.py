@@ -70,7 +70,8 @@ _COMMANDS = {
     "certificate": (
         "parley.certificate.commands:certificate_app",
         "Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
-        "statement offline: [bold]parley certificate verify FILE[/bold].",
+        "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the public "
+        "registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
     ),
 }
 _DEPLOYMENTS = {
