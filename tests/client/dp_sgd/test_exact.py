@@ -16,9 +16,9 @@ from record_loop import loop_sums
 from small_networks import training
 from torch import nn
 
+from parley.client.dp_sgd.chains import linear_layers
 from parley.client.dp_sgd.clipping import choose_way
 from parley.client.dp_sgd.exact import Chain, Grid, Layer
-from parley.client.dp_sgd.ghost import linear_layers
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.exact_math import exp, tanh
 from parley.client.models.networks import Network
@@ -208,7 +208,7 @@ def test_other_networks_are_no_exact_chains(tmp_path) -> None:
     assert layers(nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Flatten(), nn.Linear(18, 4)) is None
     assert layers(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 2)) is None
     cnn = Network.build("cnn", features=256, classes=3)
-    assert choose_way(cnn) == "ghost"
+    assert choose_way(cnn) == "vmap"
     with pytest.raises(ValueError, match="chain"):
         choose_way(cnn, wanted="exact")
 
@@ -226,5 +226,5 @@ def test_exp_and_tanh_are_near_numpys_and_the_same_wherever_a_number_stands() ->
 
 def test_a_training_says_whether_its_guarantee_rests_on_an_assumption() -> None:
     assert training().exact
-    assert not replace(training(), per_example_method="ghost").exact
+    assert not replace(training(), per_example_method="vmap").exact
     assert training(noise_multiplier=1e4).grid_bits < training().grid_bits == 33
