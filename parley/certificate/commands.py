@@ -1,4 +1,4 @@
-"""`parley certificate RUN` and `parley certificate verify FILE`."""
+"""`parley certificate RUN`, `parley certificate verify FILE`, `parley certificate registry RUN`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from parley.certificate.issuing import issued, signing_key
+from parley.certificate.issuing import certified, issued, signing_key
 from parley.certificate.statement import CertificateError
 from parley.certificate.verifying import verified
 from parley.client.contract.printable import one_line
+from parley.server.records.plain_json import json_text
+from parley.server.records.reading import read_summary
 
 NamedLedger = Annotated[
     str | None,
@@ -33,7 +35,8 @@ certificate_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,
     help="Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
-    "statement offline: [bold]parley certificate verify FILE[/bold].",
+    "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the public "
+    "registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
 )
 
 
@@ -64,6 +67,35 @@ def certificate_issue(
     certificate = issued(run, private, ledger=ledger)
     target.write_text(certificate.text(), encoding="utf-8")
     typer.echo(f"{target}, signed by key {certificate.signer}")
+
+
+@certificate_app.command("registry")
+def certificate_registry(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    about: Annotated[
+        Path, typer.Option(metavar="FILE", help="TOML with what a run does not know of itself.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write (default: RUN/registry.json).")
+    ] = None,
+    ledger: NamedLedger = None,
+) -> None:
+    """Write a run as a draft for the public registry of DP deployments, in its schema.
+
+    ε comes from the ledger's entries, as in a certificate. Read it before you send it: it is for
+    the public.
+    """
+    from parley.certificate.registry import entry, read_about  # noqa: PLC0415 - spares polars
+
+    target = out or run / "registry.json"
+    if target.exists():
+        raise CertificateError(f"Expected a new file for --out, {target} exists.")
+    summary = read_summary(run)
+    statement, known = certified(run, ledger=ledger), read_about(about)
+    if summary is None:
+        raise CertificateError(f"Expected a run that ended, {run} has no summary.")
+    target.write_text(json_text(entry(statement, summary, known), indent=2) + "\n", "utf-8")
+    typer.echo(f"{target}: a draft; opendp/deployments-registry-data says how to propose it")
 
 
 @certificate_app.command("verify")

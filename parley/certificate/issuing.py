@@ -17,12 +17,14 @@ from parley.certificate.statement import (
 )
 from parley.client.contract.file_reading import LARGEST_MODEL, opened
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.replay import EntryState
+from parley.server.records import words
 from parley.server.records.guarantee_facts import GuaranteeSummary
+from parley.server.records.guarantees import found_of_groups
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder, ledger_of
 from parley.server.records.summary import LedgerHead, RunSummary
@@ -81,7 +83,12 @@ def charged(place: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Comp
 
 
 def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certificate:
-    """The certificate of a run.
+    """The certificate of a run: what `certified` says of it, signed."""
+    return signed(certified(run, ledger=ledger), private)
+
+
+def certified(run: Path, *, ledger: str | None = None) -> Statement:
+    """What is certified of a run.
 
     Args:
         ledger: the place of its ledger, where its job names a URL.
@@ -100,7 +107,7 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
             "nobody, so that there is nothing to certify."
         )
     spent = charged(ledger_of(run, job, named=ledger), folder.run_id, summary.ledger_head)
-    statement = Statement(
+    return Statement(
         issued=datetime.now(UTC).isoformat(timespec="seconds"),
         parley_version=__version__,
         run_id=folder.run_id,
@@ -115,7 +122,6 @@ def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certifica
         ledger_head=summary.ledger_head,
         guarantees=tuple(_guarantee(summary, of, spent) for of in summary.guarantees),
     )
-    return signed(statement, private)
 
 
 def _guarantee(
@@ -128,15 +134,15 @@ def _guarantee(
             f"Expected entries of {summary.run_id} for one {of.unit} that come to a finite ε at "
             f"δ = {as_written(of.delta)}, got {own.releases} that don't."
         )
-    against = next(row.adversary for row in of.accounts if row.charged)
     return CertifiedGuarantee(
         unit=of.unit,
         neighbouring=of.neighbouring,
         epsilon=epsilon,
         delta=of.delta,
         conversion=conversion,
-        adversary=Adversary(against),
+        adversary=words.charged(of),
         spent=own.to_json(),
         accounts=tuple(row for row in of.accounts if not row.charged),
         assumptions=("not known",) if of.assumptions is None else of.assumptions,
+        found=found_of_groups(own),
     )

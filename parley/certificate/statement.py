@@ -18,7 +18,7 @@ from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.ledger.chain import canonical_json
 from parley.secure_agg.primitives import sign, signing_public, verifies
 from parley.server.records.facts import Facts, FactsError
-from parley.server.records.guarantee_facts import AdversaryAccount
+from parley.server.records.guarantee_facts import AdversaryAccount, FoundOf
 from parley.server.records.plain_json import json_text
 from parley.server.records.summary import LedgerHead
 
@@ -37,6 +37,7 @@ class CertifiedGuarantee(Facts):
         epsilon, delta: charged, by the conversion named, against `adversary`.
         accounts: against the other adversaries, as the run computed them.
         assumptions: what it rests on beyond its proof.
+        found: what the entries tell an attacker, of one of the unit and of groups.
     """
 
     unit: Unit
@@ -48,6 +49,7 @@ class CertifiedGuarantee(Facts):
     spent: dict[str, Any]
     accounts: tuple[AdversaryAccount, ...]
     assumptions: tuple[str, ...]
+    found: tuple[FoundOf, ...] | None = None
 
 
 class Statement(Facts):

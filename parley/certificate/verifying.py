@@ -18,7 +18,9 @@ from parley.certificate.statement import (
 from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import shown_up
-from parley.server.records import words
+from parley.privacy.accounting.tradeoff import GROUPS
+from parley.server.records import attacker, words
+from parley.server.records.guarantees import found_of_groups
 from parley.server.records.run_folder import RunFolder, ledger_of
 
 _EQUAL = 1e-9
@@ -99,7 +101,21 @@ def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str
             f"{conversion}, unit {of.unit}), got ε = {shown_up(of.epsilon)}: they cost more than "
             "is claimed."
         )
-    return [f"{stated}: {entries.releases} entries come to it (by {conversion})"], others
+    held = [f"{stated}: {entries.releases} entries come to it (by {conversion})"]
+    if of.found is None:
+        return held, others
+    known = found_of_groups(entries)
+    if [(row.members, row.alarms) for row in of.found] != [(k.members, k.alarms) for k in known]:
+        raise CertificateError(f"{file}: Expected what an attacker finds of {[*GROUPS]} together.")
+    for claimed, own in zip(of.found, known, strict=True):
+        if claimed.rate < own.rate * (1 - _EQUAL):
+            raise CertificateError(
+                f"{file}: Expected that an attacker recognises {own.members} together in up to "
+                f"{attacker.percent(own.rate)}, got {attacker.percent(claimed.rate)}: less is "
+                "claimed than the entries tell."
+            )
+    told = f"an attacker {attacker.sentence(of.found, of.unit)}: by these entries"
+    return [*held, told], others
 
 
 def _held_against(file: Path, certificate: Certificate, run: Path, named: str | None) -> list[str]:

@@ -6,6 +6,7 @@ It has no script and asks for nothing over a network: its own content-security p
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from parley.report.words import (
 )
 from parley.server.jobs.running import in_process
 from parley.server.model_file import ModelFileError, open_model
-from parley.server.records import result_words, sections, words
+from parley.server.records import attacker, result_words, sections, words
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
 from parley.server.records.reading import RunContent, read_run
@@ -69,6 +70,7 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "lede": _lede(summary),
         "status": result_words.status(summary),
         "notices": _notices(run, folder),
+        "costs": [card for of in summary.guarantees for card in _cost_cards(of)],
         "cards": _cards(run),
         "figures": figures(run),
         "judgement": judgement_tables(summary),
@@ -148,8 +150,8 @@ def _unusable(folder: Path) -> list[str]:
 
 
 def _cards(run: RunContent) -> list[Card]:
+    cards: list[Card] = []
     summary = run.summary
-    cards = [_privacy_card(of) for of in summary.guarantees]
     name = result_words.metric(summary)
     accuracies = {
         "non-private": summary.baseline_accuracy,
@@ -184,16 +186,26 @@ def _cards(run: RunContent) -> list[Card]:
     return cards
 
 
-def _privacy_card(of: GuaranteeSummary) -> Card:
+def _cost_cards(of: GuaranteeSummary) -> Iterator[Card]:
+    """What was paid, and what that is to an attacker."""
     scope = words.scope(of)
-    share = min(max(of.epsilon / of.epsilon_budget, 0.0), 1.0) if of.epsilon_budget else None
-    return Card(
+    yield Card(
         title="Privacy spent",
         value=words.spent(of),
         note=f"{scope[:1].upper()}{scope[1:]}. Budget: {words.budget(of)}.",
         wide=True,
-        share=share,
+        share=min(max(of.epsilon / of.epsilon_budget, 0.0), 1.0) if of.epsilon_budget else None,
     )
+    if of.found:
+        one, alarms = of.found[0], attacker.percent(of.found[0].alarms)
+        yield Card(
+            title=f"An attacker recognises one {of.unit}",
+            value=f"in at most {attacker.percent(one.rate)} of cases",
+            note=f"Knowing all other {of.unit.several}, with {alarms} false alarms. Guessing, "
+            f"without any release: {alarms}.",
+            wide=True,
+            share=one.rate,
+        )
 
 
 def _figure_card(run: RunSummary, title: str, name: str, beside: dict[str, float | None]) -> Card:
@@ -223,17 +235,27 @@ def _parties_card(run: RunSummary) -> Card:
 
 
 def _guarantee(run: RunSummary, of: GuaranteeSummary) -> dict[str, Any]:
-    """One guarantee's promise, and against whom it holds."""
-    several = len(of.accounts) > 1
+    """One guarantee's promise, against whom it holds, and what it means to an attacker."""
+    several, tables = len(of.accounts) > 1, []
+    if of.found:
+        tables.append(
+            Table(
+                caption=attacker.caption(of.found, of.unit, of.neighbouring, words.charged(of)),
+                head=[*attacker.HEAD],
+                rows=attacker.rows(of.found, of.unit),
+            )
+        )
+    if several:
+        tables.append(
+            Table(
+                caption=f"Against whom, {words.scope(of)}",
+                head=["adversary", "ε and δ"],
+                rows=[[row.adversary.words, words.account(row)] for row in of.accounts],
+            )
+        )
     return {
         "promise": f"{promise(run, of)}{'' if several else f' It holds {words.against(of)}.'}",
-        "accounts": Table(
-            caption=f"Against whom, {words.scope(of)}",
-            head=["adversary", "ε and δ"],
-            rows=[[row.adversary.words, words.account(row)] for row in of.accounts],
-        )
-        if several
-        else None,
+        "tables": tables,
     }
 
 

@@ -134,6 +134,13 @@ def promise(run: RunSummary, of: GuaranteeSummary) -> str:
 
 def assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
     """What the guarantees rest on, and what they don't cover: each said once."""
+    items = trusted(run, simulated=simulated)
+    items += [f"Public, and not protected: {public_facts(run)}", _ledger_reach(run)]
+    return list(dict.fromkeys(items))
+
+
+def trusted(run: RunSummary, *, simulated: bool) -> list[str]:
+    """What the guarantees rest on."""
     items = []
     if run.primary.noise.seeded:
         items.append(
@@ -149,18 +156,18 @@ def assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
         for of in run.guarantees
         if (assumed := words.assumed(of))
     ]
+    return items
+
+
+def public_facts(run: RunSummary) -> str:
+    """What no noise covers."""
     least = f" ({number(run.min_records)})" if run.min_records else ""
     sizes = (
         "every party's number of records"
         if run.weights == "size"
         else f"the least number of records of a party{least}"
     )
-    items += [
-        f"Public, and not protected: {sizes}, the number of parties, who took part in which round, "
-        "the schema and the job.",
-        _ledger_reach(run),
-    ]
-    return list(dict.fromkeys(items))
+    return f"{sizes}, the number of parties, who took part in which round, the schema and the job."
 
 
 def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 
 if TYPE_CHECKING:
     from parley.server.records.guarantee_facts import FoundOf
@@ -45,17 +45,28 @@ def sentence(rates: Sequence[FoundOf], unit: Unit) -> str:
     )
 
 
-def caption(rates: Sequence[FoundOf], unit: Unit, relation: Neighbouring) -> str:
+def caption(
+    rates: Sequence[FoundOf], unit: Unit, relation: Neighbouring, against: Adversary
+) -> str:
     """The same attacker above a table of `rows`, in full."""
-    other = "another is there" if relation is Neighbouring.REPLACE_ONE else "it is not there"
-    return (
-        f"At most how often an attacker recognises the {unit} looked for, where it is there: one "
-        f"who knows all other {unit.several}, and who says so wrongly, where {other}, in "
-        f"{percent(rates[0].alarms)} of cases (false alarms)"
+    false = (
+        f"another {unit} is there and is taken for it"
+        if relation is Neighbouring.REPLACE_ONE
+        else "it is not there and is said to be"
     )
+    return (
+        f"How often an attacker ({against.words}), who knows all other {unit.several} and raises "
+        f"{percent(rates[0].alarms)} false alarms, recognises the one looked for. A false alarm: "
+        f"{false}"
+    )
+
+
+HEAD = ("looked for", "recognised in at most")
+"""Above the columns of `rows`."""
 
 
 def rows(rates: Sequence[FoundOf], unit: Unit) -> list[list[str]]:
     """The same as rows of a table: of whom, how often at most."""
-    guessed = ["by guessing, without any release", percent(rates[0].alarms)]
-    return [guessed, *([group(each.members, unit), percent(each.rate)] for each in rates)]
+    shown = [("a guess, without any release", rates[0].alarms)]
+    shown += [(group(each.members, unit), each.rate) for each in rates]
+    return [[who, f"{percent(rate)} of cases"] for who, rate in shown]

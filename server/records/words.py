@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from parley.privacy.accounting.guarantee import Neighbouring, Unit, point_named
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit, point_named
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records import attacker
 from parley.server.records.laws import law_words
@@ -148,6 +148,11 @@ def accounts(of: GuaranteeSummary) -> list[str]:
     if len(of.accounts) == 1:
         return [of.accounts[0].adversary.words]
     return [f"{row.adversary.words}: {account(row)}" for row in of.accounts]
+
+
+def charged(of: GuaranteeSummary) -> Adversary:
+    """Whom the charged account holds against."""
+    return Adversary(next(row.adversary for row in of.accounts if row.charged))
 
 
 def against(of: GuaranteeSummary) -> str:

@@ -15,6 +15,7 @@ from parley.cli import app
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
+from parley.server.records.attacker import percent
 from parley.simulations.engine.fast import simulate
 
 KEY = bytes(range(32))
@@ -46,7 +47,9 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     assert "3 entries come to it" in text
     assert "neighbours differ by replacing one record" in text
     assert "model and job are those certified" in text
-    assert len(verdict.held) == 4
+    assert [row.members for row in of.found] == [1, 2, 5, 10]
+    assert f"recognises one record in at most {percent(of.found[0].rate)}" in text
+    assert len(verdict.held) == 5
     offline = verified(file)
     assert any("name the run's folder" in line for line in offline.open)
     assert any("whose key" in line for line in offline.open)
@@ -76,6 +79,15 @@ def test_a_claim_below_what_its_entries_cost_is_refused_though_signed(run, tmp_p
     path = tmp_path / "low.json"
     path.write_text(signed(statement.adding(guarantees=(low,)), KEY).text())
     with pytest.raises(CertificateError, match="cost more than is claimed"):
+        verified(path)
+    tells = [row.adding(rate=row.rate * 0.99) for row in statement.guarantees[0].found]
+    found = statement.guarantees[0].adding(found=tuple(tells))
+    path.write_text(signed(statement.adding(guarantees=(found,)), KEY).text())
+    with pytest.raises(CertificateError, match="less is claimed than the entries tell"):
+        verified(path)
+    more = statement.guarantees[0].adding(found=(tells[0].adding(members=10**9),))
+    path.write_text(signed(statement.adding(guarantees=(more,)), KEY).text())
+    with pytest.raises(CertificateError, match="what an attacker finds"):
         verified(path)
     odd = statement.guarantees[0].adding(
         spent={"events": [{"event": {"kind": "new"}, "count": 1}], "slack": "0", "releases": 1}
@@ -130,7 +142,7 @@ def test_the_commands_issue_and_verify(run, tmp_path, capsys):
     command = ["certificate", "verify", str(out), "--signer", signer, "--run", str(folder)]
     app(command, standalone_mode=False)
     shown = capsys.readouterr().out
-    assert shown.count("✓") == 4
+    assert shown.count("✓") == 5
     assert "? not checked: that the entries are all" in shown
     with pytest.raises(CertificateError, match="Expected a new file"):
         app(["certificate", str(folder), "--out", str(out)], standalone_mode=False)

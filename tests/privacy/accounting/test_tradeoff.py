@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian, PoissonSampledGaussian, Pure
-from parley.privacy.accounting.gaussian_curve import gaussian_delta
+from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_mu
 from parley.privacy.accounting.tradeoff import (
     GROUPS,
     curve_of,
@@ -27,6 +29,7 @@ from parley.privacy.mechanisms.gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.stream import NoiseStream
+from parley.server.records.attacker import percent
 
 
 def gaussian_power(alpha, *, mu):
@@ -124,6 +127,16 @@ def test_the_best_attack_on_a_released_count_finds_no_more_than_is_said(law, tig
     if tight:  # of a discrete Gaussian ρ alone is proved
         assert said - deviation <= attacked(40.0)
         assert attacked(40.0 * 2 / 3) > said + deviation
+
+
+def test_the_table_for_who_decides_is_what_is_computed():
+    page = (Path(__file__).parents[3] / "docs/officers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ε = ([\d.]+) \|(.+)\|$", page, re.MULTILINE)
+    assert len(rows) == 6
+    for epsilon, cells in rows:
+        spent = Composition.of([Gaussian(mu=gaussian_mu(float(epsilon), 1e-5))])
+        expected = [percent(found(spent, members=members)) for members in GROUPS]
+        assert [cell.strip() for cell in cells.split("|")] == expected
 
 
 def test_the_best_attack_on_steps_of_dp_sgd_finds_no_more_than_is_said():
