@@ -82,6 +82,10 @@ _DEPLOYMENTS = {
         "parley.deploy.party_command:party",
         "Take part, in the foreground; Ctrl-C (or systemd) stops it.",
     ),
+    "owner": (
+        "parley.owner.commands:owner_app",
+        "What a party's owner is asked, and says: status, pending, accept, refuse, and a page.",
+    ),
     "submit": (
         "parley.deploy.operator_commands:submit",
         "Run a job with the parties of a deployment, from the server's folder or an operator's.",

@@ -22,6 +22,11 @@ def gammainc(a: Any, x: Any) -> Any:
     return _special().gammainc(a, x)
 
 
+def gammaincc(a: Any, x: Any) -> Any:
+    """1 − P(a, x), exact where it is small: of χ² with d degrees, beyond c, at d/2 and c/2."""
+    return _special().gammaincc(a, x)
+
+
 def ndtr(x: Any) -> Any:
     """Φ(x)."""
     return _special().ndtr(x)

@@ -23,6 +23,7 @@ from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import Balance, ChooseBest, Total
+from parley.client.queries.survival import Survival
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
 from parley.server.jobs.file import load_job
@@ -130,9 +131,9 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_TABLES, _ADD, *_SHARES),
     (*_FEATURES, "privacy.noise-point=server"),
     (*_FEATURES, _ADD, *_SHARES),
-    # After the rounds: right and wrong answers on records that were held out.
+    # After the rounds: records that were held out, by label and score.
     (*_COUNTED, "privacy.noise-point=server"),
-    (*_COUNTED, _ADD, "evaluation.by-class=true", *_SHARES),
+    (*_COUNTED, _ADD, "evaluation.edges=[0.2]", *_SHARES),
 )
 
 _SEEN: tuple[tuple[str, ...], ...] = (
@@ -143,7 +144,7 @@ _SEEN: tuple[tuple[str, ...], ...] = (
 
 SCHEMA = Schema.from_toml("""
 [columns]
-age = { kind = "numeric", range = [0, 10] }
+age = { kind = "numeric", range = [0, 10], outside = "refuse" }
 stay = { kind = "numeric", range = [-1, 1] }
 sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
 ward = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
@@ -168,6 +169,7 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (ChooseBest(of=("ridge", "forest")),),
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (Balance(column="age", border=4.5, share=0.25),),
+    (Survival(column="age", event="sick", occurred="yes", bins=4, by=("sex",)),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )

@@ -203,7 +203,7 @@ ALGORITHMS: dict[str, Kind] = {
     ),
     "second-moments": Kind(title="second moments", **_codec("second_moments"), ahead=True),
     "held-out-counts": Kind(
-        title="counts of right answers",
+        title="counts of held-out records",
         to_task=_counts_task,
         of_task=_counts_of,
         size=_counts_size,

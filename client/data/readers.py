@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import add
@@ -87,18 +87,18 @@ def read_tables(
     source: Source,
     schema: Schema,
     *,
-    keep: str | None = None,
+    keep: Collection[str] = (),
     sampled: bool = False,
     only: Sequence[str] | None = None,
 ) -> Iterator[Table]:
-    """The columns of a file that the schema uses, and column `keep`, in batches.
+    """The columns of a file that the schema uses, and those to `keep`, in batches.
 
     What is in memory is read alike; columns to ignore need not be there. There must be room for the
     features of all records or, if they are to be `sampled`, for the cells that the sample is drawn
     from. With `only`, these columns must be there, whatever else is, and batches come one by one,
     in any number.
     """
-    wanted = [n for n in schema.columns if n in schema.used or n == keep]
+    wanted = [n for n in schema.columns if n in schema.used or n in keep]
     wanted = wanted if only is None else list(only)
     room = room_for(schema.file.max_gib)
     where = name_of(source)
@@ -152,15 +152,16 @@ def _checked_names(
     schema: Schema,
     wanted: list[str],
     *,
-    keep: str | None,
+    keep: Collection[str],
     all_used: bool,
 ) -> list[str]:
     """The names of all columns that are there: of a CSV without a header by the schema's order."""
     names = names_in(source, schema.file)
     where = name_of(source)
     if isinstance(source, Frame):
-        if all_used and keep is not None and keep not in names:
-            raise MissingColumns([keep], path=where)
+        absent = [name for name in keep if name not in names]
+        if all_used and absent:
+            raise MissingColumns(absent, path=where)
     elif file_format(source, schema.file) == "csv":
         width = len(names)
         if not schema.file.header:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.blocks import Division, NoRecords, read_of
 from parley.client.data.cells import (
     LABEL_READERS,
     feature_cells,
@@ -94,12 +95,14 @@ def read_records(
     group_column: str | None = None,
     sample: int | None = None,
     rng: np.random.Generator | None = None,
+    division: Division | None = None,
 ) -> Records:
     """The records of one file, or of several one after another.
 
     Args:
         group_column: a column of the schema (of any kind) kept as text in `groups`.
         sample: draw that many rows without replacement, in the order of the files, by `rng`.
+        division: into blocks, and which are read.
 
     Raises:
         DataError: the data aren't what the schema says: file, line or row, column, expected, got.
@@ -108,6 +111,10 @@ def read_records(
     check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
         raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
+    keep = [] if group_column is None else [group_column]
+    if division is not None:
+        division.check(schema)
+        keep.append(division.column)
     several = [paths] if isinstance(paths, str | Path | Frame) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
@@ -116,12 +123,17 @@ def read_records(
     parts: list[Records] = []
     try:
         for path in several:
-            for table in _labelled_tables(path, schema, group_column, sampled=sample is not None):
-                contents.append(of_table(table, schema))
+            for whole in _labelled_tables(path, schema, keep, sampled=sample is not None):
+                blocks, table = read_of(whole, division)
+                contents.append(of_table(whole, schema, blocks))
+                if not table.rows:
+                    continue
                 if sample is None:
                     parts.append(_encode(table, schema, model_kind, group_column))
                 else:
                     drawn_from.append(table)
+        if division is not None and not (parts or drawn_from):
+            raise NoRecords(division.read, path=name_of(several[0]))
         if sample is not None:
             drawn = _draw(drawn_from, sample, rng)
             parts = [_encode(table, schema, model_kind, group_column) for table in drawn]
@@ -131,7 +143,7 @@ def read_records(
 
 
 def _labelled_tables(
-    path: Source, schema: Schema, keep: str | None, *, sampled: bool
+    path: Source, schema: Schema, keep: Collection[str], *, sampled: bool
 ) -> Iterator[Table]:
     """The file's batches, without the records that the schema's rule on labels leaves out."""
     found = False

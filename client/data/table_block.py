@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.block import Parties
+from parley.client.data.blocks import Division, read_of
 from parley.client.data.cells import (
     category_texts,
     label_texts,
@@ -223,11 +224,12 @@ class TableBlock(Parties):
 
     @property
     def row_digests(self) -> NDArray[np.uint64]:
-        """`[K, 2]` what a ledger knows its records, and its persons, again by."""
+        """`[K, 3]` what a ledger knows its records, and its persons, again by."""
         rows = row_digests(self.contents)
         if self.owners is None:
             return rows
-        return np.concatenate([rows, np.unique(self.owners).view("<u8").reshape(-1, 2)])
+        persons = np.unique(self.owners).view("<u8").reshape(-1, 2)
+        return np.concatenate([rows, np.pad(persons, ((0, 0), (0, 1)))])
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -270,16 +272,22 @@ def read_table_block(
     *,
     only: Iterable[str] | None = None,
     persons: Persons | None = None,
+    division: Division | None = None,
 ) -> TableBlock:
     """The records of B files (or frames in memory), one a party.
 
     Args:
         only: columns to keep; None: all that can be asked about.
         persons: whose the records are; `of_persons` leaves out what is too many of one.
+        division: into blocks, and which are read.
     """
-    keep = None if persons is None else persons.column
-    if keep is not None:
-        check_column(schema, keep)
+    keep = []
+    if persons is not None:
+        check_column(schema, persons.column)
+        keep.append(persons.column)
+    if division is not None:
+        division.check(schema)
+        keep.append(division.column)
     fields = fields_of(schema)
     wanted = [name for name in fields if only is None or name in set(only)]
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
@@ -289,10 +297,11 @@ def read_table_block(
         for table in read_tables(source, schema, keep=keep):
             if persons is not None:
                 owners.append(owners_of(table, persons))
-            contents.append(of_table(table, schema))
-            rows += table.rows
+            blocks, read = read_of(table, division)
+            contents.append(of_table(table, schema, blocks))
+            rows += read.rows
             for name in wanted:
-                parts[name].append(_values(table, name, fields[name], schema))
+                parts[name].append(_values(read, name, fields[name], schema))
         sizes.append(rows)
     return TableBlock(
         schema=schema,

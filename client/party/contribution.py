@@ -60,7 +60,8 @@ def contribution(
     charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
     account = dataset.account or name
-    charging.register(ledger, dataset, name=account, holding=accepted.holding)
+    holding = accepted.holding
+    charging.register(ledger, dataset, name=account, holding=holding, blocks=plan.blocks)
     assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
     charge = charging.reserve(
         ledger, dataset, plan, name=account, party=party, release=charged, assumed=assumed

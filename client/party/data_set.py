@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.data.blocks import Division
 from parley.client.models.gradients import MOST_RECORDS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -81,6 +83,13 @@ class DataSet(Part):
     epsilon_per_job: Positive | None = Field(
         None, description="Largest epsilon of one job, at the same delta; left out: the total."
     )
+    approval_above: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="A job that would bring what is spent of this data set, in all, above this "
+        "epsilon waits for your yes (parley owner page DIR). 0: every job; left out: none.",
+    )
     account: str = Field(
         "",
         description="The data set whose budget this one is charged to, of the same totals: where "
@@ -102,6 +111,13 @@ class DataSet(Part):
         le=2**31,
         description="With unit = person: most records of one person; which of more, a keyed hash "
         "chooses.",
+    )
+    block_column: str = Field(
+        "",
+        description="A public column, of kind ignore in the schema, that divides the records (a "
+        "year of admission): a job that names some of its values (data.blocks) reads and charges "
+        "those alone; docs/budgets.md#by-block. With unit = record and replace-one: a record that "
+        "is replaced stays in its block, and how many there are of each is public.",
     )
     neighbouring: Neighbouring = Field(
         Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
@@ -145,8 +161,26 @@ class DataSet(Part):
             raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
             raise ValueError(f"Expected unit = record with party-epsilon, got {self.unit}.")
+        if self.block_column and (self.prepared or self.private_sizes or self.unit != Unit.RECORD):
+            raise ValueError(
+                "Expected path, unit = record, replace-one and no party-epsilon with block-column: "
+                "a party, or a person, has records in several blocks, and sizes are public."
+            )
         self._check_persons()
         return self
+
+    def division(self, blocks: Blocks) -> Division | None:
+        """How its records are divided, and which of them a job reads.
+
+        Raises:
+            Declined: they are not, and a job names blocks.
+        """
+        if blocks and not self.block_column:
+            raise Declined(
+                Reason.UNKNOWN_DATASET,
+                "Expected no blocks of a data set without block-column, got some by name.",
+            )
+        return Division(column=self.block_column, read=blocks) if self.block_column else None
 
     def _check_persons(self) -> None:
         given = bool(self.id), self.records_per_id is not None
@@ -204,6 +238,7 @@ class DataSet(Part):
         fingerprint: str,
         contents: str = "",
         rows: NDArray[np.uint64] | None = None,
+        reads: Blocks = (),
     ) -> tuple[DatasetBudget, ...]:
         """What the party's ledger registers for it: a budget for each unit that has a total."""
         return tuple(
@@ -212,6 +247,7 @@ class DataSet(Part):
                 fingerprint=fingerprint,
                 contents=contents,
                 rows=rows,
+                reads=reads,
                 unit=unit,
                 neighbouring=total.neighbouring,
                 epsilon=total.epsilon,

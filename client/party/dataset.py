@@ -24,6 +24,7 @@ from parley.client.algorithms.second_moments import projected
 from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
+from parley.client.data.blocks import Division, NoRecords
 from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows, row_digests
 from parley.client.data.memory import room_for
@@ -39,6 +40,7 @@ from parley.client.models.losses import Softmax
 from parley.client.models.rows import cut_rows
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.blocks import Blocks
 
 RAW_COLUMNS = "columns"
 """The reading of no label: raw columns, for queries."""
@@ -78,8 +80,8 @@ class Holding:
         fingerprint: `sha256:` and the digest of the file.
         schema: digest of what columns and label mean, the same at every party of a run; of rows
             that were prepared elsewhere, of their numbers of features and classes.
-        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 2]` of
-            each, and of each person where persons count.
+        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 3]` of
+            each of the file, read or not, and of each person where persons count.
         map: digest of the public map that its rows are features of; empty: of none.
         table: its raw columns instead of rows, for queries.
         most_records: what n never exceeds, where it is private; 0: it is public.
@@ -161,6 +163,7 @@ def load_holding(
     features: FeatureMap | None = None,
     slowest_ms: float = math.inf,
     secret: bytes = b"checked",
+    blocks: Blocks = (),
 ) -> Holding:
     """Reads and prepares a data set.
 
@@ -171,27 +174,32 @@ def load_holding(
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
         secret: of the party, by which it chooses among a person's records and names files.
+        blocks: of the records that are read; none: all.
 
     Raises:
-        Declined: data-unreadable; model, where the label has no such reading or the map takes no
+        Declined: data-unreadable; too-few-records, where none is in the blocks; unknown-dataset,
+            where it has no blocks; model, where the label has no such reading or the map takes no
             such records.
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
-    path = folder / (dataset.path or dataset.prepared)
+    path, division = folder / (dataset.path or dataset.prepared), dataset.division(blocks)
     fingerprint = file_fingerprint(path)
     if label == RAW_COLUMNS:
-        return _raw(dataset, folder, path, fingerprint, secret)
+        return _raw(dataset, folder, path, fingerprint, secret, division)
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared:
         return _of_prepared(dataset, path, fingerprint, intercept=intercept)
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
+        if division is not None:
+            division.check(schema)
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
     with _declining(of_schema=Reason.MODEL):
-        records = read_records(path, schema if features is None else schema.unscaled, label)
+        read = schema if features is None else schema.unscaled
+        records = read_records(path, read, label, division=division)
     raw: NDArray[np.floating] = records.features
     most = _check_size(dataset, len(raw), path)
     if features is not None:
@@ -204,7 +212,9 @@ def load_holding(
             slowest=slowest_ms,
             most=most,
             # Files of features are named by it: no name of a file is a digest of records alone.
-            fingerprint=hashlib.blake2b(fingerprint.encode(), key=secret).hexdigest(),
+            fingerprint=hashlib.blake2b(
+                "\0".join([fingerprint, *blocks]).encode(), key=secret
+            ).hexdigest(),
         )
     return Holding(
         rows=prepared_rows(raw, intercept=intercept),
@@ -282,13 +292,22 @@ def _features_of(
         )
 
 
-def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: bytes) -> Holding:
+def _raw(
+    dataset: DataSet,
+    folder: Path,
+    path: Path,
+    fingerprint: str,
+    secret: bytes,
+    division: Division | None,
+) -> Holding:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
-        table = _bounded(path, schema, dataset, secret)
+        table = _bounded(path, schema, dataset, secret, division)
+        if division is not None and not table.records:
+            raise NoRecords(division.read, path=path)
     _check_size(dataset, table.records, path)
     return Holding(
         rows=np.empty((table.records, 0)),
@@ -304,10 +323,12 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
     )
 
 
-def _bounded(path: Path, schema: Schema, dataset: DataSet, secret: bytes) -> TableBlock:
+def _bounded(
+    path: Path, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
+) -> TableBlock:
     """Raw columns of at most so many records of each person, where persons count."""
     if dataset.records_per_id is None:
-        return read_table_block([path], schema)
+        return read_table_block([path], schema, division=division)
     persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
     return of_persons(read_table_block([path], schema, persons=persons), persons)
 
@@ -353,6 +374,8 @@ def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
         raise Declined(of_schema, str(error)) from error
     except FeatureError as error:
         raise Declined(Reason.MODEL, str(error)) from error
+    except NoRecords as error:
+        raise Declined(Reason.TOO_FEW_RECORDS, error.log_message) from error
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 

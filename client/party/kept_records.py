@@ -14,6 +14,7 @@ from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.policy import map_of
+from parley.privacy.ledger.blocks import Blocks
 
 
 class KeptRecords:
@@ -24,19 +25,31 @@ class KeptRecords:
         self._consent, self._folder, self._secret = consent, folder, secret
         self._loaded: tuple[object, Holding] | None = None
 
-    def of(self, name: str, label: str, intercept: bool, features: Mapping[str, Any]) -> Holding:
-        """A data set by its name, the reading of its label, the intercept, and the public map."""
+    def of(
+        self,
+        name: str,
+        label: str,
+        intercept: bool,
+        features: Mapping[str, Any],
+        blocks: Blocks = (),
+    ) -> Holding:
+        """A data set by its name, how its label is read, intercept, public map, and blocks."""
         dataset, folder = self._consent.dataset(name), self._folder
         files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
         stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
         named = {key: features[key] for key in ("name", "settings") if features}
-        key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
+        key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
         if self._loaded is None or self._loaded[0] != key:
-            self._loaded = key, self._read(dataset, label, intercept, features)
+            self._loaded = key, self._read(dataset, label, intercept, features, blocks)
         return self._loaded[1]
 
     def _read(
-        self, dataset: DataSet, label: str, intercept: bool, features: Mapping[str, Any]
+        self,
+        dataset: DataSet,
+        label: str,
+        intercept: bool,
+        features: Mapping[str, Any],
+        blocks: Blocks,
     ) -> Holding:
         made = map_of(self._consent, dataset, features)
         try:
@@ -48,6 +61,7 @@ class KeptRecords:
                 features=made,
                 slowest_ms=self._consent.feature_ms_at_most,
                 secret=self._secret,
+                blocks=blocks,
             )
         except Declined:
             raise
@@ -62,11 +76,12 @@ class KeptRecords:
 
         Held-out records are charged to the budget of the data set that holds them out.
         """
-        holding = self.of(agreed.dataset, agreed.label, agreed.intercept, agreed.features)
+        named, blocks = (agreed.label, agreed.intercept, agreed.features), agreed.plan.blocks
+        holding = self.of(agreed.dataset, *named, blocks)
         if not held_out:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
-        own = self._read(dataset.of_held_out(), agreed.label, agreed.intercept, agreed.features)
+        own = self._read(dataset.of_held_out(), *named, blocks)
         return replace(
             own,
             fingerprint=holding.fingerprint,

@@ -17,6 +17,7 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Balance, ChooseBest, Total
+from parley.client.queries.survival import Survival
 from parley.client.where import where_from
 
 QUERIES: dict[str, type[Query]] = {
@@ -24,6 +25,7 @@ QUERIES: dict[str, type[Query]] = {
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
         *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance),
+        Survival,
     )
 }
 """Name → the query."""

@@ -27,6 +27,7 @@ from parley.client.data.table_block import Range, TableBlock, Texts, field_of
 from parley.client.queries.cells import Adds, Axis, Cells
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.independence import MOST_CELLS, independence
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import counted_deviation
 from parley.privacy.kernel.sets import Set
@@ -87,6 +88,7 @@ class Query(ABC):
         whole: its integers need no finer grid than 1: it may have weight 1.
         counts: its integers are at least 0, which halves what a party may move.
         sampling: they can be widened by sampling error.
+        curve: its rows are a curve from 1 on, along a number, for every group.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """
@@ -99,6 +101,7 @@ class Query(ABC):
     simultaneous: ClassVar[bool] = True
     sampling: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
+    curve: ClassVar[bool] = False
 
     where: Expression | None = None
     by: tuple[str, ...] = ()
@@ -194,6 +197,23 @@ class Query(ABC):
             "value": values,
             "low": values - half,
             "high": values + half,
+        }
+
+    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+        """Further tables that the same noisy sum says, by their names.
+
+        Of counts by two columns, whether those are independent.
+        """
+        first, *others = self.parts(facts.schema, weight)
+        shape = [axis.size for axis in first.cells.axes]
+        if others or not self.counts or len(shape) != 2 or 1 in shape or noisy.size > MOST_CELLS:
+            return {}
+        found = independence(noisy.reshape(shape) / weight, noise, unit=weight)
+        return {
+            "test of independence": {
+                "chi-squared, noise in its variance": [found.statistic],
+                "p": [found.p],
+            }
         }
 
     def samples(self, facts: Facts) -> bool:

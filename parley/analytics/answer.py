@@ -91,6 +91,11 @@ class Answer:
         """The table, as a polars frame."""
         return pl.DataFrame({name: np.asarray(part) for name, part in self.table.items()})
 
+    @cached_property
+    def beside(self) -> dict[str, Table]:
+        """Further tables of the same noisy numbers, by name: a log-rank test, medians; or none."""
+        return {} if self.made is None else self.made.beside(self.intervals)
+
     @property
     def alone(self) -> bool:
         """Whether it is one number, without a key."""
@@ -171,13 +176,12 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        columns = {name: np.asarray(part).tolist() for name, part in self.table.items()}
         charge = self.ledger
         return {
             "query": self.query.to_json(),
             "title": self.title,
             "by_party": self.by_party,
-            "table": columns,
+            "table": _plain(self.table),
             "level": 0.95,
             "simultaneous": self.intervals.simultaneous,
             "sampling": self.intervals.sampling,
@@ -195,6 +199,11 @@ class Answer:
             "against": str(charge.against),
             "seeded": charge.seeded,
             "assumptions": list(charge.assumptions),
+            **(
+                {"beside": {k: _plain(table) for k, table in self.beside.items()}}
+                if self.beside
+                else {}
+            ),
         }
 
     def __str__(self) -> str:
@@ -208,6 +217,8 @@ class Answer:
             lines.append(f"{self.title}: {value}")
         else:
             lines += [f"{self.title}   ({self.intervals.several})", *_rows(table)]
+            for name, each in self.beside.items():
+                lines += [f"{name}:", *_rows(each)]
         together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "
@@ -246,42 +257,58 @@ def title(query: Query) -> str:
 def shown_number(value: float, width: float) -> str:
     """To about two digits of the interval's width."""
     if not np.isfinite(value):
-        return "–"
+        return "–" if np.isnan(value) else "∞"
     digits = 0 if width >= 10 else min(9, 1 - int(np.floor(np.log10(max(width, 1e-9) / 10))))
     return f"{value + 0.0:,.{digits}f}"
 
 
+def _plain(table: Table) -> dict[str, list[Any]]:
+    return {name: np.asarray(part).tolist() for name, part in table.items()}
+
+
 def usual_width(table: Table) -> float:
     """The median width of a table's intervals, by which its numbers are rounded."""
-    widths = np.asarray(table["high"], dtype=float) - np.asarray(table["low"], dtype=float)
-    wide = widths[widths > 0]
+    low, high = (np.asarray(table[end], dtype=float) for end in ("low", "high"))
+    widths = high - np.where(np.isfinite(low), low, np.nan)
+    wide = widths[(widths > 0) & (widths < np.inf)]
     return float(np.median(wide)) if len(wide) else 0.1
+
+
+def head_of(table: Table) -> list[str]:
+    """Its columns, with value, low and high at the end where it has them."""
+    return [*(name for name in table if name not in ENDS), *(end for end in ENDS if end in table)]
 
 
 def shown_rows(table: Table, most: int) -> list[list[str]]:
     """Of the first `most` cells keys, value, low and high."""
-    width, keys = usual_width(table), [name for name in table if name not in ENDS]
+    keys = [name for name in table if name not in ENDS]
+    ends = [name for name in ENDS if name in table]
+    width = usual_width(table) if ends else 0.0
     return [
         [shown_cell(table[name][k]) for name in keys]
-        + [shown_number(float(table[name][k]), width) for name in ENDS]
-        for k in range(min(len(table["value"]), most))
+        + [shown_number(float(table[name][k]), width) for name in ends]
+        for k in range(min(rows_of(table), most))
     ]
+
+
+def rows_of(table: Table) -> int:
+    """How many rows it has."""
+    return len(next(iter(table.values())))
 
 
 def _rows(table: Table) -> list[str]:
-    keys = [name for name in table if name not in ENDS]
-    cells = [[*keys, *ENDS], *shown_rows(table, _SHOWN)]
-    count = len(table["value"])
-    sizes = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    head, count = head_of(table), rows_of(table)
+    cells = [head, *shown_rows(table, _SHOWN)]
+    sizes = [max(len(row[k]) for row in cells) for k in range(len(head))]
     lines = [
         "  "
         + "  ".join(
-            text.ljust(size) if k < len(keys) else text.rjust(size)
-            for k, (text, size) in enumerate(zip(row, sizes, strict=True))
-        )
+            text.rjust(size) if name in ENDS else text.ljust(size)
+            for name, text, size in zip(head, row, sizes, strict=True)
+        ).rstrip()
         for row in cells
     ]
-    if not np.isfinite(np.asarray(table["value"], dtype=np.float64)).all():
+    if np.isnan(np.asarray(table.get("value", ()), dtype=np.float64)).any():
         lines.append("  –: too few records for this ε, or suppressed")
     more = [f"  … and {count - _SHOWN} more cells"] if count > _SHOWN else []
     return [*lines, *more]

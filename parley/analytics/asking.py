@@ -19,6 +19,7 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.sums import ChooseBest, Total
+from parley.client.queries.survival import Survival
 from parley.client.where import Expression, parse_where
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.budget import DatasetBudget
@@ -96,6 +97,22 @@ class Asking(ABC):
     def median(self, column: str, *, step: float = 0.0, **price: Any) -> Answer:
         """The value below which half of the records lie."""
         return self.quantiles(column, [0.5], step=step, **price)
+
+    def survival(
+        self,
+        column: str,
+        event: str,
+        *,
+        bins: int = 0,
+        edges: Sequence[float] = (),
+        end: float = 0.0,
+        occurred: str = "",
+        **price: Any,
+    ) -> Answer:
+        """Kaplan–Meier's curve of the time in `column`, and all that follows from its counts."""
+        ends = tuple(float(edge) for edge in edges)
+        own = {"column": column, "event": event, "occurred": occurred}
+        return self._named(Survival, price, **own, bins=bins, edges=ends, end=float(end))
 
     def choose(self, column: str, **price: Any) -> Answer:
         """The category that most records have."""

@@ -5,6 +5,7 @@ An interval is post-processing of noisy integers: it may be made anew in another
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,24 +78,52 @@ class Made:
     def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
         """The answer's table, and what its intervals hold for: as wanted, where the query can."""
         made = [self._of(part, wanted) for part in self.parts]
+        return self._joined([table for table, _ in made]), made[0][1]
+
+    def beside(self, applied: Intervals) -> dict[str, Table]:
+        """The further tables of the same integers, with intervals as they were applied."""
+        rows = sum(len(self._of(part, applied)[0]["value"]) for part in self.parts)
+        noise = self._noise(applied, rows)
+        made = [
+            self.query.beside(part.noisy, self.weight, noise, part.facts) for part in self.parts
+        ]
+        return {name: self._joined([each[name] for each in made]) for name in made[0]}
+
+    def _joined(self, tables: Sequence[Table]) -> Table:
+        """One table of all parties, whose rows each is."""
         if not self.parts[0].party:
-            return made[0]
-        rows = [len(table["value"]) for table, _ in made]
+            return tables[0]
+        rows = [len(next(iter(table.values()))) for table in tables]
         whole: Table = {PARTY_COLUMN: np.repeat([part.party for part in self.parts], rows)}
-        for column in made[0][0]:
-            whole[column] = np.concatenate([np.asarray(table[column]) for table, _ in made])
-        return whole, made[0][1]
+        for column in tables[0]:
+            whole[column] = np.concatenate([np.asarray(table[column]) for table in tables])
+        return whole
+
+    def _noise(self, applied: Intervals, rows: int) -> Reach:
+        return Reach.of(
+            self.law,
+            scale=self.scale,
+            sampling=applied.sampling,
+            together=rows if applied.simultaneous else 1,
+            shared=applied.simultaneous and self.query.shared,
+        )
 
     def _of(self, part: Part, wanted: Intervals) -> tuple[Table, Intervals]:
         sampling = wanted.sampling and not self.cut and self.query.samples(part.facts)
-        noise = Reach.of(self.law, scale=self.scale, sampling=sampling)
+        applied = Intervals(sampling=sampling)
+        noise = self._noise(applied, 1)
         table = self.query.answer(part.noisy, self.weight, noise, part.facts)
         rows = len(table["value"]) * len(self.parts)
-        together = wanted.simultaneous and self.query.simultaneous and rows > 1
-        if together:
-            noise = replace(noise, together=rows, shared=self.query.shared)
+        if wanted.simultaneous and self.query.simultaneous and rows > 1:
+            applied = replace(applied, simultaneous=True)
+            noise = self._noise(applied, rows)
             table = self.query.answer(part.noisy, self.weight, noise, part.facts)
-        return table, Intervals(simultaneous=together, sampling=sampling)
+        return table, applied
+
+    @property
+    def samples(self) -> bool:
+        """Whether its intervals can be widened by sampling error."""
+        return not self.cut and self.query.samples(self.parts[0].facts)
 
     def check(self, wanted: Intervals) -> None:
         """Refuses intervals that the query has none of.
@@ -110,8 +139,9 @@ class Made:
             )
         if wanted.sampling and self.cut:
             raise QueryError(CUT)
-        if wanted.sampling and not self.query.samples(self.parts[0].facts):
+        if wanted.sampling and not self.samples:
             raise QueryError(
-                f"Expected a count, histogram, sum, mean, variance, marginals or quantiles for "
-                f"sampling (a sum under add-or-remove-one of a range on one side of 0), got {kind}."
+                f"Expected a count, histogram, sum, mean, variance, marginals, quantiles or "
+                f"survival for sampling (a sum under add-or-remove-one of a range on one side of "
+                f"0), got {kind}."
             )

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.answer import ENDS, Answer, shown_number, shown_rows
+from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
+from parley.analytics.curve_figure import curve_plot
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import found, group_epsilon
@@ -68,8 +69,14 @@ def answer_figure(answer: Answer) -> Figure:
     name, intervals = answer.title, answer.intervals.several
     finding = _finding(answer, int((~known).sum()))
     drawn: dict[str, Any] = {"title": name, "description": finding}
+    key: Sequence[Key] = (
+        Key(name="answer", colour=Palette.ACCENT, width=3),
+        Key(name=str(answer.intervals), colour=Palette.QUIET),
+    )
     plot = NOTHING
-    if known.any():
+    if answer.query.curve:
+        plot, key = curve_plot(answer, **drawn)
+    elif known.any():
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
@@ -85,10 +92,6 @@ def answer_figure(answer: Answer) -> Figure:
             plot = interval_rows(
                 named, x_title="", from_zero=bool((value[known] >= 0).all()), **drawn
             )
-    key = (
-        Key(name="answer", colour=Palette.ACCENT, width=3),
-        Key(name=str(answer.intervals), colour=Palette.QUIET),
-    )
     return Figure(
         title=name,
         finding=finding,
@@ -98,6 +101,18 @@ def answer_figure(answer: Answer) -> Figure:
         ),
         keys=key if plot else (),
     )
+
+
+def tables_beside(answer: Answer) -> list[Figure]:
+    """What else its noisy numbers say, a table each."""
+    figures = []
+    for name, table in answer.beside.items():
+        rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
+        title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
+        caption = answer.intervals.several if ENDS[1] in head else "of noise and sampling together"
+        data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
+        figures.append(Figure(title=title, finding="From the same release.", data=data))
+    return figures
 
 
 def _finding(answer: Answer, unknown: int) -> str:
@@ -153,7 +168,9 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
         RunFolderError: it can't be written to.
     """
     single = [each for each in answers if each.alone]
-    figures = [answer_figure(each) for each in answers if not each.alone]
+    wide = [each for each in answers if not each.alone]
+    figures = [answer_figure(each) for each in wide]
+    beside = [table for each in wide for table in tables_beside(each)]
     try:
         return write_page(
             target,
@@ -169,7 +186,7 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
             ],
             figures=[each for each in figures if each.plot],
             budget=budget_figure(answers, totals.budget),
-            tables=[each for each in figures if not each.plot],
+            tables=[*(each for each in figures if not each.plot), *beside],
             releases=_releases(answers),
             promise=_promise(answers, totals.budget),
             attacker=_attacker(totals),

@@ -32,6 +32,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.errors import LedgerError
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.registering import moved_text
 
 _PRIVATE_KEYS = ("identity.key", "party.key")
 
@@ -185,7 +186,8 @@ def _records_secret(folder: Path) -> bytes:
 
 
 def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] | None]) -> str:
-    """That no record is charged to two accounts: of these data sets, or of what is charged."""
+    """That no record is charged to two accounts, of these data sets or of what is charged, and
+    that each is in the block that it was charged in."""
     known = {name: found for name, found in rows.items() if found is not None}
     account = {name: consent.data[name].account or name for name in known}
     with ExitStack() as stack:
@@ -194,6 +196,8 @@ def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] |
             ledger = stack.enter_context(Ledger.open(path, read_only=True))
         for name, own in known.items():
             shared = {} if ledger is None else ledger.sharing(own)
+            if ledger is not None and (count := ledger.moved(account[name], own)):
+                raise DeployError(moved_text(account[name], count))
             for other, theirs in known.items():
                 # The first half of a digest tells rows apart as well as need be.
                 if count := len(np.intersect1d(own[:, 0], theirs[:, 0])):

@@ -2,8 +2,6 @@
 
 The table of who learns what is worded by where the noise is added and by the secure sum that ran;
 its ε are the accounts of the summary, none is computed here.
-
-Also here: the report's tables of how good a model is on held-out records; a simulation's alone.
 """
 
 from __future__ import annotations
@@ -19,70 +17,11 @@ from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.privacy.accounting.guarantee import Adversary, point_named
 from parley.report.parts import Table
-from parley.server.records import result_words, words
+from parley.server.records import words
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.numerals import number
-from parley.server.records.summary import Judgement, RunSummary
+from parley.server.records.summary import RunSummary
 from parley.server.rounds.party_status import PartyStatus
-
-_MOST_LABELS = 12
-"""Labels up to which a confusion matrix can be read."""
-
-
-def judgement_tables(summary: RunSummary) -> list[Table]:
-    """The figures, the decisions by label, and how often a probability came true."""
-    found = summary.judgement
-    if found is None:
-        return []
-    tables = [
-        Table(
-            caption=f"On {number(found.records)} held-out records",
-            head=["", "private", "non-private"],
-            rows=[[row.name, row.private, row.non_private] for row in result_words.judged(summary)],
-        )
-    ]
-    if not isinstance(found, Judgement):
-        return tables
-    if len(found.labels) <= _MOST_LABELS:
-        tables.append(
-            Table(
-                caption="Records by true label (row) and predicted label (column)",
-                head=["", *found.labels],
-                rows=[
-                    [name, *map(number, row)]
-                    for name, row in zip(found.labels, found.confusion, strict=True)
-                ],
-            )
-        )
-    if found.thresholds:
-        tables.append(
-            Table(
-                caption=f"Answering {found.labels[1]} from a probability on "
-                "(parley predict RUN ROWS --threshold …)",
-                head=["probability", "share answered so", "precision", "recall"],
-                rows=[
-                    [
-                        f"{row.least:g}",
-                        *(number(v, 3) for v in (row.positive, row.precision, row.recall)),
-                    ]
-                    for row in found.thresholds
-                ],
-            )
-        )
-    if found.calibration:
-        of = found.labels[1] if len(found.labels) == 2 else "the predicted label"
-        tables.append(
-            Table(
-                caption=f"Probability of {of}, and how often it came true",
-                head=["mean probability", "came true", "records"],
-                rows=[
-                    [number(each.predicted, 3), number(each.observed, 3), number(each.records)]
-                    for each in found.calibration
-                ],
-            )
-        )
-    return tables
-
 
 _MOST = 30
 """Columns and parties that are listed."""

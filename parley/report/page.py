@@ -13,12 +13,12 @@ from typing import Any
 
 from parley.report.columns import column_section
 from parley.report.evidence import (
-    judgement_tables,
     parties_named,
     public_ranges,
     who_learns_what,
 )
 from parley.report.figures import figures
+from parley.report.judgements import judgement_sections
 from parley.report.parts import Card, Table, write_page
 from parley.report.synthetic import synthetic_section
 from parley.report.words import (
@@ -73,7 +73,7 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "costs": [card for of in summary.guarantees for card in _cost_cards(of)],
         "cards": _cards(run),
         "figures": figures(run),
-        "judgement": judgement_tables(summary),
+        "judgements": judgement_sections(summary),
         "synthetic": synthetic_section(run, folder),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
         "more": [

@@ -116,6 +116,42 @@ def curves(
     return drawn_svg(alt.layer(*layers), title=title, description=description)
 
 
+Box = tuple[float, float, float, float]
+"""Between which ends x and y are."""
+
+
+@unchecked
+def unit_square(
+    lines: Sequence[Curve],
+    boxes: Sequence[Box],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> Markup:
+    """Lines over shares on both axes, with a block where a point may lie; the last line on top."""
+    unit = alt.Scale(domain=[0, 1], nice=False)
+    x = alt.X("x:Q", scale=unit, axis=alt.Axis(title=x_title, tickCount=6, grid=False))
+    y = alt.Y("y:Q", scale=unit, axis=alt.Axis(title=y_title, tickCount=6))
+    layers = []
+    if boxes:
+        values = [{"x": a, "x2": b, "y": c, "y2": d} for a, b, c, d in boxes]
+        drawn = chart_of(values).mark_rect(color=Palette.QUIET, fillOpacity=0.35)
+        layers.append(drawn.encode(x=x, x2="x2:Q", y=y, y2="y2:Q"))
+    for line in lines:
+        values = [{"x": at, "y": height} for at, height in line.points]
+        chart = chart_of(values).mark_line(
+            color=line.colour,
+            strokeWidth=line.width,
+            strokeDash=list(line.dash) or [1, 0],
+            order=False,
+        )
+        layers.append(chart.encode(x=x, y=y))
+    layered = alt.layer(*layers)
+    return drawn_svg(layered, title=title, description=description, height=_WIDTH * 3 // 4)
+
+
 @unchecked
 def bars(
     layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,9 +29,15 @@ def along(
     domain: Domain,
     title: str,
     description: str,
+    around: Sequence[Sequence[Point]] = (),
+    x_title: str | None = None,
+    height: int = 170,
 ) -> Markup:
-    """Curves through places, or with `steps` level between each two; the first on top."""
-    x_axis = alt.Axis(title=None, grid=False, tickCount=6)
+    """Curves through places, or with `steps` level between each two; the first on top.
+
+    `around`: curves whose bands alone are drawn, below all else. A curve ends where it is NaN.
+    """
+    x_axis = alt.Axis(title=x_title, grid=False, tickCount=6)
     x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[places[0], places[-1]], nice=False))
     scale = alt.Scale(domain=list(domain), nice=False)
     y_axis = alt.Axis(tickCount=5)
@@ -40,23 +47,31 @@ def along(
 
     zero = chart_of([{"y": 0}]).mark_rule(color=Palette.QUIET, strokeWidth=1)
     layers = [zero.encode(y=y("y"))]
-    for curve, (colour, dash) in reversed(list(zip(curves, STYLES, strict=False))):
+    how = "step-after" if steps else "linear"
+
+    def base(curve: Sequence[Point]) -> Any:
         # The last step goes on to the last edge.
         points = [*curve, curve[-1]] if steps else curve
         values = [
             {"x": place, "low": low, "y": value, "high": high}
             for place, (low, value, high) in zip(places, points, strict=True)
+            if not math.isnan(value)
         ]
-        how = "step-after" if steps else "linear"
-        base = chart_of(values).encode(x=x)
-        band = base.mark_area(color=Palette.QUIET, fillOpacity=_BAND, interpolate=how)
-        line = base.mark_line(
+        return chart_of(values).encode(x=x)
+
+    def band(curve: Sequence[Point], opacity: float) -> Any:
+        area = base(curve).mark_area(color=Palette.QUIET, fillOpacity=opacity, interpolate=how)
+        return area.encode(y=y("low"), y2="high:Q")
+
+    layers += [band(curve, _BAND / 2) for curve in around]
+    for curve, (colour, dash) in reversed(list(zip(curves, STYLES, strict=False))):
+        line = base(curve).mark_line(
             color=colour, strokeWidth=2.25, strokeDash=list(dash), interpolate=how
         )
         if any(low < high for low, _, high in curve):
-            layers.append(band.encode(y=y("low"), y2="high:Q"))
+            layers.append(band(curve, _BAND))
         layers.append(line.encode(y=y("y")))
-    return drawn_svg(alt.layer(*layers), title=title, description=description, height=170)
+    return drawn_svg(alt.layer(*layers), title=title, description=description, height=height)
 
 
 @unchecked

@@ -8,10 +8,11 @@ from typing import Any
 
 from parley.server.jobs.file import load_job
 from parley.server.records import words
+from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import number
 from parley.server.records.reading import read_run
 from parley.server.records.run_folder import RunFolderError
-from parley.server.records.summary import Judgement, RunSummary
+from parley.server.records.summary import RunSummary
 
 _NOT_COMPARED = {"run.out"}
 

@@ -19,8 +19,9 @@ from parley.errors import exit_status
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
+from parley.server.records.judgement import Judgement
 from parley.server.records.plain_json import json_text
-from parley.server.records.summary import Judgement, RunSummary
+from parley.server.records.summary import RunSummary
 from parley.simulations.data.experiment import experiment_of
 from parley.simulations.data.prepared import PreparedData, data_key
 from parley.simulations.data.world import Experiment

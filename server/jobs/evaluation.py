@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parley.server.jobs.section import Positive, Section, check_unchanged
+from parley.client.algorithms.held_out_counts import check_edges, public_edges
+from parley.server.jobs.section import Auto, Positive, Section, check_unchanged, unless_auto
 from parley.server.jobs.whole import WholeJob
 
 
@@ -15,18 +16,23 @@ class Evaluation(Section):
 
     kind: Literal["none", "federated"] = Field(
         "none",
-        description="federated: after the last round the parties count the model's right and wrong "
-        "answers on records that they hold out (real ones: held-out in their party.toml; a "
-        "simulation deals out its held-out records); the counts are one more release, through the "
-        "same secure sum, with noise and its own budget.",
+        description="federated: after the last round the parties count records that they hold out "
+        "(real ones: held-out in their party.toml; a simulation deals out its held-out records) by "
+        "label and by the probability that the model gives, or of more than two labels by label "
+        "and predicted label; the counts are one more release, through the same secure sum, with "
+        "noise and its own budget.",
     )
     epsilon: Positive = Field(
         0.1,
         description="federated: ε of that release, beside privacy.epsilon, at privacy.delta; the "
         "data's budget bears both.",
     )
-    by_class: bool = Field(
-        False, strict=True, description="federated: counts for each class of the label."
+    edges: Auto | list[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        "auto",
+        description="federated, two labels: probabilities between which records are counted, 0.5 "
+        "always among them: thresholds are known for these. auto: 20 even intervals, 10 where the "
+        "records that the parties have at least, times epsilon, are below 5000. A rare label wants "
+        "edges near 0.",
     )
 
     @property
@@ -34,8 +40,15 @@ class Evaluation(Section):
         """Whether there is such a release."""
         return self.kind != "none"
 
+    def edges_of(self, *, records: int) -> tuple[float, ...]:
+        """The probabilities between intervals, where the parties learn from so many at least."""
+        auto = public_edges(records=records, epsilon=self.epsilon)
+        edges = tuple(sorted({*unless_auto(self.edges, [*auto]), 0.5}))
+        check_edges(edges)
+        return edges
+
     def check(self, job: WholeJob) -> None:
-        """Refuses jobs whose answers are not right or wrong, and keys that would do nothing."""
+        """Refuses jobs that predict no label, and keys that would do nothing."""
         if not self.asked:
             check_unchanged(job, "evaluation", (), "evaluation.kind = 'federated'")
             return
@@ -50,6 +63,7 @@ class Evaluation(Section):
                 "'federated' (a whole noise of every party would drown the counts), got "
                 f"{job.privacy.noise_point!r}."
             )
+        self.edges_of(records=0)
         # It is the last of all that a run makes, and its noise hides one record.
         check_unchanged(job, "run", ("partial",), "evaluation.kind = 'none'")
         check_unchanged(job, "privacy", ("unit",), "evaluation.kind = 'none'")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from parley.privacy.ledger.blocks import checked_blocks
 from parley.server.jobs.naming import DataSource, FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 
@@ -119,6 +120,16 @@ class Data(Section):
         0.5, description="Label skew: small is extreme (partition dirichlet)."
     )
     sizes: list[int] = Field([], description="Records of each party (partition sizes).")
+    block_column: Text = Field(
+        "",
+        description="A public column of kind ignore that divides the records (a year of "
+        "admission), for data.blocks in a simulation. Real parties name their own in party.toml.",
+    )
+    blocks: list[Text] = Field(
+        [],
+        description="Values of the block column: records of these alone are read, and charged "
+        "(unit record). None: all records, those of blocks to come too (docs/budgets.md).",
+    )
     records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
     test_source: FilePath = Field(
         "",
@@ -132,6 +143,11 @@ class Data(Section):
         0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
     )
     seed: int = Field(0, ge=0, description="Seed of the draw and the split (never of the noise).")
+
+    @field_validator("blocks")
+    @classmethod
+    def _check_blocks(cls, names: list[str]) -> list[str]:
+        return list(checked_blocks(names))
 
     @model_validator(mode="after")
     def _check(self) -> Data:

@@ -157,6 +157,13 @@ class Run(Section):
         description="Seconds that a party has to answer one request; then it counts as dropped "
         "(engines flower and processes, and deployments).",
     )
+    approval_timeout: float = Field(
+        86_400.0,
+        ge=0,
+        le=31_536_000,
+        description="Seconds to wait, before anything is charged, for the owners of parties whose "
+        "party.toml has approval-above; who has not said yes by then takes no part.",
+    )
     seed: Annotated[int, Field(ge=0)] | Literal["none"] = Field(
         "none",
         description="none: noise from the operating system's entropy; a number: reproducible, "

@@ -1,6 +1,6 @@
 """From a job to its algorithm and its release plan, and what a plan's releases come to.
 
-Also here: the release after the rounds: right and wrong answers on the parties' held-out records.
+Also here: the release after the rounds: counts of the parties' held-out records.
 """
 
 from __future__ import annotations
@@ -69,20 +69,23 @@ def averaged(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
     return guarantee.mechanism.in_unit(guarantee.units(plan.encoding.scale) * summed)
 
 
-def counts_of(job: Job, learner: FederatedAlgorithm) -> HeldOutCounts:
-    """What the parties count of a learned model."""
+def counts_of(job: Job, learner: FederatedAlgorithm, federation: Federation) -> HeldOutCounts:
+    """What the parties count of a learned model. Raises JobError."""
+    if learner.model.classes > 2 and job.evaluation.edges != "auto":
+        raise JobError(
+            f"Expected evaluation.edges = 'auto' with {learner.model.classes} labels, which are "
+            f"counted by predicted label, got {job.evaluation.edges}."
+        )
+    records = federation.parties * federation.min_records
     return HeldOutCounts(
         learner=learner,
-        by_class=job.evaluation.by_class,
+        edges=job.evaluation.edges_of(records=records),
         neighbouring=Neighbouring(job.privacy.neighbouring),
     )
 
 
-def evaluation_plan(
-    job: Job, learner: FederatedAlgorithm, *, parties: int, run_id: str
-) -> ReleasePlan:
+def evaluation_plan(job: Job, counts: HeldOutCounts, *, parties: int, run_id: str) -> ReleasePlan:
     """The plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
-    counts = counts_of(job, learner)
     claim = counts.claim()
 
     def noise(sensitivity: float) -> Mechanism:

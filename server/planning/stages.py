@@ -8,7 +8,7 @@ depends on the one before is a function in this list: the loop that runs them kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from parley.server.planning.release import counts_of, evaluation_plan, plan_rele
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
 EVALUATION = "evaluation"
-"""Name of the stage that counts right and wrong answers of the model."""
+"""Name of the stage that counts held-out records by what the model says of them."""
 
 
 def _as_it_is(state: State) -> State:
@@ -118,14 +118,27 @@ def stages_of(
     )
     if not job.evaluation.asked:
         return (*first, rounds)
+    counts = counts_of(job, algorithm, federation)
     last = Stage(
         name=EVALUATION,
-        plan=evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id),
+        plan=evaluation_plan(job, counts, parties=federation.parties, run_id=run_id),
         rounds=1,
-        algorithm=lambda state: counts_of(job, learner(state)),
-        assumptions=assumptions_of(counts_of(job, algorithm), own_map),
+        algorithm=lambda state: replace(counts, learner=learner(state)),
+        assumptions=assumptions_of(counts, own_map),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+
+
+def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+    """What every stage computes and begins with, as if the releases before it were all zero."""
+    result: State = {}
+    for stage in stages:
+        algorithm = stage.algorithm(result)
+        state = {**algorithm.init(), **result}
+        yield stage, algorithm, state
+        if not state["theta"].size:  # nothing to start from: all of it is released
+            state["theta"] = np.zeros(stage.plan.dimension)
+        result = stage.result(state)
 
 
 def rounds_of(stages: Sequence[Stage]) -> Stage:
@@ -151,7 +164,8 @@ def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarant
 def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
     """What the releases of the rounds, and of those beside them that were made, rest on."""
     counted = (stage for stage in stages if not stage.name or stage.name in made)
-    return tuple(each for stage in counted for each in stage.assumptions)
+    said = (each for stage in counted for each in stage.assumptions)
+    return (*said, *rounds_of(stages).plan.assumptions)
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:

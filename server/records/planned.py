@@ -59,7 +59,7 @@ class DpSgdOutlook(Facts):
 
 
 class EvaluationOutlook(Facts):
-    """The release after the rounds: counts of right and wrong answers.
+    """The release after the rounds: counts of held-out records.
 
     Attributes:
         epsilon, delta: of it alone; the guarantee's own account has it in it.

@@ -5,22 +5,24 @@ Also here: what a synthetic table came to, in words: for terminal and report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import as_written, shown_down
+from parley.server.records.judgement import Judged, Judgement, TargetJudgement
 from parley.server.records.numerals import byte_text, number
-from parley.server.records.summary import Judgement, TargetJudgement
 from parley.server.records.words import points, scope
 
 if TYPE_CHECKING:
-    from parley.server.records.planned import SyntheticOutlook
+    from parley.server.records.planned import (
+        EvaluationOutlook,
+        SimulationOutlook,
+        SyntheticOutlook,
+    )
     from parley.server.records.summary import RunSummary, Synthetic
-if TYPE_CHECKING:
-    from parley.server.records.planned import EvaluationOutlook, SimulationOutlook
-    from parley.server.records.summary import Counted, RunSummary
 
 
 def cell_noise(run: RunSummary) -> float:
@@ -217,7 +219,7 @@ def shortcoming(
         worse = found.r2 is not None and found.r2 <= 0
         return f"The model predicts {of} no better than their mean does" if worse else ""
     name, count = found.commonest
-    share = number(found.right / found.records, 4)
+    share = number(found.accuracy, 4)
     if len(found.answered) == 1:
         return f"The model answers {found.answered[0]!r} for all of {of} (accuracy {share})"
     if found.right <= count and not weighted:
@@ -236,18 +238,18 @@ def public_test(run: RunSummary) -> str:
     if stats.judgement is None:
         said.append("the model says nothing finite of them")
     else:
-        said += _found(stats.judgement, stats.records)
+        said += _found(stats.judgement)
     return "; ".join(said)
 
 
-def _found(found: Judgement | TargetJudgement, records: int) -> list[str]:
+def _found(found: Judgement | TargetJudgement) -> list[str]:
     if isinstance(found, TargetJudgement):
         r2 = [] if found.r2 is None else [f"R² {number(found.r2, 4)}"]
         return [f"{_JUDGED['rmse']} {number(found.rmse, 4)}", *r2]
     auc = [] if found.auc is None else [f"{_JUDGED['auc']} {number(found.auc, 4)}"]
     return [
-        f"accuracy {number(found.right / records, 4)}",
-        f"{_COMMONEST} {number(found.commonest[1] / records, 4)}",
+        f"accuracy {number(found.accuracy, 4)}",
+        f"{_COMMONEST} {number(found.commonest[1] / found.records, 4)}",
         *auc,
     ]
 
@@ -287,14 +289,28 @@ def evaluation(run: RunSummary) -> str:
     stats = run.evaluation
     if stats is None:
         return ""
-    if not stats.counted:
+    if not stats.counts:
         return f"not made: {stats.reason}"
-    each = "; ".join(_accuracy(of) for of in stats.counted)
+    found = stats.judgement
+    names = ("accuracy", "auc", "recall", "precision") if found and found.roc else ("accuracy",)
+    each = [f"{_JUDGED.get(name, name)} {estimated(found, name)}" for name in names if found]
     return (
-        f"{each} ({100 * stats.confidence:g} % intervals of the noise; counts of {stats.summed} of "
-        f"{stats.asked} parties); one release of {points(stats.epsilon, stats.delta)} "
-        f"({scope(run.primary)}), within what was spent"
+        f"{'; '.join(each) or 'lost in the noise'} ({100 * stats.confidence:g} % intervals of the "
+        f"noise on counts of {stats.summed} of {stats.asked} parties); one release of "
+        f"{points(stats.epsilon, stats.delta)} ({scope(run.primary)}), within what was spent"
     )
+
+
+def estimated(of: Judged, name: str, digits: int = 3) -> str:
+    """A figure, with its interval where it has one."""
+    value, ends = getattr(of, name), (of.within or {}).get(name)
+    if ends == (0.0, 1.0):
+        return "lost in the noise"
+    shown = number(value, digits)
+    if ends is None:
+        return shown
+    low, high = math.floor(1000 * ends[0]) / 1000, math.ceil(1000 * ends[1]) / 1000
+    return f"{shown} ({number(low)} to {number(high)})"
 
 
 def evaluation_ahead(stats: EvaluationOutlook | None) -> str:
@@ -302,9 +318,10 @@ def evaluation_ahead(stats: EvaluationOutlook | None) -> str:
     if stats is None:
         return ""
     return (
-        f"{stats.counts} counts of right and wrong answers on held-out records after the last "
-        f"round, {points(stats.epsilon, stats.delta)} of what is charged; noise law {stats.law}, "
-        f"at most {number(stats.within)} records on each count with {100 * stats.confidence:g} %"
+        f"{stats.counts} counts of held-out records by label and what the model says of them, "
+        f"after the last round, {points(stats.epsilon, stats.delta)} of what is charged; noise "
+        f"law {stats.law}, at most {number(stats.within)} records on each count with "
+        f"{100 * stats.confidence:g} %"
     )
 
 
@@ -325,13 +342,6 @@ def simulation_ahead(stats: SimulationOutlook | None) -> str:
     if seconds is None:
         return said
     return f"{said}, and {number(seconds, 2)} s a round on this machine beside its ledger's disk"
-
-
-def _accuracy(of: Counted) -> str:
-    name = f"accuracy on {of.label!r}" if of.label else "accuracy"
-    if of.accuracy is None:
-        return f"{name} lost in the noise"
-    return f"{name} {number(of.accuracy, 4)}, {number(of.low, 4)} to {number(of.high, 4)}"
 
 
 _COINS = {"in-out": "whether each was there", "one-of-two": "which of two records each was"}

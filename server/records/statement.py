@@ -95,10 +95,10 @@ def _promised(summary: RunSummary) -> str:
     ahead = words.components(summary)
     if ahead:
         sentences.append(f"Before them, {ahead}.")
-    if summary.evaluation is not None and summary.evaluation.counted:
+    if summary.evaluation is not None and summary.evaluation.counts:
         sentences.append(
-            "After them, one release of counts of its right answers on held-out records, within "
-            "the same account."
+            "After them, one release of counts of held-out records by label and what it says of "
+            "them, within the same account."
         )
     sentences.append(words.bounds(summary.record_bounds, summary.primary))
     sentences.append("Other releases from the same records add to this.")

@@ -3,8 +3,7 @@
 A simulation adds what only a simulation may know.
 
 Also here: the released fraction of clipped gradients over a run: `clipped_fraction` of
-`summary.json`; what the release after the rounds came to: noisy counts, and between which ends
-accuracy lies.
+`summary.json`; what the release after the rounds came to: noisy counts, and what follows from them.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.held_out_counts import accuracy_interval
+from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.registry import kind_of
 from parley.client.contract.feature_map import features_statement
 from parley.client.contract.guarantee import Guarantee
@@ -25,14 +24,16 @@ from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.subsampled import count_deviation
+from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job
 from parley.server.planning.stages import EVALUATION, Stage
 from parley.server.records.guarantee_facts import DataAccount
 from parley.server.records.guarantees import guarantee_summaries, record_bounds
+from parley.server.records.judged_counts import judged_counts
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import ClippedFraction, Counted, Evaluation, RunSummary
+from parley.server.records.summary import ClippedFraction, Evaluation, RunSummary
 
 
 def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
@@ -72,12 +73,26 @@ def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | No
 
 
 CONFIDENCE = 0.95
-"""That the noise of no count is beyond `Evaluation.within`."""
+"""Of intervals from the noise on held-out counts."""
+
+_DRAWS = 40_000
 
 
 def noise_on_counts(plan: ReleasePlan) -> float:
     """What the noise on no count exceeds at `CONFIDENCE`, whoever is in the sum; in records."""
     return plan.noise_tail(1 - CONFIDENCE) / plan.encoding.scale
+
+
+def noise_on_a_count(plan: ReleasePlan, summed: int) -> float:
+    """What the noise of so many parties on one count does not exceed at `CONFIDENCE`; in records.
+
+    Of draws of its law, which are no release: whatever law it is, in shares or not.
+    """
+    stream, count = NoiseStream.from_seed(0, "noise-on-a-count"), -(-_DRAWS // plan.dimension)
+    drawn = plan.draw_many(count, stream)
+    if plan.shared is not None:
+        drawn = np.stack([plan.encoding.decode(plan.deal(summed, stream)) for _ in range(count)])
+    return float(np.quantile(np.abs(drawn), CONFIDENCE)) / plan.encoding.scale
 
 
 def evaluation_facts(
@@ -91,9 +106,13 @@ def evaluation_facts(
     stage = next((each for each in stages if each.name == EVALUATION), None)
     if stage is None:
         return None
-    plan, within = stage.plan, noise_on_counts(stage.plan)
-    released = outcome.progress.ahead.get(EVALUATION, {})
-    counts = outcome.progress.state["counts"] if released else None
+    plan, released = stage.plan, outcome.progress.ahead.get(EVALUATION, {})
+    summed = released.get("survivors", 0)
+    within = noise_on_a_count(plan, summed or plan.parties)
+    found: dict[str, Any] = {"reason": unmeasured or "the rounds did not all run"}
+    if released:
+        counted = cast(HeldOutCounts, stage.algorithm(outcome.progress.state))
+        found = _judged(counted, outcome.progress.state["counts"], within)
     spent = Composition.empty().add(plan.event(plan.primary.unit))
     return Evaluation(
         epsilon=spent.epsilon(plan.primary.delta)[1],
@@ -102,35 +121,30 @@ def evaluation_facts(
         scale=plan.primary.mechanism.scale / plan.primary.units(plan.encoding.scale),
         within=within,
         confidence=CONFIDENCE,
-        summed=released.get("survivors", 0),
+        summed=summed,
         asked=plan.parties,
-        counted=() if counts is None else _counted(counts.reshape(-1, 2), within),
-        reason="" if released else unmeasured or "the rounds did not all run",
+        **found,
     )
+
+
+def _judged(counted: HeldOutCounts, counts: NDArray[np.float64], within: float) -> dict[str, Any]:
+    """The release and what follows from it; labels by their number."""
+    table, edges = counts.reshape(-1, counted.classes), counted.edges_of_two
+    labels = [str(label) for label in range(counted.classes)]
+    judgement = judged_counts(
+        table, labels=labels, edges=edges, within=within, proper=counted.proper
+    )
+    return {"counts": table.tolist(), "edges": edges, "judgement": judgement}
 
 
 def with_names(evaluation: Evaluation | None, labels: Sequence[str]) -> Evaluation | None:
     """With the names of the classes, where those are known; a server has numbers alone."""
-    if evaluation is None or len(evaluation.counted) != len(labels) + 1:
+    found = evaluation and evaluation.judgement
+    if evaluation is None or not found or len(found.labels) != len(labels):
         return evaluation
-    whole, *classes = evaluation.counted
-    known = [each.adding(label=name) for each, name in zip(classes, labels, strict=True)]
-    return evaluation.adding(counted=(whole, *known))
-
-
-def _counted(counts: NDArray[np.float64], within: float) -> tuple[Counted, ...]:
-    """All records, then each class by its number where there are counts of each."""
-    # The noises of the classes' counts add up, each within its bound.
-    whole = _one("", counts.sum(0), within * len(counts))
-    if len(counts) == 1:
-        return (whole,)
-    return (whole, *(_one(str(number), own, within) for number, own in enumerate(counts)))
-
-
-def _one(label: str, counts: NDArray[np.float64], within: float) -> Counted:
-    accuracy, low, high = accuracy_interval(counts, within=within) or (None, None, None)
-    right, wrong = map(float, counts)
-    return Counted(label=label, right=right, wrong=wrong, accuracy=accuracy, low=low, high=high)
+    by_label = [each.adding(label=name) for each, name in zip(found.by_label, labels, strict=False)]
+    named = found.adding(labels=tuple(labels), by_label=tuple(by_label))
+    return evaluation.adding(judgement=named)
 
 
 def run_summary(

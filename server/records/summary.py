@@ -1,7 +1,6 @@
 """What a run comes to: `summary.json`, the one object that terminal, report and model read.
 
-Also here: how good a model is on held-out records, as a summary keeps it; known to a simulation
-alone; what a run's synthetic table came to.
+Also here: what a run's synthetic table came to.
 """
 
 from __future__ import annotations
@@ -12,80 +11,8 @@ from pydantic import Field
 
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.guarantee_facts import DataAccount, GuaranteeSummary, RecordBounds
+from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
-
-
-class CalibrationBin(Facts):
-    """Records with about the same probability: its mean, and how often it came true."""
-
-    predicted: float
-    observed: float
-    records: int
-
-
-class Threshold(Facts):
-    """What comes of answering the positive label from a probability on.
-
-    Attributes:
-        least: that probability.
-        positive: the share of all records that it answers so.
-        precision, recall: of that answer.
-    """
-
-    least: float
-    positive: float
-    precision: Figure
-    recall: Figure
-
-
-class Judgement(Facts):
-    """A classifier's figures; with K > 2 labels means over the labels, each against the rest.
-
-    Attributes:
-        thresholds: of two labels with probabilities, in rising order; else empty.
-        labels: their names; of two the positive one is second.
-        recall, precision: of the decisions; None where there is nothing to divide by.
-        log_loss, brier, calibration: of probabilities; None and empty where there are only scores.
-        confusion: records by true label (row) and predicted label (column).
-    """
-
-    labels: tuple[str, ...]
-    records: int
-    auc: Figure
-    average_precision: Figure
-    recall: Figure
-    precision: Figure
-    log_loss: Figure
-    brier: Figure
-    calibration: tuple[CalibrationBin, ...]
-    confusion: tuple[tuple[int, ...], ...]
-    thresholds: tuple[Threshold, ...] = ()
-
-    @property
-    def right(self) -> int:
-        """Records that are answered right."""
-        return sum(row[at] for at, row in enumerate(self.confusion))
-
-    @property
-    def commonest(self) -> tuple[str, int]:
-        """The commonest label, and how many records have it."""
-        counts = [sum(row) for row in self.confusion]
-        return self.labels[counts.index(max(counts))], max(counts)
-
-    @property
-    def answered(self) -> tuple[str, ...]:
-        """The labels that are answered at all."""
-        given = (sum(column) for column in zip(*self.confusion, strict=True))
-        return tuple(name for name, count in zip(self.labels, given, strict=True) if count)
-
-
-class TargetJudgement(Facts):
-    """A regression's figures: in units of the scaled target, which lies in [−1, 1]."""
-
-    records: int
-    rmse: float
-    r2: Figure
-
 
 GRID = "grid"
 """Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
@@ -280,29 +207,17 @@ class PublicTest(Facts):
     judgement: Judgement | TargetJudgement | None = None
 
 
-class Counted(Facts):
-    """Right and wrong answers on held-out records, with the release's noise.
-
-    Attributes:
-        accuracy: right over all; absent where the noisy counts leave nothing to divide by.
-        low, high: accuracy on the same records without noise is between them, at `confidence`.
-    """
-
-    label: str = ""
-    right: float
-    wrong: float
-    accuracy: Figure = None
-    low: Figure = None
-    high: Figure = None
-
-
 class Evaluation(Facts):
     """The model measured on records that the parties hold out: a release after the rounds.
 
     Attributes:
         epsilon, delta: of this release alone; the run's own account has it in it.
-        within: what the noise on no count exceeds, at `confidence`.
-        counted: of all records, then of each class where that was asked; empty: see `reason`.
+        within: what the noise on one count does not exceed, at `confidence`; in records.
+        counts: the release, of two labels `[B, 2]` by interval of probability and label, of K
+            `[K, K]` by true and predicted label; empty: see `reason`.
+        edges: probabilities between intervals.
+        judgement: what follows from the counts, with intervals at `confidence`; None: the noise
+            leaves nothing of them.
     """
 
     epsilon: float
@@ -313,7 +228,9 @@ class Evaluation(Facts):
     confidence: float
     summed: int = 0
     asked: int
-    counted: tuple[Counted, ...] = ()
+    counts: tuple[tuple[float, ...], ...] = ()
+    edges: tuple[float, ...] = ()
+    judgement: Judgement | None = None
     reason: str = ""
 
 

@@ -71,7 +71,9 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
     sizes = np.array([len(own) for own in parties])
     job = job.settled(_federation(job, sizes, (), schema), classes)
     features = feature_map(job)
-    raw = _raw(asked, features, records, schema, f"{fingerprint} {job.data.records}")
+    raw = _raw(
+        asked, features, records, schema, f"{fingerprint} {job.data.records} {job.data.blocks}"
+    )
     held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:

@@ -27,7 +27,7 @@ from parley.simulations.data.outlook import MIB, memory_mib
 from parley.simulations.data.prepared import FILES, PreparedData, data_key
 from parley.simulations.data.reading import MEMORY
 
-_ROWS = 4
+_ROWS = 5
 """To be raised when the same records become other rows, or are kept otherwise."""
 
 _BEGUN = ".parley-rows-"

@@ -28,9 +28,10 @@ from parley.server.jobs.section import JobError
 from parley.server.planning.release import algorithm_for, averaged
 from parley.server.planning.stages import rounds_of, stages_of
 from parley.server.records import words
+from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.numerals import number
 from parley.server.records.result_words import RANKS, shortcoming
-from parley.server.records.summary import Judgement, RunSummary, TargetJudgement
+from parley.server.records.summary import RunSummary
 from parley.simulations.data.outlook import feature_map
 from parley.simulations.data.world import Experiment
 
@@ -133,7 +134,7 @@ def _figures(of: Judgement | TargetJudgement) -> str:
     if isinstance(of, TargetJudgement):
         return "" if of.r2 is None else f" (R² {number(of.r2, 3)})"
     auc = "" if of.auc is None else f", AUC {number(of.auc, 3)}"
-    return f" (accuracy {number(of.right / of.records, 4)}{auc})"
+    return f" (accuracy {number(of.accuracy, 4)}{auc})"
 
 
 def _lost(summary: RunSummary) -> float:

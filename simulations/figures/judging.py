@@ -18,10 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.server.records.summary import CalibrationBin, Judgement, TargetJudgement, Threshold
+from parley.server.records.judgement import (
+    CalibrationBin,
+    Judgement,
+    RocPoint,
+    TargetJudgement,
+    Threshold,
+)
 from parley.simulations.data.world import Predictions
 
 _BINS = 10
+_ROC_POINTS = 41
 _SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 _LEAST = float(np.finfo(np.float64).eps)
 """Probabilities are kept this far from 0 and 1 in the log loss, as is usual."""
@@ -76,6 +83,7 @@ def judge(
         calibration=_calibration(*certain) if proper else (),
         confusion=tuple(tuple(int(n) for n in row) for row in confusion),
         thresholds=_thresholds(*ranked[0]) if proper and count == 2 else (),
+        roc=_roc(*ranked[0]) if count == 2 else (),
     )
 
 
@@ -139,6 +147,21 @@ def _thresholds(chances: Floats, positive: NDArray[np.bool_]) -> tuple[Threshold
             )
         )
     return tuple(rows)
+
+
+def _roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
+    """At scores that as many records lie between; empty without both labels."""
+    if positive.all() or not positive.any():
+        return ()
+    falling = np.sort(scores)[::-1]
+    ends = falling[np.linspace(0, len(falling) - 1, _ROC_POINTS - 1).astype(np.int64)]
+    return tuple(
+        RocPoint(
+            false_alarms=float((scores[~positive] >= end).mean()),
+            recall=float((scores[positive] >= end).mean()),
+        )
+        for end in [np.inf, *np.unique(ends)[::-1]]
+    )
 
 
 def _log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:

@@ -349,13 +349,13 @@ class TestRandomFeatures(AlgorithmConformance):
 class TestHeldOutCounts(AlgorithmConformance):
     kind = "held-out-counts"
     strange = (np.nan, -3, 7)
-    job = ("evaluation.kind=federated", "evaluation.by-class=true", "privacy.epsilon=2")
+    job = ("evaluation.kind=federated", "privacy.epsilon=2")
 
     def made(self):
         job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
         learner = algorithm_for(job, self.model(job), FEDERATION)
-        plan = evaluation_plan(job, learner, parties=5, run_id="plan")
-        return counts_of(job, learner), plan
+        counts = counts_of(job, learner, FEDERATION)
+        return counts, evaluation_plan(job, counts, parties=5, run_id="plan")
 
 
 class TestHeldOutCountsOfANetwork(TestHeldOutCounts):

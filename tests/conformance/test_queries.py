@@ -19,6 +19,7 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Balance, Choosable, ChooseBest, Total
+from parley.client.queries.survival import Survival
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
@@ -27,7 +28,7 @@ from parley.privacy.kernel.sets import moved_by
 SCHEMA = Schema.from_toml(
     """
 [columns]
-age = { kind = "numeric", range = [0, 100] }
+age = { kind = "numeric", range = [0, 100], outside = "refuse" }
 change = { kind = "numeric", range = [-30, 10] }
 sex = { kind = "categorical", categories = ["Female", "Male"] }
 ward = { kind = "categorical", categories = ["a", "b"], other = true }
@@ -266,6 +267,13 @@ class TestBalance(QueryConformance):
         Balance(column="age", border=60.5),
         Balance(column="age", border=33.3, share=0.9),
         Balance(column="change", border=0.0, share=0.125, where=OLD),
+    )
+
+
+class TestSurvival(QueryConformance):
+    examples = (
+        Survival(column="age", event="sick", occurred="yes", bins=5),
+        Survival(column="age", event="first", edges=(0.0, 33.3, 60.0), where=OLD, by=("sex",)),
     )
 
 

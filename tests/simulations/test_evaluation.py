@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from quick_runs import StopAfter
 
-from parley.client.algorithms.held_out_counts import accuracy_interval
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.data_set import DataSet
 from parley.privacy.ledger.ledger import Ledger
+from parley.report.page import write_report
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.records.result_words import evaluation
-from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 
 JOB = (
@@ -23,6 +22,7 @@ JOB = (
     "algorithm.rounds=2",
     "secure-aggregation.masked-check=false",
 )
+SURE = ("evaluation.epsilon=30", "evaluation.edges=[0.1, 0.3]", "run.seed=1")
 
 
 def measured(tmp_path, *more):
@@ -30,15 +30,23 @@ def measured(tmp_path, *more):
     return job, simulate(job, out=tmp_path)
 
 
-def test_its_accuracy_is_that_of_the_held_out_records_within_its_interval(tmp_path):
-    job, run = measured(tmp_path, "evaluation.epsilon=8", "evaluation.by-class=true")
-    told = run.summary.evaluation
-    whole, *classes = told.counted
-    true = load_experiment(job).accuracy(run.theta)
-    assert whole.low - 1e-9 <= true <= whole.high + 1e-9  # fails by chance in 1 of 20 at most
-    assert [each.label for each in classes] == list(load_experiment(job).label_names)
-    assert whole.right == sum(each.right for each in classes)
+def test_its_figures_are_those_of_the_held_out_records_within_their_intervals(tmp_path):
+    _, run = measured(tmp_path, *SURE)
+    told, true = run.summary.evaluation, run.summary.judgement
+    found = told.judgement
+    assert (told.edges, len(told.counts)) == ((0.1, 0.3, 0.5), 4)
+    assert found.labels == true.labels
+    assert found.records == pytest.approx(true.records, abs=5)
+    assert np.array(found.confusion) == pytest.approx(np.array(true.confusion), abs=3)
+    for name in ("recall", "precision", "accuracy"):
+        low, high = found.within[name]
+        assert low <= getattr(true, name) <= high
+        assert high - low < 0.06
     assert "per record" in evaluation(run.summary)
+    assert (
+        "How good the model is on records that the parties hold out"
+        in write_report(run.folder).read_text()
+    )
 
 
 def test_it_is_a_release_of_its_own_in_the_ledger_and_in_what_was_spent(tmp_path):
@@ -73,7 +81,7 @@ def test_a_run_that_was_stopped_before_it_goes_on_with_it(tmp_path):
 def test_too_few_parties_for_it_leave_the_model_and_say_so(tmp_path):
     _, run = measured(tmp_path, "run.faults=drop:0.6@3-3")
     assert (run.summary.status, run.summary.rounds_done) == ("complete", 2)
-    assert run.summary.evaluation.counted == ()
+    assert run.summary.evaluation.counts == ()
     assert "evaluation" in evaluation(run.summary)
     assert len(json.loads((run.folder / "summary.json").read_text())["guarantees"]) == 1
 
@@ -83,13 +91,15 @@ def test_too_few_parties_for_it_leave_the_model_and_say_so(tmp_path):
     [
         ("evaluation.kind=none", "evaluation.epsilon"),
         ("model.kind=ridge", "predicts a label"),
+        ("evaluation.edges=[0.2]\nmodel.kind=softmax\ndata.source=digits", "with 10 labels"),
+        ("evaluation.edges=[1.5]", "evaluation.edges"),
         ("run.partial=true", "run.partial"),
         ("data.test-fraction=0", "held-out records"),
     ],
 )
 def test_jobs_that_it_would_say_nothing_of_are_refused(tmp_path, change, said):
     with pytest.raises(JobError, match=said):
-        measured(tmp_path, "evaluation.epsilon=0.2", change)
+        measured(tmp_path, "evaluation.epsilon=0.2", *change.splitlines())
 
 
 def test_a_data_set_holds_out_other_records_than_it_learns_from():
@@ -105,14 +115,3 @@ def test_a_party_that_holds_nothing_out_declines():
     assert declined.value.reason is Reason.DATA_UNREADABLE
     other = DataSet.model_validate({**given, "held-out": "others.npz"}).of_held_out()
     assert (other.prepared, other.held_out) == ("others.npz", "")
-
-
-@pytest.mark.parametrize("right", [0, 3, 57, 100])
-def test_the_interval_holds_whatever_the_noise_within_its_bound(right):
-    rng = np.random.default_rng(right)
-    for _ in range(300):
-        noisy = np.array([right, 100 - right]) + rng.uniform(-9, 9, 2)
-        accuracy, low, high = accuracy_interval(noisy, within=9.0)
-        assert 0 <= low <= accuracy <= high <= 1
-        assert low - 1e-12 <= right / 100 <= high + 1e-12
-    assert accuracy_interval(np.array([-2.0, -1.0]), within=9.0) is None

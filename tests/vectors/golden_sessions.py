@@ -21,7 +21,7 @@ _SCHEMA = """
 [columns]
 age = { kind = "numeric", range = [0, 100] }
 change = { kind = "numeric", range = [-30, 10] }
-code = { kind = "numeric", range = [0, 127] }
+code = { kind = "numeric", range = [0, 127], outside = "refuse" }
 first = { kind = "numeric", range = [0, 1] }
 second = { kind = "numeric", range = [0, 1] }
 sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
@@ -45,6 +45,7 @@ EVERY: tuple[dict[str, Any], ...] = (
     {"query": "kmeans-grid", "of": ["age", "change"], "clusters": 2, "grid": 8},
     {"query": "kmeans-step", "of": ["age", "change"], "centres": [0.5, 0.5, -0.5, 0.1]},
     {"query": "balance", "column": "age", "border": 60.5},
+    {"query": "survival", "column": "code", "event": "sick", "occurred": "yes", "bins": 4},
 )
 """One of every row of `QUERIES`."""
 _BATCH = tuple({**each, "batch": "together"} for each in EVERY[:5])

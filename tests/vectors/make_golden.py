@@ -56,9 +56,7 @@ MORE: dict[str, tuple[str, ...]] = {
         f"model.loss={Path(__file__).resolve()}:squared_hinge",
     ),
     "class-weights": ("model.class-weights=[1, 3]",),
-    "held-out-counts": (
-        *("evaluation.kind=federated", "evaluation.by-class=true", "evaluation.epsilon=5"),
-    ),
+    "held-out-counts": (*("evaluation.kind=federated", "evaluation.epsilon=5"),),
     "scattering": (
         *("data.source=digits", "model.kind=softmax", "model.features=scattering"),
         *("model.feature-settings={scales = 1, groups = 9}", "algorithm.rounds=2"),

@@ -16,13 +16,14 @@ from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import Balance, ChooseBest, Total
+from parley.client.queries.survival import Survival
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
 SCHEMA = Schema.from_toml(
     """
 [columns]
-age = { kind = "numeric", range = [0, 100] }
+age = { kind = "numeric", range = [0, 100], outside = "refuse" }
 change = { kind = "numeric", range = [-30, 10] }
 sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
 first = { kind = "numeric", range = [0, 1] }
@@ -42,6 +43,7 @@ BATCHES = [
     (Quantiles(column="age", step=5.0),),
     (Marginals(of=("sex", "sick")),),
     (Balance(column="age", border=50.0),),
+    (Survival(column="age", event="first", bins=3, end=61.0, by=("sex",)),),
     (ChooseBest(of=("first", "second")),),
     (KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),

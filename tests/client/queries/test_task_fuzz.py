@@ -22,13 +22,14 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Balance, ChooseBest, Total
+from parley.client.queries.survival import Survival
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
 SCHEMA = Schema.from_toml(
     """
 [columns]
-age = { kind = "numeric", range = [0, 100] }
+age = { kind = "numeric", range = [0, 100], outside = "refuse" }
 share = { kind = "numeric", range = [0, 1] }
 part = { kind = "numeric", range = [0, 1] }
 sex = { kind = "categorical", categories = ["Female", "Male"] }
@@ -56,6 +57,7 @@ QUERIES_ASKED = (
     Quantiles(column="age", quantiles=(0.1, 0.5), step=5.0),
     Marginals(of=("sex", "ward", "sick")),
     Choose(column="ward", by=("sex",)),
+    Survival(column="age", event="sick", occurred="yes", edges=(0.0, 18.0, 100.0), by=("ward",)),
     Response(column="ward"),
     ChooseBest(of=("share", "part")),
     Balance(column="age", border=30.0, where=OLD),

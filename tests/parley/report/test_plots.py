@@ -21,6 +21,7 @@ PLOTS = {
     "ranking": lambda: plots.ranking([("ours", 3.0, "3", Palette.ACCENT)], **SAID),
     "heat": lambda: plots.heat([(1, "a", 0.2), (2, "a", 0.4)], **SAID, **AXES),
     "ranges": lambda: plots.ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **SAID, **AXES),
+    "unit square": lambda: plots.unit_square(LINES, [(0.0, 0.2, 0.4, 0.5)], **SAID, **AXES),
     "interval rows": lambda: plots.interval_rows(
         [("a", 1.0, 2.0, 3.0)], **SAID, x_title="x", from_zero=True
     ),

@@ -16,6 +16,7 @@ from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import Total
+from parley.client.queries.survival import Survival
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
 from parley.privacy.calibration.calibration import CalibrationError
@@ -176,7 +177,6 @@ COUNTED = st.builds(
     st.tuples(
         st.just("evaluation.kind=federated"),
         key("evaluation.epsilon", 0.1, 1, 5),
-        key("evaluation.by-class", "false", "true"),
     ),
 )
 
@@ -210,6 +210,15 @@ def batches(draw):
             where=where,
         ),
         st.builds(Choose, column=st.just("ward"), where=where),
+        st.builds(
+            Survival,
+            column=st.just("age"),
+            event=st.just("sick"),
+            occurred=st.sampled_from(["yes", "(missing)"]),
+            bins=st.integers(1, 9),
+            where=where,
+            by=groups,
+        ),
         st.builds(
             KMeansGrid,
             of=st.sampled_from([("age",), ("age", "stay")]),

@@ -23,7 +23,7 @@ from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
-EVALUATED = ("evaluation.kind=federated", "evaluation.by-class=true")
+EVALUATED = ("evaluation.kind=federated",)
 
 
 def shape(reply):

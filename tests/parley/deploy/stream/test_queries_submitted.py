@@ -27,7 +27,7 @@ from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = """
 [columns]
-age = { kind = "numeric", range = [0, 100] }
+age = { kind = "numeric", range = [0, 100], outside = "refuse" }
 sex = { kind = "categorical", categories = ["Female", "Male"] }
 sick = { kind = "label", positive = "yes", negative = "no" }
 """
@@ -153,6 +153,35 @@ def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path
     given = run(select, "--epsilon", 0.125, "--server", ward.root, "--session", asked, "--json")
     assert given.exit_code == 0, (given.output, given.exception)
     assert list(ward.spent()) == pytest.approx([0.875] * 3)
+
+
+CURVE = """
+[session]
+dataset = "ward"
+schema = "schema.toml"
+epsilon = 1.0
+
+[[query]]
+query = "survival"
+column = "age"
+event = "sick"
+occurred = "yes"
+bins = 5
+by = ["sex"]
+epsilon = 0.5
+"""
+
+
+def test_a_curve_is_asked_of_parties_that_attend(ward, tmp_path):
+    ward.conduct()
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    (tmp_path / "queries.toml").write_text(CURVE)
+    done = run(tmp_path / "queries.toml", "--server", ward.root, "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    (told,) = json.loads(done.stdout)["answers"]
+    assert len(told["table"]["value"]) == 15  # five intervals of two sexes, and of none
+    assert told["beside"]["log-rank test"]["degrees of freedom"] == [1]
+    assert list(ward.spent()) == pytest.approx([0.5] * 3)
 
 
 FIRST = {

@@ -1,0 +1,254 @@
+"""How long until an event: `survival`, Kaplan–Meier's curve in every group, from one histogram.
+
+A record has a time and whether the event happened then; else it was last seen without it, and is
+censored. Time is cut into K public intervals (a, b] from 0 on. A record adds 1 to one cell of its
+group: of the interval of its event, or of how many intervals it was at risk in without one. A
+censored record counts as at risk in an interval whose middle it has reached, which is exact where
+times are whole units and intervals one unit wide, and near the life table's half (Cutler & Ederer
+1958) where they are not. Beyond the last interval nothing is seen: a record with a later time,
+whatever happened then, is censored at the end.
+
+Curve, cumulative hazard, medians and the log-rank test are post-processing of these counts
+(`parley.privacy.estimation.survival`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock, Texts, field_of
+from parley.client.queries.base import (
+    ColumnQuery,
+    Facts,
+    Integers,
+    Numbers,
+    Part,
+    QueryError,
+    Table,
+    counts_in,
+    groups_of,
+    numeric,
+    texts_of,
+)
+from parley.client.queries.cells import Axis, Cells
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.survival import Estimate, LifeTable, falling, usual_noise
+
+MOST_INTERVALS = 128
+MOST_GROUPS = 100
+WITHIN = 0.05
+"""Half-width of the noise interval that is thought usable, for how many records it takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survival(ColumnQuery):
+    """Shares of records without the event until the end of each interval of a time.
+
+    Attributes:
+        column: the time, in [0, …].
+        event: whether the event happened then: a number in [0, 1], from ½ on; or a category.
+        occurred: of categories: the one that says so; any other is censored.
+        bins: how many intervals of one width, from 0 to `end`; 0 where `edges` are given.
+        end: of the last interval; 0: of the column's range.
+        edges: increasing, from 0 on, within the column's range.
+    """
+
+    kind: ClassVar[str] = "survival"
+    counts: ClassVar[bool] = True
+    shared: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    curve: ClassVar[bool] = True
+
+    event: str
+    occurred: str = ""
+    bins: int = 0
+    end: float = 0.0
+    edges: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.edges) == bool(self.bins) or (self.edges and self.end):
+            raise QueryError("Expected either bins (how many), with or without an end, or edges.")
+        if not 1 <= (len(self.edges) - 1 if self.edges else self.bins) <= MOST_INTERVALS:
+            raise QueryError(
+                f"Expected 1 to {MOST_INTERVALS} intervals, got {self.bins or len(self.edges) - 1}."
+            )
+        if self.edges and not (self.edges[0] == 0 and all(a < b for a, b in pairwise(self.edges))):
+            raise QueryError(f"Expected increasing edges from 0 on, got {list(self.edges)}.")
+        if self.column == self.event or self.event in self.by:
+            raise QueryError(f"Expected an event column for itself, got {self.event!r} twice.")
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, the time and the event."""
+        return super().columns | {self.event}
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        known = numeric(schema, self.column)
+        if known.low < 0:
+            raise QueryError(
+                f"Expected a time from 0 on, got {self.column!r} in [{known.low:g}, "
+                f"{known.high:g}]: say its range from 0 in the schema."
+            )
+        if getattr(schema.columns[self.column], "outside", "") != "refuse":
+            raise QueryError(
+                f'Expected outside = "refuse" of {self.column!r} in the schema, got "clamp": an '
+                "event beyond the range would be one at its end, and a negative time one at 0."
+            )
+        if not 0 <= self.end <= known.high or (self.edges and self.edges[-1] > known.high):
+            raise QueryError(
+                f"Expected an end within (0, {known.high:g}], the range of {self.column!r}, got "
+                f"{self.edges[-1] if self.edges else self.end:g}."
+            )
+        if (groups := groups_of(schema, self.by).count) > MOST_GROUPS:
+            raise QueryError(f"Expected at most {MOST_GROUPS} groups, got {groups}.")
+        self._check_event(schema)
+
+    def _check_event(self, schema: Schema) -> None:
+        if not isinstance(field_of(schema, self.event), Texts):
+            known = numeric(schema, self.event)
+            if (known.low, known.high) != (0, 1) or self.occurred:
+                raise QueryError(
+                    f"Expected an event of categories with occurred, or a number in [0, 1] without "
+                    f"it, got {self.event!r} in [{known.low:g}, {known.high:g}]"
+                    f"{f' with {self.occurred!r}' if self.occurred else ''}."
+                )
+        elif self.occurred not in (texts := texts_of(schema, self.event)):
+            raise QueryError(
+                f"Expected occurred, which of {', '.join(map(repr, texts))} of {self.event!r} is "
+                f"the event, got {self.occurred!r}."
+            )
+
+    def _edges(self, schema: Schema) -> Numbers:
+        """`[K + 1]`."""
+        end = self.end or numeric(schema, self.column).high
+        return np.array(self.edges or np.linspace(0, end, self.bins + 1), dtype=np.float64)
+
+    def _axis(self, schema: Schema) -> Axis:
+        """K cells of events, K + 1 of censored."""
+        edges = self._edges(schema)
+        middles, intervals = (edges[1:] + edges[:-1]) / 2, len(edges) - 1
+
+        def codes(block: TableBlock) -> NDArray[np.intp]:
+            times = block.columns[self.column]
+            ends = np.searchsorted(edges[1:], times, side="left")
+            passed = np.searchsorted(middles, times, side="right")
+            found = np.where(self._happened(block) & (ends < intervals), ends, intervals + passed)
+            return found.astype(np.intp)
+
+        return Axis(size=2 * intervals + 1, codes=codes)
+
+    def _happened(self, block: TableBlock) -> NDArray[np.bool_]:
+        known, values = field_of(block.schema, self.event), block.columns[self.event]
+        if isinstance(known, Texts):
+            found: NDArray[np.bool_] = values == known.texts.index(self.occurred)
+            return found
+        return np.asarray(values >= 0.5)
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """A count for every group, and interval of an event or number of intervals without."""
+        groups = groups_of(schema, self.by)
+        return (counts_in(Cells(axes=(*groups.axes, self._axis(schema))), weight),)
+
+    def _table(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> LifeTable:
+        groups = groups_of(facts.schema, self.by).count
+        return LifeTable(
+            noisy.reshape(groups, -1) / weight,
+            deviation=noise.deviation / weight,
+            total=None if self.selects else facts.records,
+        )
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """The curve at each interval's end, beside events and numbers at risk."""
+        table = self._table(noisy, weight, noise, facts)
+        risk = np.maximum(falling(table.at_risk), 0)
+        events = np.clip(table.events, 0, risk)
+        numbers = {"at risk": risk, "events": events}
+        return {
+            **self._along(facts.schema),
+            **{name: np.rint(part).astype(np.int64).ravel() for name, part in numbers.items()},
+            **_ends(table.survival, weight, noise, most=1.0),
+        }
+
+    def _along(self, schema: Schema) -> Table:
+        """A row for every group and interval."""
+        edges, groups = self._edges(schema), groups_of(schema, self.by)
+        keys: Table = {n: np.repeat(k, len(edges) - 1) for n, k in groups.keys().items()}
+        own = {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
+        return keys | {name: np.tile(part, groups.count) for name, part in own.items()}
+
+    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+        """Cumulative hazards, medians, the log-rank test, and how many records it would take."""
+        table = self._table(noisy, weight, noise, facts)
+        groups = dict(groups_of(facts.schema, self.by).keys())
+        curve = _ends(table.survival, weight, noise, most=1.0)
+        edges = self._edges(facts.schema)
+        found: dict[str, Table] = {}
+        if self.by:
+            test = table.log_rank()
+            found["log-rank test"] = {
+                "chi-squared": [test.chi_squared],
+                "degrees of freedom": [test.degrees],
+                "p": [test.p],
+            }
+        shaped = {name: np.reshape(part, (-1, table.intervals)) for name, part in curve.items()}
+        found["median survival"] = groups | {n: _reached(part, edges) for n, part in shaped.items()}
+        found["precision of the curve"] = groups | _precision(table, weight, noise)
+        hazards = _ends(table.hazard, weight, noise, most=np.inf)
+        found["cumulative hazard"] = {**self._along(facts.schema), **hazards}
+        return found
+
+    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+        """Of a curve that falls to a half, of as many records as a group has on average."""
+        intervals = len(self._edges(facts.schema)) - 1
+        groups = groups_of(facts.schema, self.by).count
+        return noise.deviation / weight * usual_noise(intervals) * groups / (facts.records or 1)
+
+
+def _ends(curve: Estimate, weight: int, noise: Reach, *, most: float) -> Table:
+    """`[G·K]` value, low and high of a curve that falls from 1, or of one that rises from 0."""
+    shape = falling if most <= 1 else lambda values: -falling(-values)
+    half = noise.widened(noise.half_width() / weight * curve.noise, curve.sampling)
+    value = np.clip(shape(curve.value), 0, most)
+    low, high = (np.clip(curve.value + side * half, 0, most) for side in (-1, 1))
+    ends = {"value": value, "low": np.fmin(low, value), "high": np.fmax(high, value)}
+    return {name: part.ravel() for name, part in ends.items()}
+
+
+def _reached(curves: Numbers, edges: Numbers) -> Numbers:
+    """`[G]` the end of the first interval at which a curve is at ½ or below.
+
+    ∞: it is above to the end; NaN: too few are at risk to know.
+    """
+    below = curves <= 0.5
+    never = np.where(np.isnan(curves).any(axis=1), np.nan, np.inf)
+    found: Numbers = np.where(below.any(axis=1), edges[1:][below.argmax(axis=1)], never)
+    return found
+
+
+def _precision(table: LifeTable, weight: int, noise: Reach) -> Table:
+    """Records of every group, how far noise moves its curve at most, and what would do."""
+    half = noise.half_width() / weight
+    records = table.counts.sum(axis=1)
+    reach = half * table.spread(np.ones(table.cells.shape[1]))
+    found = np.where(table.known, table.survival.noise, -np.inf).max(axis=1) * half
+    usual = half * usual_noise(table.intervals)
+    known = table.known[:, 0]
+    needed = np.ceil(np.where(known, records * found, usual) / WITHIN)
+    return {
+        "noise ± at most": np.where(known, found, np.nan).round(4),
+        f"records for ±{WITHIN}": needed.astype(np.int64),
+        f"or ε times, for ±{WITHIN}": (needed / np.maximum(records, 1)).round(2),
+        "value": records,
+        "low": records - reach,
+        "high": records + reach,
+    }

@@ -1,0 +1,69 @@
+"""The plot of an answer whose rows are curves: a line for each group, and two bands around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from parley.analytics.answer import Answer
+from parley.client.queries.base import Table
+from parley.report.parts import NOTHING, Key
+from parley.report.plots import Palette
+from parley.report.shape_plots import STYLES, Point, along
+
+
+def curve_plot(answer: Answer, *, title: str, description: str) -> tuple[Markup, Sequence[Key]]:
+    """The plot and its key; nothing of more groups than there are styles of lines.
+
+    The inner band is of the noise alone, the outer one of noise and sampling, where it has any:
+    whatever the answer's own intervals cover.
+    """
+    if answer.made is None:
+        return NOTHING, ()
+    inner = answer.with_intervals()
+    wide = answer.made.samples
+    outer = answer.with_intervals(sampling=True) if wide else inner
+    curves, around = _curves(inner.table), _curves(outer.table)
+    known = [name for name, curve in curves.items() if not math.isnan(curve[1][1])]
+    if not 1 <= len(known) <= len(STYLES):
+        return NOTHING, ()
+    plot = along(
+        [0.0, *dict.fromkeys(np.asarray(answer.table[_edges(answer.table)[1]]).tolist())],
+        [curves[name] for name in known],
+        around=[around[name] for name in known] if wide else (),
+        steps=False,
+        height=232,
+        domain=(0.0, 1.0),
+        title=title,
+        description=description,
+        x_title=_edges(answer.table)[1].removesuffix(" to"),
+    )
+    lines = [
+        Key(name=name or "answer", colour=colour, width=2.5, dash=dash)
+        for name, (colour, dash) in zip(known, STYLES, strict=False)
+    ]
+    bands = [Key(name=str(inner.intervals), colour=Palette.QUIET, depth=0.7)]
+    if wide:
+        bands.append(Key(name=str(outer.intervals), colour=Palette.QUIET, depth=0.25))
+    return plot, (*lines, *bands)
+
+
+def _edges(table: Table) -> tuple[str, str]:
+    """Names of the columns with an interval's ends."""
+    first, second = [name for name in table if name.endswith((" from", " to"))][-2:]
+    return first, second
+
+
+def _curves(table: Table) -> dict[str, list[Point]]:
+    """Every group's points, from 1 at 0 on."""
+    low, value, high = (np.asarray(table[name]).tolist() for name in ("low", "value", "high"))
+    edges = _edges(table)
+    keys = list(table)[: list(table).index(edges[0])]
+    curves: dict[str, list[Point]] = {}
+    for row, point in enumerate(zip(low, value, high, strict=True)):
+        name = " · ".join(str(table[key][row]) for key in keys)
+        curves.setdefault(name, [(1.0, 1.0, 1.0)]).append(point)
+    return curves

@@ -1,0 +1,111 @@
+"""Shares and the area under a ROC curve from a noisy histogram, each with an interval of its noise.
+
+A share is the sum of some cells over that of more: r = A/U makes A − rU = 0, which the noise on the
+cells moves by at most q·‖c(r)‖₂ with the level that q has, c(r) the cells' coefficients in it. The
+interval is {r : (A − rU)² ≤ q²‖c(r)‖²}, of noisy A and U (Fieller 1954): exact for Gaussian noise
+and any that is the same in every direction; for independent Laplace noise, whose sums have lighter
+tails than one of it, a little wide.
+
+The area is P[score of a positive > score of a negative] + ½ P[same cell], r = pᵀWn/(ΣpΣn) of counts
+p and n: pᵀ(W − r)n = 0. The noise moves that linearly through either class and by the product of
+both, which is no part of the bound but small beside the noise that p and n add to it; the level is
+simulated (`benchmarks/judging.py`). What ranks within a cell is not known: another area, of scores
+that are not grouped, is no part of it.
+
+    >>> found = NoisyHistogram(cells=np.array([[90.0, 0.0], [10.0, 10.0], [0.0, 90.0]]), within=2.0)
+    >>> found.area().value
+    0.995
+    >>> positive = np.array([False, True]) & np.ones((3, 1), bool)
+    >>> [round(end, 4) for end in found.share(positive)]
+    [0.5, 0.4877, 0.5123]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.estimation.marginals import simplex
+
+Counts = NDArray[np.float64]
+Cells = NDArray[np.bool_]
+
+
+class Estimate(NamedTuple):
+    """A figure, and between which ends it is without the noise."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyHistogram:
+    """Counts with noise.
+
+    Attributes:
+        cells: `[…]`; for `area` `[B, 2]`, rows of rising score and the positives second.
+        within: q, what the noise on one cell does not exceed at the intervals' level.
+    """
+
+    cells: Counts
+    within: float
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The nearest counts with the noisy total, none negative; zeros where it is none."""
+        total = max(0.0, float(self.cells.sum()))
+        return simplex(self.cells.ravel(), total=total).reshape(self.cells.shape)
+
+    def share(self, part: Cells, of: Cells | None = None) -> Estimate | None:
+        """What some cells are of those `of`, all by default; None where those hold no counts."""
+        whole = np.ones_like(part) if of is None else of
+        part = part & whole
+        total = float(self.counts[whole].sum())
+        if not total > 0:
+            return None
+        inner, outer = int(part.sum()), int(whole.sum())
+        return self._estimate(
+            float(self.counts[part].sum()) / total,
+            lines=(float(self.cells[part].sum()), float(self.cells[whole].sum())),
+            spread=(inner, inner, outer),  # ‖1_A − r·1_U‖² = a − 2ra + r²u
+        )
+
+    def area(self) -> Estimate | None:
+        """The area under the ROC curve; None without counts of both."""
+        above = np.tri(len(self.cells), k=-1) + np.eye(len(self.cells)) / 2
+        n, p = self.counts.T
+        if not p.sum() > 0 or not n.sum() > 0:
+            return None
+        negative, positive = self.cells.T
+        no, yes = float(negative.sum()), float(positive.sum())
+        beaten, beating = above @ negative, positive @ above
+        return self._estimate(
+            float(p @ above @ n / (p.sum() * n.sum())),
+            lines=(float(positive @ beaten), yes * no),
+            spread=(
+                float(beaten @ beaten + beating @ beating),
+                float(no * beaten.sum() + yes * beating.sum()),
+                len(self.cells) * (yes**2 + no**2),
+            ),
+        )
+
+    def _estimate(
+        self, value: float, *, lines: tuple[float, float], spread: tuple[float, float, float]
+    ) -> Estimate:
+        """With {r in [0, 1] : (t₀ − r·t₁)² ≤ q²(v₀ − 2r·v₁ + r²·v₂)}, and the value in it.
+
+        All of [0, 1] where the set has no end: t₁ is not beyond its own noise.
+        """
+        (t0, t1), (v0, v1, v2) = lines, (self.within**2 * each for each in spread)
+        a, b, c = t1**2 - v2, t0 * t1 - v1, t0**2 - v0
+        if not (a > 0 and t1 > 0):
+            return Estimate(value, 0.0, 1.0)
+        root = math.sqrt(max(0.0, b**2 - a * c))
+        low, high = (b - root) / a, (b + root) / a
+        return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)))
