@@ -49,10 +49,12 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         kind = type(module)
         if not _unchanged(module) or not all(p.requires_grad for p in module.parameters()):
             return None
-        if kind is nn.Linear and {n for n, _ in module.named_parameters()} <= {"weight", "bias"}:
-            outputs, inputs = module.weight.shape
-            bias = any(name == "bias" for name, _ in module.named_parameters())
-            found.append(Layer(inputs, outputs, bias, tuple(before)))
+        if isinstance(module, nn.Linear):
+            own = {name: parameter.shape for name, parameter in module.named_parameters()}
+            if kind is not nn.Linear or not {"weight"} <= own.keys() <= {"weight", "bias"}:
+                return None
+            outputs, inputs = own["weight"]
+            found.append(Layer(inputs, outputs, "bias" in own, tuple(before)))
             before = []
         elif isinstance(module, Scale):
             before.append(float(module.factor))
