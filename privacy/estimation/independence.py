@@ -25,7 +25,7 @@ from parley.privacy.estimation.intervals import Reach
 
 Tables = NDArray[np.float64]
 
-MOST_CELLS = 4096
+MOST_CELLS = 1024
 _DRAWS = 1999
 
 

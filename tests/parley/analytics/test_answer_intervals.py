@@ -53,6 +53,10 @@ def test_counts_by_two_columns_come_with_a_test_of_independence(tmp_path):
         assert answer.to_json()["beside"][name]["p"] == table["p"]
         assert s.group_by("sex").count(epsilon=0.1).beside == {}
         assert s.remaining == 0.4
+        means = s.group_by("sex").variance("age", epsilon=0.1)
+        table = means.beside["mean age of two groups"]
+        assert table["from"][0] <= table["difference"][0] <= table["to"][0]
+        assert "mean age of two groups" in str(means)
 
 
 def test_a_session_by_party_whose_sums_are_cut_has_none_of_sampling(tmp_path):
