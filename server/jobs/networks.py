@@ -17,7 +17,7 @@ from pydantic import Field
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.dp_sgd.batches import padded_width
-from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.settings import WRITTEN, LocalTraining
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
@@ -320,7 +320,7 @@ def _way(job: WholeJob, network: Network) -> str:
         return choose_way(network, wanted=job.dp_sgd.per_example_method)
     except ValueError as error:
         if Unit.RECORD not in job.privacy.units:  # nothing is clipped
-            return "ghost"
+            return WRITTEN
         raise JobError(str(error)) from error
 
 

@@ -121,12 +121,11 @@ class DPSGD(Section):
     server_momentum: float = Field(
         0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
     )
-    per_example_method: Literal["auto", "exact", "ghost", "vmap"] = Field(
+    per_example_method: Literal["auto", "exact", "vmap"] = Field(
         "auto",
         description="How clipped sums of per-record gradients are computed; auto: exact, in "
-        "whole numbers, for chains of linear layers, ReLU and tanh; ghost for chains with other "
-        "layers, convolutions among them; vmap, each record by itself, for any other network. "
-        "The last two rest on an assumption, which is printed beside ε.",
+        "whole numbers, for chains of linear layers, ReLU and tanh; vmap, each record's written "
+        "out, for any other network, which rests on an assumption that is printed beside ε.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",
