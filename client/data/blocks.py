@@ -57,9 +57,11 @@ class Division:
         return numbers, np.flatnonzero(kept).astype(np.int64)
 
 
-def read_of(table: Table, division: Division | None) -> tuple[NDArray[np.uint64] | None, Table]:
-    """What `Division.of` says of each row, and the rows that are read."""
+def read_of(
+    table: Table, division: Division | None
+) -> tuple[NDArray[np.uint64] | None, NDArray[np.int64] | slice, Table]:
+    """What `Division.of` says of each row, the places of those that are read, and those rows."""
     if division is None:
-        return None, table
+        return None, slice(None), table
     numbers, kept = division.of(table)
-    return numbers, table if len(kept) == len(numbers) else table.take(kept)
+    return numbers, kept, table if len(kept) == len(numbers) else table.take(kept)

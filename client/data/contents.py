@@ -86,7 +86,8 @@ def of_table(table: Table, schema: Schema, blocks: NDArray[np.uint64] | None = N
     used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
     columns = [
-        _bits(table.arrays[name]) if name in table.arrays else _cells(table, name) for name in used
+        _bits(table.arrays[name]) if name in table.arrays else cells_of(table, name)
+        for name in used
     ]
     return _summed(columns, table.rows, named=repr(kinds), blocks=blocks)
 
@@ -142,7 +143,21 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     return numbers.view(np.uint64)
 
 
-def _cells(table: Table, name: str) -> NDArray[np.uint64]:
+def order_of(
+    digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
+) -> NDArray[np.int64]:
+    """`[N]` the rows in an order that is theirs, in whatever order they came.
+
+    Args:
+        digests: `[n, 3]` of one batch after another.
+        ties: `[n]` of each batch: what else tells its rows apart.
+    """
+    whole = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
+    keys = [np.concatenate(ties)] if ties else []
+    return np.lexsort([*keys, *whole.T[::-1]]).astype(np.int64, copy=False)
+
+
+def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text."""
 
     series: pl.Series = table.column(name)

@@ -54,8 +54,8 @@ from parley.client.data.columns import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.contents import Contents, of_table, row_digests, sum_of
-from parley.client.data.frames import Source
+from parley.client.data.contents import Contents, of_table, order_of, row_digests, sum_of
+from parley.client.data.frames import Source, SqlQuery
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
@@ -292,23 +292,32 @@ def read_table_block(
     wanted = [name for name in fields if only is None or name in set(only)]
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
     sizes, contents, owners = [], list[Contents](), list[NDArray[np.bytes_]]()
+    digests: list[NDArray[np.uint64]] = []
     for source in parties:
         rows = 0
         for table in read_tables(source, schema, keep=keep):
             if persons is not None:
                 owners.append(owners_of(table, persons))
-            blocks, read = read_of(table, division)
+            blocks, places, read = read_of(table, division)
             contents.append(of_table(table, schema, blocks))
+            digests.append(contents[-1].digests[places])
             rows += read.rows
             for name in wanted:
                 parts[name].append(_values(read, name, fields[name], schema))
         sizes.append(rows)
+    whose = np.concatenate(owners) if owners else None
+    columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
+    if len(parties) == 1 and isinstance(parties[0], SqlQuery):
+        # Of a person's records some are chosen: whose a row is says where it stands, too.
+        order = order_of(digests, [] if whose is None else [whose.view("<u8")[::2]])
+        columns = {name: values[order] for name, values in columns.items()}
+        whose = whose if whose is None else whose[order]
     return TableBlock(
         schema=schema,
-        columns={name: np.concatenate(pieces) for name, pieces in parts.items()},
+        columns=columns,
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         contents=sum_of(contents),
-        owners=np.concatenate(owners) if owners else None,
+        owners=whose,
     )
 
 

@@ -1,8 +1,9 @@
-"""A data set that a party serves, as its `party.toml` names it: file, reading, budgets."""
+"""A data set that a party serves, as its `party.toml` names it: source, reading, budgets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.blocks import Division
+from parley.client.data.frames import SqlQuery
 from parley.client.models.gradients import MOST_RECORDS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.blocks import Blocks
@@ -54,6 +56,18 @@ class DataSet(Part):
     data_schema: str = Field(
         "", alias="schema", description="Its schema: ranges, categories and label."
     )
+    source: str = Field(
+        "",
+        description="Instead of path: a database, sqlite:///FILE, postgresql://USER@HOST/NAME, or "
+        "env:NAME, a variable of the environment that holds such a URL. A password is never here: "
+        "it goes into that variable, into PGPASSWORD, or into ~/.pgpass or the file that "
+        "PGPASSFILE names, of mode 600.",
+    )
+    query: str = Field(
+        "",
+        description="With source: the SELECT whose rows are the records. It is read in one "
+        "snapshot when a run asks what there is, and held until the run is over.",
+    )
     prepared: str = Field(
         "",
         description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
@@ -61,9 +75,9 @@ class DataSet(Part):
     )
     held_out: str = Field(
         "",
-        description="A file like path (or prepared) of records that nothing is learned from: jobs "
-        "with evaluation.kind = 'federated' count them by label and by what a model says of them, "
-        "within the same budget. Left out: such a count is declined.",
+        description="A file like path (or prepared), or a query of source, of records that nothing "
+        "is learned from: jobs with evaluation.kind = 'federated' count them by label and by what "
+        "a model says of them, within the same budget. Left out: such a count is declined.",
     )
     classes: int = Field(
         0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
@@ -145,15 +159,19 @@ class DataSet(Part):
 
     @model_validator(mode="after")
     def _check(self) -> DataSet:
-        if bool(self.path) == bool(self.prepared):
-            raise ValueError("Expected either path or prepared, got both or none.")
-        if bool(self.path) != bool(self.data_schema):
-            raise ValueError("Expected a schema with path, and only with it.")
-        if self.classes == 1 or (self.classes and self.path):
+        if [self.path, self.prepared, self.source].count("") != 2:
+            raise ValueError("Expected one of path, source and prepared, got several or none.")
+        if self.source:
+            SqlQuery(database=self.source, query=self.query)
+        elif self.query:
+            raise ValueError("Expected source, a database, with query, got none.")
+        if self.raw != bool(self.data_schema):
+            raise ValueError("Expected a schema with path or source, and only with them.")
+        if self.classes == 1 or (self.classes and self.raw):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
-        if self.held_out and self.held_out in {self.path, self.prepared}:
+        if self.held_out and self.held_out in {self.path, self.prepared, self.query}:
             raise ValueError("Expected other records as held-out than those learned from, got one.")
-        if self.map and self.path:
+        if self.map and self.raw:
             raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
@@ -189,8 +207,19 @@ class DataSet(Part):
             raise ValueError(
                 "Expected id and records-per-id with unit = person, both, and with no other unit."
             )
-        if wanted and not self.path:
-            raise ValueError("Expected path with unit = person, got prepared rows.")
+        if wanted and not self.raw:
+            raise ValueError("Expected path or source with unit = person, got prepared rows.")
+
+    @property
+    def raw(self) -> bool:
+        """Whether a schema reads its records; else they were prepared elsewhere."""
+        return not self.prepared
+
+    def records(self, folder: Path) -> Path | SqlQuery:
+        """Where its records are; `folder` is the party's."""
+        if self.source:
+            return SqlQuery(database=self.source, query=self.query, folder=folder)
+        return folder / (self.path or self.prepared)
 
     def of_held_out(self) -> DataSet:
         """The same with the records that it holds out in place of those it learns from."""
@@ -198,7 +227,7 @@ class DataSet(Part):
             raise Declined(
                 Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
             )
-        place = "path" if self.path else "prepared"
+        place = "path" if self.path else "query" if self.source else "prepared"
         return self.model_copy(update={place: self.held_out, "held_out": ""})
 
     @property

@@ -1,7 +1,8 @@
 """What a party holds: one data set, read from its disk and prepared as every engine prepares it.
 
-A raw file with its schema becomes `Records`, and those prepared rows, each by itself; a launcher's
-`.npz` holds such rows already, whose norms are checked, because every sensitivity rests on them.
+A raw file, or a database's rows, with its schema becomes `Records`, and those prepared rows, each
+by itself; a launcher's `.npz` holds such rows already, whose norms are checked, because every
+sensitivity rests on them.
 Faults are `Declined` as data-unreadable (or model, where the label has no such reading); what was
 wrong goes to the party's own log, without a cell's value.
 """
@@ -27,6 +28,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.blocks import Division, NoRecords
 from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows, row_digests
+from parley.client.data.frames import Source, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import as_classes, read_records
@@ -77,7 +79,7 @@ class Holding:
         rows: `[n, p]` prepared, the intercept's column among them.
         labels: `[n]` as the label's reading gives them.
         classes: K, 0 for −1/+1 and for targets.
-        fingerprint: `sha256:` and the digest of the file.
+        fingerprint: `sha256:` and the digest of the file; of a database's rows, `contents`.
         schema: digest of what columns and label mean, the same at every party of a run; of rows
             that were prepared elsewhere, of their numbers of features and classes.
         contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 3]` of
@@ -183,14 +185,15 @@ def load_holding(
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
-    path, division = folder / (dataset.path or dataset.prepared), dataset.division(blocks)
-    fingerprint = file_fingerprint(path)
+    source, division = dataset.records(folder), dataset.division(blocks)
+    # Rows of a database are named by what they hold.
+    fingerprint = file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:
-        return _raw(dataset, folder, path, fingerprint, secret, division)
+        return _raw(dataset, folder, source, fingerprint, secret, division)
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
-    if dataset.prepared:
-        return _of_prepared(dataset, path, fingerprint, intercept=intercept)
+    if dataset.prepared and isinstance(source, Path):
+        return _of_prepared(dataset, source, fingerprint, intercept=intercept)
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
         if division is not None:
@@ -199,15 +202,17 @@ def load_holding(
         label = "softmax" if schema.classes else "logistic"
     with _declining(of_schema=Reason.MODEL):
         read = schema if features is None else schema.unscaled
-        records = read_records(path, read, label, division=division)
+        records = read_records(source, read, label, division=division)
     raw: NDArray[np.floating] = records.features
-    most = _check_size(dataset, len(raw), path)
+    contents = "" if records.contents is None else str(records.contents)
+    fingerprint = fingerprint or contents
+    most = _check_size(dataset, len(raw), name_of(source))
     if features is not None:
         raw = _features_of(
             records.features,
             features,
             schema,
-            path,
+            name_of(source),
             folder=folder,
             slowest=slowest_ms,
             most=most,
@@ -223,7 +228,7 @@ def load_holding(
         classes=schema.classes,
         fingerprint=fingerprint,
         schema=schema.digest,
-        contents="" if records.contents is None else str(records.contents),
+        contents=contents,
         row_digests=row_digests(records.contents),
         map="" if features is None else features.digest,
         most_records=dataset.private_most,
@@ -250,7 +255,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
     )
 
 
-def _check_size(dataset: DataSet, records: int, path: Path) -> int:
+def _check_size(dataset: DataSet, records: int, path: str | Path) -> int:
     """The most records that it may have by public knowledge: its own number, or its owner's."""
     most = dataset.private_most or records
     if records > most:
@@ -262,7 +267,7 @@ def _features_of(
     cells: NDArray[np.float64],
     features: FeatureMap,
     schema: Schema,
-    path: Path,
+    path: str | Path,
     *,
     folder: Path,
     slowest: float,
@@ -295,7 +300,7 @@ def _features_of(
 def _raw(
     dataset: DataSet,
     folder: Path,
-    path: Path,
+    source: Source,
     fingerprint: str,
     secret: bytes,
     division: Division | None,
@@ -305,16 +310,16 @@ def _raw(
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
-        table = _bounded(path, schema, dataset, secret, division)
+        table = _bounded(source, schema, dataset, secret, division)
         if division is not None and not table.records:
-            raise NoRecords(division.read, path=path)
-    _check_size(dataset, table.records, path)
+            raise NoRecords(division.read, path=name_of(source))
+    _check_size(dataset, table.records, name_of(source))
     return Holding(
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),
         features=max(len(table.columns), 1),
         classes=0,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint or str(table.contents),
         schema=schema.digest,
         contents=str(table.contents),
         row_digests=table.row_digests,
@@ -324,13 +329,13 @@ def _raw(
 
 
 def _bounded(
-    path: Path, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
+    source: Source, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
 ) -> TableBlock:
     """Raw columns of at most so many records of each person, where persons count."""
     if dataset.records_per_id is None:
-        return read_table_block([path], schema, division=division)
+        return read_table_block([source], schema, division=division)
     persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
-    return of_persons(read_table_block([path], schema, persons=persons), persons)
+    return of_persons(read_table_block([source], schema, persons=persons), persons)
 
 
 def _prepared(
@@ -380,5 +385,5 @@ def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
-def _unreadable(path: Path, detail: str) -> Declined:
+def _unreadable(path: str | Path, detail: str) -> Declined:
     return Declined(Reason.DATA_UNREADABLE, f"{path}: {detail}")

@@ -91,7 +91,12 @@ class PartyService:
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
-        self._records = KeptRecords(consent, keeper.folder, secret=records_secret(identity))
+        self._records = KeptRecords(
+            consent,
+            keeper.folder,
+            secret=records_secret(identity),
+            sessions=keeper.sessions,
+        )
 
     def __repr__(self) -> str:
         return f"<PartyService {self.name}>"

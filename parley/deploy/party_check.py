@@ -146,11 +146,12 @@ def _data(
     folder: Path, name: str, dataset: DataSet, rows: dict[str, NDArray[np.uint64] | None]
 ) -> str:
     """That its files are there and hold what they should; its rows are noted in `rows`."""
-    for given in (dataset.path, dataset.data_schema, dataset.prepared, dataset.held_out):
+    held_out = "" if dataset.source else dataset.held_out
+    for given in (dataset.path, dataset.data_schema, dataset.prepared, held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected {folder / given}, there is no such file.")
     label = "network"
-    if dataset.path:
+    if dataset.raw:
         schema = load_schema(folder / dataset.data_schema)
         label = "ridge" if schema.label.range is not None else "network"
     if dataset.unit is Unit.PERSON:
@@ -167,7 +168,7 @@ def _data(
             if others.features != holding.features:
                 raise DeployError(
                     f"Expected held-out records of {holding.features} features in "
-                    f"{folder / dataset.held_out}, got {others.features}."
+                    f"{dataset.held_out}, got {others.features}."
                 )
     except Declined as error:
         raise DeployError(error.detail) from error

@@ -31,14 +31,20 @@ def budgets(party: OwnParty) -> list[Row]:
         for unit, total in dataset.totals.items():
             own = accounts.get(BudgetKey(dataset.account or name, unit))
             spent = 0.0 if own is None else own.spent.epsilon(own.budget.delta)[1]
-            left = total.epsilon if own is None else own.remaining.epsilon
+            left = shown_down(total.epsilon if own is None else own.remaining.epsilon)
+            if own is not None and (blocks := own.by_block()):
+                each = (
+                    f"{words.block(at)} {shown_down(one.epsilon)}"
+                    for at, (_, one) in blocks.items()
+                )
+                left = ", ".join(each)
             rows.append(
                 {
                     "data set": name,
                     "per": str(unit),
                     "may spend": words.allowed(total.epsilon, total.delta),
                     "spent ε": epsilon_text(spent),
-                    "left ε": shown_down(left),
+                    "left ε": left,
                     "you are asked": "every time" if above == 0 else asked,
                 }
             )

@@ -88,7 +88,7 @@ def coordinate(
         components=components,
         run_id=folder.run_id,
     )
-    parties = _approved(parties, stages, job)
+    parties = _approved(parties, stages, job, folder)
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, rounds_of(stages).plan, data)
     check_affordable(job, stages, budgets)
@@ -123,10 +123,11 @@ def coordinate(
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
 
 
-def _approved(parties: Parties, stages: Sequence[Stage], job: Job) -> Parties:
+def _approved(parties: Parties, stages: Sequence[Stage], job: Job, folder: RunFolder) -> Parties:
     """Those whose owners said yes to all stages, or do not have to; nothing is charged yet."""
     if not parties.asking:
         return parties
+    folder.keep_proposed()  # whoever goes on with it goes on with the yeses it has
     return parties.approved(
         [
             parties.agreed(

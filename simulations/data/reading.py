@@ -1,4 +1,4 @@
-"""The records that a job's data section names: bundled, in memory, one file, or one a party.
+"""The records that a job's data section names: bundled, in memory, a query, or files.
 
 Also here: data that the caller hands over in memory, with the schema that reads them.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from parley.client.data.blocks import Division
 from parley.client.data.contents import sum_of
-from parley.client.data.frames import Frame, frame_of
+from parley.client.data.frames import Frame, Source, SqlQuery, frame_of
 from parley.client.data.memory import room_for
 from parley.client.data.records import (
     Records,
@@ -150,15 +150,17 @@ def read_sources(
             "data=…) hands them over, also with resume."
         )
     if not data.data_schema:
+        asked = " --query …" if data.query else ""
         raise JobError(
             f"Expected data.schema with data.source = {data.source!r}, got none. "
-            f"`parley schema infer {data.source}` writes a first one to review. "
+            f"`parley schema infer {data.source}{asked}` writes a first one to review. "
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     schema = _cells_of(job, load_schema(data.data_schema))
-    if any(mark in data.source for mark in "*?["):
+    if data.several:
         return _joined_parties(job, schema, find_party_files(data.source))
-    return (*_drawn(job, (data.source,), schema, data.data_schema, rng), None)
+    query = SqlQuery(database=data.source, query=data.query) if data.query else None
+    return (*_drawn(job, (query or data.source,), schema, data.data_schema, rng), None)
 
 
 def _joined_parties(
@@ -186,7 +188,7 @@ def _joined_parties(
 
 def _drawn(
     job: Job,
-    sources: Sequence[str | Frame],
+    sources: Sequence[Source],
     schema: Schema,
     where: str,
     rng: np.random.Generator,

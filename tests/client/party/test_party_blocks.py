@@ -10,6 +10,8 @@ from parley.client.contract.protocol import encode_frame
 from parley.client.data.schema import load_schema
 from parley.client.party.consent import ConsentError, parse_consent
 from parley.deploy.party_check import check_items
+from parley.owner.facts import opened
+from parley.owner.standing import budgets
 from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = """
@@ -107,6 +109,10 @@ def test_old_blocks_are_used_up_and_new_ones_are_whole(world, wired, tmp_path):
     log = (world.folders[0] / "party.log").read_text()
     assert "no room in '2024'; room in '2022' and in every block that no job named" in log
     wired.ok(joined(("2022",), "0b" * 16))
+    with opened(world.folders[0]) as party:
+        (row,) = budgets(party)
+    assert row["left ε"].startswith("'2024' 0.")
+    assert row["left ε"].endswith(", every other block 2.5")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from scenes import FEDAVG, Scene, counts
 
 from parley.owner.facts import opened
 from parley.privacy.accounting.guarantee import Unit
+from parley.server.conducting import open_run
 from parley.server.rounds.release import NotApproved
 
 ALL_STAGES = (
@@ -68,7 +69,10 @@ def test_too_few_yeses_end_a_run_with_their_reasons_and_it_costs_nothing(tmp_pat
     assert [scene.party_entries(party) for party in range(5)] == [()] * 5
     for home in scene.homes[1:]:
         say(home)
-    assert scene.run().status == "complete"  # the same run goes on: its yeses stand
+    # The same run goes on, also in another process: its yeses stand.
+    named, scene.folder = scene.folder.run_id, open_run(scene.folder.path)[0]
+    assert scene.folder.run_id == named
+    assert scene.run().status == "complete"
 
 
 @pytest.mark.heavy  # a network and its components: 8 s
