@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A throw-away PostgreSQL for the ledger's tests.
+# A throw-away PostgreSQL for tests.
 #
 #   .ci/postgres.sh COMMAND [ARGUMENT…]   runs COMMAND with PARLEY_TEST_POSTGRES_URL set
 #   source .ci/postgres.sh                sets it in this shell

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from parley.client.data.frames import SqlQuery, name_of
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.data.schema_check import CheckedFile, check_file
 from parley.client.data.schema_inference import infer_schema
 from parley.client.data.table import DataError
+from parley.privacy.ledger.address import is_database
 from parley.terminal.schema import print_reading
 
 schema_app = typer.Typer(
@@ -23,14 +25,25 @@ schema_app = typer.Typer(
 TableFiles = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE…", help="CSV(.gz), Parquet or .npz; several, or a glob: one file a party."
+        metavar="FILE…",
+        help="CSV(.gz), Parquet or .npz; several, or a glob: one file a party. Or a database, with "
+        "--query: sqlite:///FILE, postgresql://USER@HOST/NAME, or env:NAME, a variable that holds "
+        "such a URL.",
     ),
 ]
+Query = Annotated[str, typer.Option(help="Of a database: the SELECT whose rows are the records.")]
 
 
-def _named(patterns: list[str]) -> list[Path]:
-    """The files, those of globs among them."""
-    found: list[Path] = []
+def _named(patterns: list[str], query: str) -> list[Path | SqlQuery]:
+    """The files, those of globs among them; or the query of a database."""
+    if len(patterns) == 1 and (query or is_database(patterns[0])):
+        try:
+            return [SqlQuery(database=patterns[0], query=query)]
+        except ValueError as error:
+            raise SchemaError(str(error)) from None
+    if query:
+        raise SchemaError(f"Expected one database with --query, got {len(patterns)} sources.")
+    found: list[Path | SqlQuery] = []
     for pattern in patterns:
         glob = any(mark in pattern for mark in "*?[") and not Path(pattern).exists()
         found += find_party_files(pattern) if glob else [Path(pattern)]
@@ -52,6 +65,7 @@ def schema_infer(
         str | None,
         typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: Parley finds it)."),
     ] = None,
+    query: Query = "",
 ) -> None:
     """Write a first schema from a file, or from several that one schema is to read.
 
@@ -62,7 +76,7 @@ def schema_infer(
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
     inferred = infer_schema(
-        *_named(files), label=label, header=header, separator=separator, encoding=encoding
+        *_named(files, query), label=label, header=header, separator=separator, encoding=encoding
     )
     if out is None:
         typer.echo(inferred.text, nl=False)
@@ -85,18 +99,19 @@ def schema_infer(
 def schema_check(
     files: TableFiles,
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="Schema file (TOML).")],
+    query: Query = "",
 ) -> None:
     """List everything in which files and a schema disagree, at once; status 2 if they do.
 
     It quotes cells and lines of the file, for the person who holds it: share none of it.
     """
-    known, named, refused = load_schema(schema), _named(files), False
+    known, named, refused = load_schema(schema), _named(files, query), False
     for file in named:
         try:
             found = check_file(file, known)
         except DataError as error:
             found = CheckedFile(records=0, problems=(str(error),), remarks=())
-        which = f"{file}: " if len(named) > 1 else ""
+        which = f"{name_of(file)}: " if len(named) > 1 else ""
         for remark in found.remarks:
             typer.echo(f"· {which}{remark}")
         for problem in found.problems:

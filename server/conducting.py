@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.numpy import load_file
 
+from parley.client.contract.file_reading import text_of
 from parley.server.jobs.file import load_job
 from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import RunFolder
+from parley.server.records.run_folder import PROPOSED, RunFolder
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ def open_run(path: Path) -> tuple[RunFolder, Job]:
 
     if (path / "run-id").exists():
         return RunFolder.open(path)
-    job = load_job(path / "job.toml")
-    return RunFolder(path, f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"), job
+    job, proposed = load_job(path / "job.toml"), path / PROPOSED
+    new = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
+    return RunFolder(path, text_of(proposed).strip() if proposed.exists() else new), job
 
 
 class _Started:

@@ -7,6 +7,7 @@ noise, not the sum. A field that is added here is bound by being added
 (`parley.client.contract.canonical`).
 
 `content()` leaves out what only names a round: a party answers it again for the same content alone.
+`proposal()` is what an owner says yes to (`parley.client.party.approval`).
 `release()` is the name of what it answers with, which is charged and drawn once, and opened in one
 sum only (`parley.client.party.openings`).
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from parley.client.contract.canonical import canonical
@@ -25,6 +26,7 @@ from parley.client.contract.feature_map import features_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.ledger.budget import checked_name
+from parley.secure_agg.graph import NO_BEACON
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
@@ -93,6 +95,16 @@ class Agreement:
         }
         plan = self.plan.for_run("").at_round(0)
         return digest(b"parley/content", canonical({**decides, "plan": plan}))
+
+    def proposal(self) -> bytes:
+        """32 bytes over what an owner says yes to: one run, all its releases under this plan.
+
+        All but what one session or round is named by, and what post-processing gave: the model
+        that a round starts from, and components, which matter to no guarantee.
+        """
+        run = replace(self.parameters, run_id=bytes(16), commitments=NO_BEACON, beacon=NO_BEACON)
+        asked = replace(self, parameters=run, present=b"", components=b"", serial=0, state=b"")
+        return digest(b"parley/proposal", canonical(asked))
 
     def release(self) -> bytes:
         """32 bytes that name one secure sum of one release: its place in a party's ledger."""

@@ -43,6 +43,11 @@ OWN_CLAIM: Final = "a sum of your own moves by no more than its code claims: its
 PERSONS: Final = "a person's rows are those with one identifier: the data's owner says so"
 """Of unit person."""
 
+IN_BLOCKS: Final = (
+    "a record that is replaced stays in its block, which is public: the data's owner says so"
+)
+"""Of a job that reads some blocks of the records, under replace-one."""
+
 CHOSEN: Final = "the server adds the scores up and shows nothing but what it chose"
 """Of a choice by exact scores."""
 

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.assumptions import assumed_fact
+from parley.client.contract.assumptions import IN_BLOCKS, assumed_fact
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.blocks import Blocks, checked_blocks
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.base import Mechanism, SampledNoise
 from parley.privacy.sampling.stream import NoiseStream
@@ -49,10 +50,12 @@ class ReleasePlan:
         guarantees: what the release hides, the primary one first: each of another unit, and each
             of their units charged by one of them.
         step: which of the release's secure sums, from 1; most releases have one.
+        blocks: of the records that it reads, of a public column, and charges; none: all.
 
     Raises:
         ValueError: no guarantee, or a unit that is charged by none of them or by several; noise on
-            sampled sums that two guarantees describe differently.
+            sampled sums that two guarantees describe differently; blocks with another unit than
+            record, of which each has one.
     """
 
     run_id: str
@@ -71,8 +74,12 @@ class ReleasePlan:
     seeded: bool
     guarantees: tuple[Guarantee, ...]
     step: int = 1
+    blocks: Blocks = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", checked_blocks(self.blocks))
+        if self.blocks and self.units != (Unit.RECORD,):
+            raise ValueError(f"Expected unit record alone with blocks, got {self.units}.")
         units = [each.unit for each in self.guarantees]
         charged = [unit for each in self.guarantees for unit in each.charges]
         if not units or len(set(units)) < len(units) or sorted(charged) != sorted(units):
@@ -124,6 +131,12 @@ class ReleasePlan:
         """
         added = self.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         return added or Unit.PARTY in self.units
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What its ε rests on beside its algorithm."""
+        replaced = self.primary.neighbouring is Neighbouring.REPLACE_ONE
+        return (IN_BLOCKS,) if self.blocks and replaced else ()
 
     @property
     def parameters(self) -> int:
@@ -282,7 +295,8 @@ class ReleasePlan:
                 party=party,
                 index=self.round_number,
                 event=self.event(unit),
-                facts=self.facts(unit) | assumed_fact(unit, assumed),
+                facts=self.facts(unit) | assumed_fact(unit, (*assumed, *self.assumptions)),
+                blocks=self.blocks,
             )
             for unit in self.units
         )

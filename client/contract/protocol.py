@@ -9,6 +9,7 @@ alone). Why is a `Reason`: a class, never data.
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
 | inspect | what the run wants to learn from | | |
+| propose | as join | components, or empty | |
 | commit | | | commitment to the nonce of the next set-up |
 | join | the whole run: parameters, task, plan | components, or empty | Advertise |
 | roster | round to prepare or null | Roster, Nonces or empty | Encapsulated¹, Shares if asked for |
@@ -37,7 +38,7 @@ from typing import Any
 
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 LARGEST_REQUEST = 1 << 30
 """Bytes of a request: a larger one is refused unread."""
 
@@ -46,7 +47,11 @@ _SESSION: dict[str, Any] = {"session": str}
 _PREPARE: dict[str, Any] = {**_SESSION, "prepare": int | None}
 _JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
 REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
-    "inspect": ({"run": str, **_DATA, "sizes": bool, "clock": float}, 0),
+    "inspect": (
+        {"run": str, **_DATA, "blocks": tuple[str, ...], "sizes": bool, "clock": float},
+        0,
+    ),
+    "propose": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
     "commit": (_SESSION, 0),
     "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
     "roster": (_PREPARE, 2),
@@ -104,6 +109,9 @@ class Reason(StrEnum):
     DEGENERATE = "degenerate"
     PLAN_CHANGED = "plan-changed"
     OTHER_SURVIVORS = "other-survivors"
+    WAITING = "waiting-for-approval"
+    REFUSED = "refused-by-owner"
+    LAPSED = "approval-lapsed"
     PROTOCOL = "protocol"
     BUSY = "busy"
     ERROR = "error"

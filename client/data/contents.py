@@ -46,8 +46,9 @@ class Contents:
     """The multiset of N rows: a digest of the columns' names and kinds, and T.
 
     Attributes:
-        digests: `[N, 2]` the first 16 bytes of every H(row). Not for anybody's eyes: who has a list
-            of rows finds them.
+        digests: `[N, 3]` the first 16 bytes of every H(row), and its block, where a column says one
+            (`parley.privacy.ledger.blocks.block_number`), else 0. Not for anybody's eyes: who has a
+            list of rows finds them.
     """
 
     columns: str
@@ -76,18 +77,19 @@ def sum_of(parts: Sequence[Contents]) -> Contents | None:
 
 
 def row_digests(contents: Contents | None) -> NDArray[np.uint64]:
-    """`[K, 2]` its rows' digests; none where nothing is known."""
-    return np.empty((0, 2), np.uint64) if contents is None else contents.digests
+    """`[K, 3]` its rows' digests; none where nothing is known."""
+    return np.empty((0, 3), np.uint64) if contents is None else contents.digests
 
 
-def of_table(table: Table, schema: Schema) -> Contents:
-    """The contents of a table, in the columns that the schema learns from."""
+def of_table(table: Table, schema: Schema, blocks: NDArray[np.uint64] | None = None) -> Contents:
+    """The contents of a table, in the columns that the schema learns from; `[N]` rows' blocks."""
     used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
     columns = [
-        _bits(table.arrays[name]) if name in table.arrays else _cells(table, name) for name in used
+        _bits(table.arrays[name]) if name in table.arrays else cells_of(table, name)
+        for name in used
     ]
-    return _summed(columns, table.rows, named=repr(kinds))
+    return _summed(columns, table.rows, named=repr(kinds), blocks=blocks)
 
 
 def of_rows(rows: NDArray[Any], labels: NDArray[Any]) -> Contents:
@@ -95,7 +97,13 @@ def of_rows(rows: NDArray[Any], labels: NDArray[Any]) -> Contents:
     return _summed([_bits(rows), _bits(labels)], len(labels), named=f"prepared {rows.shape[1:]}")
 
 
-def _summed(columns: list[NDArray[np.uint64]], rows: int, *, named: str) -> Contents:
+def _summed(
+    columns: list[NDArray[np.uint64]],
+    rows: int,
+    *,
+    named: str,
+    blocks: NDArray[np.uint64] | None = None,
+) -> Contents:
     total, begun = 0, []
     for begin in range(0, rows, _CHUNK):
         piece = [column[begin : begin + _CHUNK].reshape(-1, _width(column)) for column in columns]
@@ -108,12 +116,17 @@ def _summed(columns: list[NDArray[np.uint64]], rows: int, *, named: str) -> Cont
         total += sum(int.from_bytes(each, "big") for each in hashed)
         begun.append(b"".join(each[:16] for each in hashed))
     digest = sha256(named.encode())
-    digests = np.frombuffer(b"".join(begun), "<u8").reshape(-1, 2)
+    digests = np.zeros((rows, 3), np.uint64)
+    # Other columns, other rows.
+    digests[:, :2] = np.frombuffer(b"".join(begun), "<u8").reshape(-1, 2)
+    digests[:, :2] ^= np.frombuffer(digest.digest()[:16], "<u8")
+    if blocks is not None:
+        digests[:, 2] = blocks
     return Contents(
         columns=digest.hexdigest(),
         rows=rows,
         total=total % _MODULUS,
-        digests=digests ^ np.frombuffer(digest.digest()[:16], "<u8"),  # other columns, other rows
+        digests=digests,
     )
 
 
@@ -130,7 +143,21 @@ def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     return numbers.view(np.uint64)
 
 
-def _cells(table: Table, name: str) -> NDArray[np.uint64]:
+def order_of(
+    digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
+) -> NDArray[np.int64]:
+    """`[N]` the rows in an order that is theirs, in whatever order they came.
+
+    Args:
+        digests: `[n, 3]` of one batch after another.
+        ties: `[n]` of each batch: what else tells its rows apart.
+    """
+    whole = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
+    keys = [np.concatenate(ties)] if ties else []
+    return np.lexsort([*keys, *whole.T[::-1]]).astype(np.int64, copy=False)
+
+
+def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text."""
 
     series: pl.Series = table.column(name)

@@ -1,4 +1,6 @@
-"""Data that are in memory, as the columns of one file would be.
+"""What a table is read from: a file, a database's query, or data that are in memory.
+
+Data in memory are taken as the columns of one file would be:
 
 | given | becomes |
 |---|---|
@@ -30,6 +32,7 @@ from numpy.typing import NDArray
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import Schema
 from parley.client.data.table import DataError
+from parley.privacy.ledger.address import check_source
 
 _WHERE = "in memory"
 _NOT_THERE = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
@@ -46,13 +49,40 @@ class Frame:
     name: str = _WHERE
 
 
-Source = str | Path | Frame
-"""A file, or columns in memory."""
+@dataclass(frozen=True, kw_only=True)
+class SqlQuery:
+    """The rows that a query of a database gives (`parley.client.data.sql` reads them).
+
+    Attributes:
+        database: its URL, without a password; or `env:NAME`, a variable that holds one.
+        folder: where a relative SQLite file lies.
+
+    Raises:
+        ValueError: no such database, a password in its URL, or no query.
+    """
+
+    database: str
+    query: str
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        check_source(self.database, self.query)
+        if not self.query:
+            raise ValueError("Expected a database's URL, got another text.")
+
+    @property
+    def name(self) -> str:
+        """What errors call it: the URL without its options."""
+        return self.database.partition("?")[0]
+
+
+Source = str | Path | Frame | SqlQuery
+"""A file, columns in memory, or a query."""
 
 
 def name_of(source: Source) -> str | Path:
     """What errors call it."""
-    return source.name if isinstance(source, Frame) else source
+    return source if isinstance(source, str | Path) else source.name
 
 
 def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> Frame:

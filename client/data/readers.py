@@ -1,11 +1,12 @@
 """Tables as they lie on disk or in memory, read as a schema says, in batches.
 
-A file is CSV (also .gz), Parquet or .npz. A reader checks what belongs to the file (there, whole,
-the columns of the schema and no others, no more than there is room for) and hands the cells on
-unchanged; what they may contain is checked in `parley.client.data.records`. Every fault is a
-`DataError` that names file, line or row, column, what was expected and what came. No file is held
-whole: a batch of a CSV is some MiB of text, a batch of a Parquet file some ten thousand rows, and a
-.npz's arrays are measured before they are loaded.
+A file is CSV (also .gz), Parquet or .npz; a database's query is read alike. A reader checks what
+belongs to the file (there, whole, the columns of the schema and no others, no more than there is
+room for) and hands the cells on unchanged; what they may contain is checked in
+`parley.client.data.records`. Every fault is a `DataError` that names file, line or row, column,
+what was expected and what came. No file is held whole: a batch of a CSV is some MiB of text, a
+batch of a Parquet file or a query some ten thousand rows, and a .npz's arrays are measured before
+they are loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import add
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.csv_text import csv_names, csv_tables, other_separator
-from parley.client.data.frames import Frame, Source, name_of
+from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table import DataError, Table
@@ -66,6 +67,10 @@ def names_in(source: Source, file: FileFormat) -> list[str]:
     """The names of all columns that are there, maybe one twice."""
     if isinstance(source, Frame):
         return list(source.columns)
+    if isinstance(source, SqlQuery):
+        from parley.client.data.sql import sql_names  # noqa: PLC0415 - start-up: files need no SQLAlchemy (.2 s)
+
+        return sql_names(source)
     match file_format(source, file):
         case "csv":
             return csv_names(source, file)
@@ -87,18 +92,18 @@ def read_tables(
     source: Source,
     schema: Schema,
     *,
-    keep: str | None = None,
+    keep: Collection[str] = (),
     sampled: bool = False,
     only: Sequence[str] | None = None,
 ) -> Iterator[Table]:
-    """The columns of a file that the schema uses, and column `keep`, in batches.
+    """The columns of a file that the schema uses, and those to `keep`, in batches.
 
-    What is in memory is read alike; columns to ignore need not be there. There must be room for the
-    features of all records or, if they are to be `sampled`, for the cells that the sample is drawn
-    from. With `only`, these columns must be there, whatever else is, and batches come one by one,
-    in any number.
+    What is in memory, or a query gives, is read alike; columns to ignore need not be there. There
+    must be room for the features of all records or, if they are to be `sampled`, for the cells that
+    the sample is drawn from. With `only`, these columns must be there, whatever else is, and
+    batches come one by one, in any number.
     """
-    wanted = [n for n in schema.columns if n in schema.used or n == keep]
+    wanted = [n for n in schema.columns if n in schema.used or n in keep]
     wanted = wanted if only is None else list(only)
     room = room_for(schema.file.max_gib)
     where = name_of(source)
@@ -130,6 +135,8 @@ def _tables(
 ) -> Iterator[Table]:
     if isinstance(source, Frame):
         return _slices({n: source.columns[n] for n in wanted}, schema, source.name)
+    if isinstance(source, SqlQuery):
+        return query_tables(source, schema.file, names, wanted)
     match file_format(source, schema.file):
         case "csv":
             return csv_tables(source, schema.file, names, wanted)
@@ -137,6 +144,15 @@ def _tables(
             return parquet_tables(source, schema.file, wanted, announced)
         case _:
             return _slices(read_arrays(source, lambda _: wanted, room), schema, source)
+
+
+def query_tables(
+    source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
+) -> Iterator[Table]:
+    """Batches of a query's rows (`parley.client.data.sql.sql_tables`)."""
+    from parley.client.data.sql import sql_tables  # noqa: PLC0415 - as in `names_in`
+
+    return sql_tables(source, file, names, wanted)
 
 
 def _slices(
@@ -152,15 +168,16 @@ def _checked_names(
     schema: Schema,
     wanted: list[str],
     *,
-    keep: str | None,
+    keep: Collection[str],
     all_used: bool,
 ) -> list[str]:
     """The names of all columns that are there: of a CSV without a header by the schema's order."""
     names = names_in(source, schema.file)
-    where = name_of(source)
-    if isinstance(source, Frame):
-        if all_used and keep is not None and keep not in names:
-            raise MissingColumns([keep], path=where)
+    where, file = name_of(source), isinstance(source, str | Path)
+    if not isinstance(source, str | Path):
+        absent = [name for name in keep if name not in names]
+        if all_used and absent:
+            raise MissingColumns(absent, path=where)
     elif file_format(source, schema.file) == "csv":
         width = len(names)
         if not schema.file.header:
@@ -176,7 +193,7 @@ def _checked_names(
         if missing := [name for name in wanted if name not in names]:
             raise MissingColumns(missing, path=where)
         return names
-    needed = schema.used if isinstance(source, Frame) else schema.columns
+    needed = schema.columns if file else schema.used
     got = []
     if missing := [name for name in needed if name not in names]:
         got.append(f"no column {missing}")
@@ -191,7 +208,8 @@ def check_once(names: list[str], *, path: str | Path) -> None:
     """Raises DataError where a name stands twice."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError("every column name once", f"{twice} more than once", path=path)
+        expected = "every column name once (in a query, AS gives one another name)"
+        raise DataError(expected, f"{twice} more than once", path=path)
 
 
 @contextmanager

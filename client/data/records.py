@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.blocks import Division, NoRecords, read_of
 from parley.client.data.cells import (
     LABEL_READERS,
     feature_cells,
@@ -34,8 +35,8 @@ from parley.client.data.cells import (
     labelled,
 )
 from parley.client.data.columns import CategoricalColumn
-from parley.client.data.contents import Contents, of_table, sum_of
-from parley.client.data.frames import Frame, Source, name_of
+from parley.client.data.contents import Contents, cells_of, of_table, order_of, sum_of
+from parley.client.data.frames import Source, SqlQuery, name_of
 from parley.client.data.readers import read_tables, table_of
 from parley.client.data.schema import FeatureColumn, Schema, check_label
 from parley.client.data.table import DataError, Table
@@ -94,12 +95,15 @@ def read_records(
     group_column: str | None = None,
     sample: int | None = None,
     rng: np.random.Generator | None = None,
+    division: Division | None = None,
 ) -> Records:
     """The records of one file, or of several one after another.
 
     Args:
         group_column: a column of the schema (of any kind) kept as text in `groups`.
-        sample: draw that many rows without replacement, in the order of the files, by `rng`.
+        sample: draw that many rows without replacement, in the order of the files, by `rng`. The
+            rows of a query have the order of their contents, however the database sends them.
+        division: into blocks, and which are read.
 
     Raises:
         DataError: the data aren't what the schema says: file, line or row, column, expected, got.
@@ -108,30 +112,45 @@ def read_records(
     check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
         raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
-    several = [paths] if isinstance(paths, str | Path | Frame) else list(paths)
+    keep = [] if group_column is None else [group_column]
+    if division is not None:
+        division.check(schema)
+        keep.append(division.column)
+    several = [paths] if isinstance(paths, Source) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
     contents: list[Contents] = []
+    digests: list[NDArray[np.uint64]] = []
+    ties: list[NDArray[np.uint64]] = []
     drawn_from: list[Table] = []
     parts: list[Records] = []
     try:
         for path in several:
-            for table in _labelled_tables(path, schema, group_column, sampled=sample is not None):
-                contents.append(of_table(table, schema))
+            for whole in _labelled_tables(path, schema, keep, sampled=sample is not None):
+                blocks, kept, table = read_of(whole, division)
+                contents.append(of_table(whole, schema, blocks))
+                if not table.rows:
+                    continue
+                digests.append(contents[-1].digests[kept])
+                if group_column is not None and isinstance(path, SqlQuery):
+                    ties.append(cells_of(table, group_column))
                 if sample is None:
                     parts.append(_encode(table, schema, model_kind, group_column))
                 else:
                     drawn_from.append(table)
+        if division is not None and not (parts or drawn_from):
+            raise NoRecords(division.read, path=name_of(several[0]))
+        order = order_of(digests, ties) if isinstance(several[0], SqlQuery) else None
         if sample is not None:
-            drawn = _draw(drawn_from, sample, rng)
+            order, drawn = _draw(drawn_from, sample, rng, order)
             parts = [_encode(table, schema, model_kind, group_column) for table in drawn]
-        return replace(_join(parts), contents=sum_of(contents))
+        return replace(_join(parts, order), contents=sum_of(contents))
     except MemoryError as error:
         raise DataError("records that fit into memory", "more", path=name_of(several[0])) from error
 
 
 def _labelled_tables(
-    path: Source, schema: Schema, keep: str | None, *, sampled: bool
+    path: Source, schema: Schema, keep: Collection[str], *, sampled: bool
 ) -> Iterator[Table]:
     """The file's batches, without the records that the schema's rule on labels leaves out."""
     found = False
@@ -177,23 +196,36 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _draw(tables: list[Table], sample: int, rng: np.random.Generator | None) -> list[Table]:
+def _draw(
+    tables: list[Table],
+    sample: int,
+    rng: np.random.Generator | None,
+    order: NDArray[np.int64] | None,
+) -> tuple[NDArray[np.int64] | None, list[Table]]:
+    """The rows drawn, as they came, and their order, where the rows have one."""
     if rng is None:
         raise ValueError("Expected rng beside sample, got None.")
     ends = np.cumsum([0] + [table.rows for table in tables])
     if not 1 <= sample <= ends[-1]:
         raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")
     chosen = np.sort(rng.choice(ends[-1], sample, replace=False))
+    if order is not None:  # of the rows in their order, not of those that came first
+        own = order[chosen]
+        chosen, order = np.sort(own), np.argsort(np.argsort(own))
     drawn = [
         table.take(chosen[(chosen >= begin) & (chosen < end)] - begin)
         for table, begin, end in zip(tables, ends[:-1], ends[1:], strict=True)
     ]
-    return [table for table in drawn if table.rows]
+    return order, [table for table in drawn if table.rows]
 
 
-def _join(parts: list[Records]) -> Records:
-    """The records of all parts, which are emptied one by one so as not to be held twice."""
-    if len(parts) == 1:
+def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Records:
+    """The records of all parts, which are emptied one by one so as not to be held twice.
+
+    Args:
+        order: `[N]` which of them stands where; None: as they came.
+    """
+    if len(parts) == 1 and order is None:
         return parts[0]
     groups = [part.groups for part in parts if part.groups is not None]
     labels = np.concatenate([part.labels for part in parts])
@@ -202,16 +234,19 @@ def _join(parts: list[Records]) -> Records:
         name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
     }
     features = np.empty((len(labels), len(names)))
+    places = None if order is None else np.argsort(order)
     end = len(labels)
     while parts:
         part = parts.pop()
-        features[end - len(part) : end] = part.features
+        rows = slice(end - len(part), end)
+        features[rows if places is None else places[rows]] = part.features
         end -= len(part)
+    whose = np.concatenate(groups) if groups else None
     return Records(
         features=features,
-        labels=labels,
+        labels=labels if order is None else labels[order],
         feature_names=names,
-        groups=np.concatenate(groups) if groups else None,
+        groups=whose if whose is None or order is None else whose[order],
         clamped=clamped,
     )
 

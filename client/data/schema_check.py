@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from parley.client.data.cells import LABEL_READERS, feature_cells, missing_labels
 from parley.client.data.columns import LabelColumn
 from parley.client.data.csv_text import csv_batches, other_separator
+from parley.client.data.frames import SqlQuery
 from parley.client.data.readers import file_format, names_in, read_tables
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table import DataError, Table, shown_places
@@ -52,19 +53,22 @@ class _Fault:
         self.places += [table.row_number(int(row)) for row in wanted]
 
 
-def check_file(path: str | Path, schema: Schema) -> CheckedFile:
-    """Everything in which a file and a schema disagree."""
-    names = names_in(path, schema.file)
-    csv = file_format(path, schema.file) == "csv"
+def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
+    """Everything in which a file, or a query's rows, and a schema disagree."""
+    names, csv, needed = names_in(path, schema.file), None, schema.columns
+    if isinstance(path, SqlQuery):
+        needed = schema.used
+    elif file_format(path, schema.file) == "csv":
+        csv = path
     if csv and not schema.file.header:
         names = list(schema.columns)
     if (
         csv
         and len(names) == 1 < len(schema.columns)
-        and (fault := other_separator(path, schema.file))
+        and (fault := other_separator(csv, schema.file))
     ):
         return CheckedFile(records=0, problems=(str(fault),), remarks=())
-    problems = [f"Column {name!r} of the schema is not in the file." for name in schema.columns
+    problems = [f"Column {name!r} of the schema is not in the file." for name in needed
                  if name not in names]  # fmt: skip
     problems += [
         f"Column {name!r} of the file is not in the schema: "
@@ -84,7 +88,7 @@ def check_file(path: str | Path, schema: Schema) -> CheckedFile:
     except DataError as error:
         ragged = None
         if csv and error.row and not error.column:
-            ragged = _ragged(path, schema.file, len(names))
+            ragged = _ragged(csv, schema.file, len(names))
         problems.append(ragged or str(error))
     return CheckedFile(
         records=walk.records,

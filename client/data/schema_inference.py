@@ -115,7 +115,7 @@ def infer_schema(
     written = written_alike(sources, header, separator, encoding)
     parts = [read_whole(source, checked_format(written), label, room) for source in sources]
     table = together(parts)
-    if (csv := not table.typed) and written["separator"] != ",":
+    if (csv := written.get("format") == "csv") and written["separator"] != ",":
         written["decimal"] = decimal_of([table.column(name) for name in table.frame.columns])
     names = [*table.arrays, *table.frame.columns]
     label = names[-1] if label is None and names else label

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -138,7 +138,10 @@ class Table:
             at = bisect_right(begins, row) - 1
             return numbers[at](row - begins[at])
 
-        whole = pl.concat([part.frame for part in parts], rechunk=True)
+        # Batches of a query may differ in type: one without values, whole numbers beside others.
+        how: Literal["vertical", "vertical_relaxed"]
+        how = "vertical" if parts[0].typed else "vertical_relaxed"
+        whole = pl.concat([part.frame for part in parts], how=how, rechunk=True)
         return replace(parts[0], frame=whole, row_number=number)
 
     def places(self, rows: NDArray[np.int64], most: int) -> str:

@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.block import Parties
+from parley.client.data.blocks import Division, read_of
 from parley.client.data.cells import (
     category_texts,
     label_texts,
@@ -53,8 +54,8 @@ from parley.client.data.columns import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.contents import Contents, of_table, row_digests, sum_of
-from parley.client.data.frames import Source
+from parley.client.data.contents import Contents, of_table, order_of, row_digests, sum_of
+from parley.client.data.frames import Source, SqlQuery
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
@@ -223,11 +224,12 @@ class TableBlock(Parties):
 
     @property
     def row_digests(self) -> NDArray[np.uint64]:
-        """`[K, 2]` what a ledger knows its records, and its persons, again by."""
+        """`[K, 3]` what a ledger knows its records, and its persons, again by."""
         rows = row_digests(self.contents)
         if self.owners is None:
             return rows
-        return np.concatenate([rows, np.unique(self.owners).view("<u8").reshape(-1, 2)])
+        persons = np.unique(self.owners).view("<u8").reshape(-1, 2)
+        return np.concatenate([rows, np.pad(persons, ((0, 0), (0, 1)))])
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -270,36 +272,52 @@ def read_table_block(
     *,
     only: Iterable[str] | None = None,
     persons: Persons | None = None,
+    division: Division | None = None,
 ) -> TableBlock:
     """The records of B files (or frames in memory), one a party.
 
     Args:
         only: columns to keep; None: all that can be asked about.
         persons: whose the records are; `of_persons` leaves out what is too many of one.
+        division: into blocks, and which are read.
     """
-    keep = None if persons is None else persons.column
-    if keep is not None:
-        check_column(schema, keep)
+    keep = []
+    if persons is not None:
+        check_column(schema, persons.column)
+        keep.append(persons.column)
+    if division is not None:
+        division.check(schema)
+        keep.append(division.column)
     fields = fields_of(schema)
     wanted = [name for name in fields if only is None or name in set(only)]
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
     sizes, contents, owners = [], list[Contents](), list[NDArray[np.bytes_]]()
+    digests: list[NDArray[np.uint64]] = []
     for source in parties:
         rows = 0
         for table in read_tables(source, schema, keep=keep):
             if persons is not None:
                 owners.append(owners_of(table, persons))
-            contents.append(of_table(table, schema))
-            rows += table.rows
+            blocks, places, read = read_of(table, division)
+            contents.append(of_table(table, schema, blocks))
+            digests.append(contents[-1].digests[places])
+            rows += read.rows
             for name in wanted:
-                parts[name].append(_values(table, name, fields[name], schema))
+                parts[name].append(_values(read, name, fields[name], schema))
         sizes.append(rows)
+    whose = np.concatenate(owners) if owners else None
+    columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
+    if len(parties) == 1 and isinstance(parties[0], SqlQuery):
+        # Of a person's records some are chosen: whose a row is says where it stands, too.
+        order = order_of(digests, [] if whose is None else [whose.view("<u8")[::2]])
+        columns = {name: values[order] for name, values in columns.items()}
+        whose = whose if whose is None else whose[order]
     return TableBlock(
         schema=schema,
-        columns={name: np.concatenate(pieces) for name, pieces in parts.items()},
+        columns=columns,
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         contents=sum_of(contents),
-        owners=np.concatenate(owners) if owners else None,
+        owners=whose,
     )
 
 

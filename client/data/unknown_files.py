@@ -15,13 +15,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.csv_text import csv_tables, encoding_of, sniffed_separator
-from parley.client.data.frames import Frame, Source, name_of
+from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room
 from parley.client.data.readers import (
     check_once,
     file_format,
     names_in,
     parquet_tables,
+    query_tables,
     read_arrays,
 )
 from parley.client.data.schema import FileFormat, Schema, toml_value
@@ -39,7 +40,7 @@ def written_alike(
 ) -> Entry:
     """How all files are written. Raises DataError where one is written otherwise than the first."""
     found = [
-        {} if isinstance(each, Frame) else _written(each, header, separator, encoding)
+        _written(each, header, separator, encoding) if isinstance(each, str | Path) else {}
         for each in sources
     ]
     for source, own in zip(sources, found, strict=True):
@@ -93,22 +94,24 @@ def read_whole(source: Source, file: FileFormat, label: str | None, room: Room) 
     """All of the cells; text where the file is a CSV."""
     if isinstance(source, Frame):
         return _of_arrays(dict(source.columns), label, source.name)
-    if file.format == "npz":
+    if file.format == "npz" and not isinstance(source, SqlQuery):
         return _of_arrays(read_arrays(source, lambda names: names, room), label, source)
-    names = names_in(source, file)
-    check_once(names, path=source)
-    if file.format == "csv":
+    names, where = names_in(source, file), name_of(source)
+    check_once(names, path=where)
+    if isinstance(source, SqlQuery):
+        tables = query_tables(source, file, names, names)
+    elif file.format == "csv":
         tables = csv_tables(source, file, names, names)
     else:
         tables = parquet_tables(source, file, names)
     parts, size = [], 0
     for table in tables:
         size += 2 * table.size
-        room.check_bytes(size, path=source)
-        room.check_left(source)
+        room.check_bytes(size, path=where)
+        room.check_left(where)
         parts.append(table)
     if not parts:
-        raise DataError("at least one record", "none", path=source)
+        raise DataError("at least one record", "none", path=where)
     return Table.joined(parts)
 
 

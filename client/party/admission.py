@@ -15,6 +15,7 @@ from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper
+from parley.privacy.ledger.blocks import Blocks, checked_blocks
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.graph import MOST_SETUPS, next_nonce, roster_digest
 
@@ -29,7 +30,7 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
     spent = charging.spent_before(ledger, plan, name=name)
     charging.check_job(dataset, plan, releases=agreed.rounds, spent=spent)
     ledger.check()
-    charging.register(ledger, dataset, name=name, holding=accepted.holding)
+    charging.register(ledger, dataset, name=name, holding=accepted.holding, blocks=plan.blocks)
     charging.check_room(ledger, plan, name=name, party=party, rounds=agreed.rounds)
 
 
@@ -77,13 +78,14 @@ def public_facts(
     consent: Consent,
     *,
     clock: float,
-    holding_of: Callable[[str, str, bool, Mapping[str, Any]], Holding],
+    holding_of: Callable[[str, str, bool, Mapping[str, Any], Blocks], Holding],
 ) -> dict[str, Any]:
     """Columns, classes and, where it is public, the number of records; nothing about a record.
 
     Args:
         asked: head of an `inspect` request, of checked types.
-        holding_of: the data by name, reading of the label, intercept, and public map of features.
+        holding_of: the data by name, reading of the label, intercept, public map of features, and
+            blocks.
     """
     theirs = asked["clock"]
     if not abs(theirs - clock) <= consent.clock_skew_s:
@@ -96,12 +98,18 @@ def public_facts(
     if asked["sizes"] and not consent.discloses_size(dataset):
         raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
     features = features_from(asked["features"], agreed=False)
-    facts = holding_of(asked["dataset"], asked["label"], asked["intercept"], features).facts
+    try:
+        blocks = checked_blocks(asked["blocks"])
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    named = asked["dataset"], asked["label"], asked["intercept"]
+    facts = holding_of(*named, features, blocks).facts
     return {
         "features": facts.features,
         "classes": facts.classes,
         "schema": facts.schema,
         "map": facts.map,
         "records": facts.records if asked["sizes"] else None,
+        "asks": dataset.approval_above is not None,
         "clock": clock,
     }

@@ -19,6 +19,7 @@ from parley.client.party.dataset import Holding
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
@@ -54,7 +55,9 @@ class Receipt:
             raise TypeError("Expected a receipt that the settling of a charge made, got another.")
 
 
-def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -> None:
+def register(
+    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, blocks: Blocks
+) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
     Its table may change: the account of that name goes on with it. Whether its records are in
@@ -65,7 +68,8 @@ def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -
             those of another data set, one and all, saved in another way.
     """
     try:
-        own = dataset.budgets(name, holding.fingerprint, holding.contents, holding.row_digests)
+        rows = holding.row_digests
+        own = dataset.budgets(name, holding.fingerprint, holding.contents, rows, blocks)
         known = ledger.register(*own, among=False)[0].name
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
@@ -100,16 +104,20 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
     at once, the later one may therefore find in a round that the other has spent the budget.
     """
     entries = _entries(plan, name, party)
-    ahead = range(plan.round_number, plan.round_number + rounds)
-    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
-    paid = Counter(key for key, index in charged if index in ahead)
-    claims = {entry.key: ((entry.event, rounds - paid[entry.key]),) for entry in entries}
+    left = unpaid(ledger, plan, name=name, rounds=rounds)
+    claims = {entry.key: ((entry.event, left),) for entry in entries}
     try:
-        ledger.check_room(plan.run_id, claims)
+        ledger.check_room(plan.run_id, claims, plan.blocks)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+
+
+def unpaid(ledger: Ledger, plan: ReleasePlan, *, name: str, rounds: int) -> int:
+    """How many of a plan's releases are not charged yet: each to all of the data's budgets."""
+    paid = {each.entry.index for each in _charged(ledger, plan.run_id, name)}
+    return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
 
 
 def _entries(

@@ -185,6 +185,13 @@ class Consent(Part):
     clock_skew_s: float = Field(
         300.0, gt=0, allow_inf_nan=False, description="Largest difference to the server's clock."
     )
+    approval_days: float = Field(
+        7.0,
+        gt=0,
+        le=3650,
+        description="How long a job waits for your yes, where a data set has approval-above; then "
+        "it is declined.",
+    )
     max_sessions: int = Field(
         8, ge=1, le=1000, description="Runs open at a time; the longest idle is then given up."
     )
@@ -211,6 +218,11 @@ class Consent(Part):
         if self.seed is not None and not self.allow_seeded_noise:
             raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
         for name, dataset in self.data.items():
+            if dataset.account not in ("", name) and dataset.block_column:
+                raise ValueError(
+                    f"Expected no block-column of data set {name!r}, which is charged to another "
+                    "one's account: a record of both would be in two blocks of it."
+                )
             of = self.data.get(dataset.account) if dataset.account else dataset
             if of is None or of.account not in ("", name) or of.totals != dataset.totals:
                 raise ValueError(

@@ -60,15 +60,24 @@ def contribution(
     charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
     account = dataset.account or name
-    charging.register(ledger, dataset, name=account, holding=accepted.holding)
+    holding = accepted.holding
+    kept, records = keeper.contribution(agreement.run_id, name), holding.contents
+    is_of = {"release": agreement.release().hex(), "content": content.hex()}
+    again = kept is not None and is_of.items() <= kept.head.items()
+    if kept is not None and not again and kept.head.get("records", records) != records:
+        raise Declined(
+            Reason.DATA_UNREADABLE,
+            f"Expected the records that run {agreement.run_id!r} was given before, got others: a "
+            "run learns from one state of them. Begin another run; a query whose rows stay while "
+            "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
+        )
+    charging.register(ledger, dataset, name=account, holding=holding, blocks=plan.blocks)
     assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
     charge = charging.reserve(
         ledger, dataset, plan, name=account, party=party, release=charged, assumed=assumed
     )
-    kept = keeper.contribution(agreement.run_id, name)
-    is_of = {"release": agreement.release().hex(), "content": content.hex()}
     encoded: Ring
-    if kept is not None and is_of.items() <= kept.head.items():
+    if kept is not None and again:
         encoded = np.frombuffer(kept.blobs[-1], plan.encoding.dtype)
     elif charge.answered and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
@@ -76,7 +85,7 @@ def contribution(
         # The plan alone says whether a seed may be used, and the seed is this party's own.
         seed = consent.seed if plan.seeded else None
         encoded, wrong = _computed(consent, accepted, Randomness(seed=seed, party=index))
-        head = {**is_of, "round": plan.round_number, "step": plan.step}
+        head = {**is_of, "round": plan.round_number, "step": plan.step, "records": records}
         note = wrong.encode("ascii", "replace")[:_NOTE].ljust(_NOTE)
         own = Frame(kind="round", head=head, blobs=(note, encoded.tobytes()))
         keeper.keep_contribution(agreement.run_id, name, own, most=consent.max_sessions)

@@ -1,8 +1,9 @@
-"""A data set that a party serves, as its `party.toml` names it: file, reading, budgets."""
+"""A data set that a party serves, as its `party.toml` names it: source, reading, budgets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.data.blocks import Division
+from parley.client.data.frames import SqlQuery
 from parley.client.models.gradients import MOST_RECORDS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -52,6 +56,18 @@ class DataSet(Part):
     data_schema: str = Field(
         "", alias="schema", description="Its schema: ranges, categories and label."
     )
+    source: str = Field(
+        "",
+        description="Instead of path: a database, sqlite:///FILE, postgresql://USER@HOST/NAME, or "
+        "env:NAME, a variable of the environment that holds such a URL. A password is never here: "
+        "it goes into that variable, into PGPASSWORD, or into ~/.pgpass or the file that "
+        "PGPASSFILE names, of mode 600.",
+    )
+    query: str = Field(
+        "",
+        description="With source: the SELECT whose rows are the records. It is read in one "
+        "snapshot when a run asks what there is, and held until the run is over.",
+    )
     prepared: str = Field(
         "",
         description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
@@ -59,9 +75,9 @@ class DataSet(Part):
     )
     held_out: str = Field(
         "",
-        description="A file like path (or prepared) of records that nothing is learned from: jobs "
-        "with evaluation.kind = 'federated' count a model's right answers on them, within the same "
-        "budget. Left out: such a count is declined.",
+        description="A file like path (or prepared), or a query of source, of records that nothing "
+        "is learned from: jobs with evaluation.kind = 'federated' count them by label and by what "
+        "a model says of them, within the same budget. Left out: such a count is declined.",
     )
     classes: int = Field(
         0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
@@ -80,6 +96,13 @@ class DataSet(Part):
     )
     epsilon_per_job: Positive | None = Field(
         None, description="Largest epsilon of one job, at the same delta; left out: the total."
+    )
+    approval_above: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="A job that would bring what is spent of this data set, in all, above this "
+        "epsilon waits for your yes (parley owner page DIR). 0: every job; left out: none.",
     )
     account: str = Field(
         "",
@@ -102,6 +125,13 @@ class DataSet(Part):
         le=2**31,
         description="With unit = person: most records of one person; which of more, a keyed hash "
         "chooses.",
+    )
+    block_column: str = Field(
+        "",
+        description="A public column, of kind ignore in the schema, that divides the records (a "
+        "year of admission): a job that names some of its values (data.blocks) reads and charges "
+        "those alone; docs/budgets.md#by-block. With unit = record and replace-one: a record that "
+        "is replaced stays in its block, and how many there are of each is public.",
     )
     neighbouring: Neighbouring = Field(
         Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
@@ -129,15 +159,19 @@ class DataSet(Part):
 
     @model_validator(mode="after")
     def _check(self) -> DataSet:
-        if bool(self.path) == bool(self.prepared):
-            raise ValueError("Expected either path or prepared, got both or none.")
-        if bool(self.path) != bool(self.data_schema):
-            raise ValueError("Expected a schema with path, and only with it.")
-        if self.classes == 1 or (self.classes and self.path):
+        if [self.path, self.prepared, self.source].count("") != 2:
+            raise ValueError("Expected one of path, source and prepared, got several or none.")
+        if self.source:
+            SqlQuery(database=self.source, query=self.query)
+        elif self.query:
+            raise ValueError("Expected source, a database, with query, got none.")
+        if self.raw != bool(self.data_schema):
+            raise ValueError("Expected a schema with path or source, and only with them.")
+        if self.classes == 1 or (self.classes and self.raw):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
-        if self.held_out and self.held_out in {self.path, self.prepared}:
+        if self.held_out and self.held_out in {self.path, self.prepared, self.query}:
             raise ValueError("Expected other records as held-out than those learned from, got one.")
-        if self.map and self.path:
+        if self.map and self.raw:
             raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
@@ -145,8 +179,26 @@ class DataSet(Part):
             raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
             raise ValueError(f"Expected unit = record with party-epsilon, got {self.unit}.")
+        if self.block_column and (self.prepared or self.private_sizes or self.unit != Unit.RECORD):
+            raise ValueError(
+                "Expected path, unit = record, replace-one and no party-epsilon with block-column: "
+                "a party, or a person, has records in several blocks, and sizes are public."
+            )
         self._check_persons()
         return self
+
+    def division(self, blocks: Blocks) -> Division | None:
+        """How its records are divided, and which of them a job reads.
+
+        Raises:
+            Declined: they are not, and a job names blocks.
+        """
+        if blocks and not self.block_column:
+            raise Declined(
+                Reason.UNKNOWN_DATASET,
+                "Expected no blocks of a data set without block-column, got some by name.",
+            )
+        return Division(column=self.block_column, read=blocks) if self.block_column else None
 
     def _check_persons(self) -> None:
         given = bool(self.id), self.records_per_id is not None
@@ -155,8 +207,19 @@ class DataSet(Part):
             raise ValueError(
                 "Expected id and records-per-id with unit = person, both, and with no other unit."
             )
-        if wanted and not self.path:
-            raise ValueError("Expected path with unit = person, got prepared rows.")
+        if wanted and not self.raw:
+            raise ValueError("Expected path or source with unit = person, got prepared rows.")
+
+    @property
+    def raw(self) -> bool:
+        """Whether a schema reads its records; else they were prepared elsewhere."""
+        return not self.prepared
+
+    def records(self, folder: Path) -> Path | SqlQuery:
+        """Where its records are; `folder` is the party's."""
+        if self.source:
+            return SqlQuery(database=self.source, query=self.query, folder=folder)
+        return folder / (self.path or self.prepared)
 
     def of_held_out(self) -> DataSet:
         """The same with the records that it holds out in place of those it learns from."""
@@ -164,7 +227,7 @@ class DataSet(Part):
             raise Declined(
                 Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
             )
-        place = "path" if self.path else "prepared"
+        place = "path" if self.path else "query" if self.source else "prepared"
         return self.model_copy(update={place: self.held_out, "held_out": ""})
 
     @property
@@ -204,6 +267,7 @@ class DataSet(Part):
         fingerprint: str,
         contents: str = "",
         rows: NDArray[np.uint64] | None = None,
+        reads: Blocks = (),
     ) -> tuple[DatasetBudget, ...]:
         """What the party's ledger registers for it: a budget for each unit that has a total."""
         return tuple(
@@ -212,6 +276,7 @@ class DataSet(Part):
                 fingerprint=fingerprint,
                 contents=contents,
                 rows=rows,
+                reads=reads,
                 unit=unit,
                 neighbouring=total.neighbouring,
                 epsilon=total.epsilon,

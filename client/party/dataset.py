@@ -1,7 +1,8 @@
 """What a party holds: one data set, read from its disk and prepared as every engine prepares it.
 
-A raw file with its schema becomes `Records`, and those prepared rows, each by itself; a launcher's
-`.npz` holds such rows already, whose norms are checked, because every sensitivity rests on them.
+A raw file, or a database's rows, with its schema becomes `Records`, and those prepared rows, each
+by itself; a launcher's `.npz` holds such rows already, whose norms are checked, because every
+sensitivity rests on them.
 Faults are `Declined` as data-unreadable (or model, where the label has no such reading); what was
 wrong goes to the party's own log, without a cell's value.
 """
@@ -24,8 +25,10 @@ from parley.client.algorithms.second_moments import projected
 from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
+from parley.client.data.blocks import Division, NoRecords
 from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows, row_digests
+from parley.client.data.frames import Source, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import as_classes, read_records
@@ -39,6 +42,7 @@ from parley.client.models.losses import Softmax
 from parley.client.models.rows import cut_rows
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.blocks import Blocks
 
 RAW_COLUMNS = "columns"
 """The reading of no label: raw columns, for queries."""
@@ -75,11 +79,11 @@ class Holding:
         rows: `[n, p]` prepared, the intercept's column among them.
         labels: `[n]` as the label's reading gives them.
         classes: K, 0 for −1/+1 and for targets.
-        fingerprint: `sha256:` and the digest of the file.
+        fingerprint: `sha256:` and the digest of the file; of a database's rows, `contents`.
         schema: digest of what columns and label mean, the same at every party of a run; of rows
             that were prepared elsewhere, of their numbers of features and classes.
-        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 2]` of
-            each, and of each person where persons count.
+        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 3]` of
+            each of the file, read or not, and of each person where persons count.
         map: digest of the public map that its rows are features of; empty: of none.
         table: its raw columns instead of rows, for queries.
         most_records: what n never exceeds, where it is private; 0: it is public.
@@ -161,6 +165,7 @@ def load_holding(
     features: FeatureMap | None = None,
     slowest_ms: float = math.inf,
     secret: bytes = b"checked",
+    blocks: Blocks = (),
 ) -> Holding:
     """Reads and prepares a data set.
 
@@ -171,40 +176,50 @@ def load_holding(
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
         secret: of the party, by which it chooses among a person's records and names files.
+        blocks: of the records that are read; none: all.
 
     Raises:
-        Declined: data-unreadable; model, where the label has no such reading or the map takes no
+        Declined: data-unreadable; too-few-records, where none is in the blocks; unknown-dataset,
+            where it has no blocks; model, where the label has no such reading or the map takes no
             such records.
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
-    path = folder / (dataset.path or dataset.prepared)
-    fingerprint = file_fingerprint(path)
+    source, division = dataset.records(folder), dataset.division(blocks)
+    # Rows of a database are named by what they hold.
+    fingerprint = file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:
-        return _raw(dataset, folder, path, fingerprint, secret)
+        return _raw(dataset, folder, source, fingerprint, secret, division)
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
-    if dataset.prepared:
-        return _of_prepared(dataset, path, fingerprint, intercept=intercept)
+    if dataset.prepared and isinstance(source, Path):
+        return _of_prepared(dataset, source, fingerprint, intercept=intercept)
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
+        if division is not None:
+            division.check(schema)
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
     with _declining(of_schema=Reason.MODEL):
-        records = read_records(path, schema if features is None else schema.unscaled, label)
+        read = schema if features is None else schema.unscaled
+        records = read_records(source, read, label, division=division)
     raw: NDArray[np.floating] = records.features
-    most = _check_size(dataset, len(raw), path)
+    contents = "" if records.contents is None else str(records.contents)
+    fingerprint = fingerprint or contents
+    most = _check_size(dataset, len(raw), name_of(source))
     if features is not None:
         raw = _features_of(
             records.features,
             features,
             schema,
-            path,
+            name_of(source),
             folder=folder,
             slowest=slowest_ms,
             most=most,
             # Files of features are named by it: no name of a file is a digest of records alone.
-            fingerprint=hashlib.blake2b(fingerprint.encode(), key=secret).hexdigest(),
+            fingerprint=hashlib.blake2b(
+                "\0".join([fingerprint, *blocks]).encode(), key=secret
+            ).hexdigest(),
         )
     return Holding(
         rows=prepared_rows(raw, intercept=intercept),
@@ -213,7 +228,7 @@ def load_holding(
         classes=schema.classes,
         fingerprint=fingerprint,
         schema=schema.digest,
-        contents="" if records.contents is None else str(records.contents),
+        contents=contents,
         row_digests=row_digests(records.contents),
         map="" if features is None else features.digest,
         most_records=dataset.private_most,
@@ -240,7 +255,7 @@ def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: b
     )
 
 
-def _check_size(dataset: DataSet, records: int, path: Path) -> int:
+def _check_size(dataset: DataSet, records: int, path: str | Path) -> int:
     """The most records that it may have by public knowledge: its own number, or its owner's."""
     most = dataset.private_most or records
     if records > most:
@@ -252,7 +267,7 @@ def _features_of(
     cells: NDArray[np.float64],
     features: FeatureMap,
     schema: Schema,
-    path: Path,
+    path: str | Path,
     *,
     folder: Path,
     slowest: float,
@@ -282,20 +297,29 @@ def _features_of(
         )
 
 
-def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: bytes) -> Holding:
+def _raw(
+    dataset: DataSet,
+    folder: Path,
+    source: Source,
+    fingerprint: str,
+    secret: bytes,
+    division: Division | None,
+) -> Holding:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     with _declining():
         schema = load_schema(folder / dataset.data_schema)
-        table = _bounded(path, schema, dataset, secret)
-    _check_size(dataset, table.records, path)
+        table = _bounded(source, schema, dataset, secret, division)
+        if division is not None and not table.records:
+            raise NoRecords(division.read, path=name_of(source))
+    _check_size(dataset, table.records, name_of(source))
     return Holding(
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),
         features=max(len(table.columns), 1),
         classes=0,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint or str(table.contents),
         schema=schema.digest,
         contents=str(table.contents),
         row_digests=table.row_digests,
@@ -304,12 +328,14 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
     )
 
 
-def _bounded(path: Path, schema: Schema, dataset: DataSet, secret: bytes) -> TableBlock:
+def _bounded(
+    source: Source, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
+) -> TableBlock:
     """Raw columns of at most so many records of each person, where persons count."""
     if dataset.records_per_id is None:
-        return read_table_block([path], schema)
+        return read_table_block([source], schema, division=division)
     persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
-    return of_persons(read_table_block([path], schema, persons=persons), persons)
+    return of_persons(read_table_block([source], schema, persons=persons), persons)
 
 
 def _prepared(
@@ -353,9 +379,11 @@ def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
         raise Declined(of_schema, str(error)) from error
     except FeatureError as error:
         raise Declined(Reason.MODEL, str(error)) from error
+    except NoRecords as error:
+        raise Declined(Reason.TOO_FEW_RECORDS, error.log_message) from error
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
-def _unreadable(path: Path, detail: str) -> Declined:
+def _unreadable(path: str | Path, detail: str) -> Declined:
     return Declined(Reason.DATA_UNREADABLE, f"{path}: {detail}")

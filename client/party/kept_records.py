@@ -1,9 +1,14 @@
-"""A party's records as rounds ask for them: read once, and again when a file has changed."""
+"""A party's records as rounds ask for them: read once, and again when a file has changed.
+
+Rows of a database are read when a run asks what there is, and held for it until it is over: a
+table may change between two rounds. (What a run was given is compared besides, whatever it was read
+from, since a process may end: `parley.client.party.contribution`.)
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,29 +19,69 @@ from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.policy import map_of
+from parley.privacy.ledger.blocks import Blocks
 
 
 class KeptRecords:
-    """The data set that was asked for last, and how it was read."""
+    """The data set that was asked for last, and those that runs hold; how each was read."""
 
-    def __init__(self, consent: Consent, folder: Path, *, secret: bytes) -> None:
-        """Nothing is read yet; `folder` and `secret` are the party's."""
+    def __init__(
+        self,
+        consent: Consent,
+        folder: Path,
+        *,
+        secret: bytes,
+        sessions: Callable[[], Collection[str]],
+    ) -> None:
+        """Nothing is read yet; `folder`, `secret` and open `sessions` are the party's."""
         self._consent, self._folder, self._secret = consent, folder, secret
-        self._loaded: tuple[object, Holding] | None = None
+        self._sessions = sessions
+        self._loaded: dict[str, tuple[object, Holding]] = {}
 
-    def of(self, name: str, label: str, intercept: bool, features: Mapping[str, Any]) -> Holding:
-        """A data set by its name, the reading of its label, the intercept, and the public map."""
+    def of(
+        self,
+        name: str,
+        label: str,
+        intercept: bool,
+        features: Mapping[str, Any],
+        blocks: Blocks = (),
+        session: str = "",
+    ) -> Holding:
+        """A data set by its name, how its label is read, intercept, public map, and blocks.
+
+        Args:
+            session: that asks; empty: one that is to come.
+        """
         dataset, folder = self._consent.dataset(name), self._folder
         files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
         stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
         named = {key: features[key] for key in ("name", "settings") if features}
-        key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
-        if self._loaded is None or self._loaded[0] != key:
-            self._loaded = key, self._read(dataset, label, intercept, features)
-        return self._loaded[1]
+        key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
+        whose = session if dataset.source else ""
+        known = self._loaded.get(whose)
+        if known and known[0] == key and (whose or not dataset.source):
+            return known[1]
+        asked = self._loaded.get("") if whose else None
+        open_now = set(self._sessions())
+        # What no run will ask for is let go of before more is read.
+        self._loaded = {each: own for each, own in self._loaded.items() if each in open_now}
+        if asked and asked[0] == key:
+            found = asked[1]
+        else:
+            read = self._read(dataset, label, intercept, features, blocks)
+            # Runs that were given the same rows hold them once.
+            held = (own for its, own in self._loaded.values() if its == key)
+            found = next((own for own in held if own.contents == read.contents), read)
+        self._loaded |= {"": (key, found), whose: (key, found)}
+        return found
 
     def _read(
-        self, dataset: DataSet, label: str, intercept: bool, features: Mapping[str, Any]
+        self,
+        dataset: DataSet,
+        label: str,
+        intercept: bool,
+        features: Mapping[str, Any],
+        blocks: Blocks,
     ) -> Holding:
         made = map_of(self._consent, dataset, features)
         try:
@@ -48,6 +93,7 @@ class KeptRecords:
                 features=made,
                 slowest_ms=self._consent.feature_ms_at_most,
                 secret=self._secret,
+                blocks=blocks,
             )
         except Declined:
             raise
@@ -62,11 +108,12 @@ class KeptRecords:
 
         Held-out records are charged to the budget of the data set that holds them out.
         """
-        holding = self.of(agreed.dataset, agreed.label, agreed.intercept, agreed.features)
+        named, blocks = (agreed.label, agreed.intercept, agreed.features), agreed.plan.blocks
+        holding = self.of(agreed.dataset, *named, blocks, agreed.session)
         if not held_out:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
-        own = self._read(dataset.of_held_out(), agreed.label, agreed.intercept, agreed.features)
+        own = self._read(dataset.of_held_out(), *named, blocks)
         return replace(
             own,
             fingerprint=holding.fingerprint,

@@ -4,7 +4,8 @@ Whatever comes is answered by a frame: ok, or refused with one reason class. Wha
 the outlet (`parley.client.party.outlet`): it is public, or a contribution with its receipt. What a
 round asks for goes through these gates, and the first that is shut ends it:
 
-1. the session is known, the plan is the one that was joined (`parley.client.party.session`);
+1. the session is known, the plan is the one that was joined (`parley.client.party.session`), which
+   the owner said yes to where policy asks (`parley.client.party.approval`);
 2. policy, task, sensitivity and model hold (`parley.client.party.acceptance`);
 3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
 4. the party's own ledger reserves the charge (`parley.client.party.charging`), once a round;
@@ -32,7 +33,7 @@ import numpy as np
 from parley.client.contract.agreement import Agreement, plan_from, session_of
 from parley.client.contract.protocol import Declined, Frame, Reason, request_from
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.party import admission
+from parley.client.party import admission, approval
 from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.contribution import contribution
@@ -48,6 +49,7 @@ from parley.secure_agg.graph import commitment
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Survivors, decode
 from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, signing_public
 from parley.secure_agg.state import MaskingState
 
@@ -89,7 +91,12 @@ class PartyService:
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
-        self._records = KeptRecords(consent, keeper.folder, secret=records_secret(identity))
+        self._records = KeptRecords(
+            consent,
+            keeper.folder,
+            secret=records_secret(identity),
+            sessions=keeper.sessions,
+        )
 
     def __repr__(self) -> str:
         return f"<PartyService {self.name}>"
@@ -161,6 +168,10 @@ class PartyService:
 
     # A run from its first message to its last.
 
+    def _propose(self, frame: Frame) -> Public:
+        self._admitted(Joined.from_request(frame, identities=self._deployment.identities))
+        return Public.answer()
+
     def _commit(self, frame: Frame) -> Public:
         session_of(frame.head)
         return Public.answer(blobs=(commitment(self.index, self._next_nonce()),))
@@ -170,12 +181,7 @@ class PartyService:
 
     def _join(self, frame: Frame) -> Public:
         joined = Joined.from_request(frame, identities=self._deployment.identities)
-        agreed = joined.agreement
-        policy = check_run(self._consent, self._deployment, agreed.parameters)
-        accepted = self._accepted(agreed)
-        ledger = self._ledger.opened()
-        dataset = self._consent.dataset(agreed.dataset)
-        admission.check_budget(ledger, dataset, accepted, party=self.name)
+        agreed, policy = joined.agreement, self._admitted(joined)
         admission.make_room(
             self._keeper, joined, most=self._consent.max_sessions, read=self._joined
         )
@@ -196,6 +202,16 @@ class PartyService:
             self._keeper.count_setup(policy.roster)
         self._keep(joined, party)
         return Public.answer(blobs=(advertised,))
+
+    def _admitted(self, joined: Joined) -> Policy:
+        """What a run has to pass before there is a key: policy, task, budget, the owner's yes."""
+        agreed = joined.agreement
+        policy = check_run(self._consent, self._deployment, agreed.parameters)
+        accepted, ledger = self._accepted(agreed), self._ledger.opened()
+        dataset = self._consent.dataset(agreed.dataset)
+        admission.check_budget(ledger, dataset, accepted, party=self.name)
+        approval.check(self._keeper, ledger, self._consent, agreed, clock=self._clock())
+        return policy
 
     def _accepted(self, agreement: Agreement) -> Accepted:
         """Gate 2."""
@@ -302,9 +318,12 @@ class PartyService:
                 copy.prepare(number)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
+        ledger = self._ledger.opened()
+        if self._consent.dataset(agreement.dataset).approval_above is not None:
+            approval.check_standing(ledger, joined.agreement)
         given = contribution(
             self._keeper,
-            self._ledger.opened(),
+            ledger,
             self._consent,
             party=self.name,
             index=self.index,

@@ -4,6 +4,7 @@
     state/setups-<roster>        how many set-ups this party went through with a roster
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
+    state/proposal-<proposal>    what was proposed, where the owner is asked
     openings                     which sum each release was opened in
 
 A process may be killed at any point and another one serve the next message: what an answer relies
@@ -171,6 +172,23 @@ class Keeper:
                 note = b"".join(decode_frame(file.read_bytes()).blobs[:-1]).decode("ascii").strip()
                 found |= {file.name: note} if note else {}
         return found
+
+    def proposals(self) -> dict[str, Frame]:
+        """What was proposed to the owner, by its digest in hex, the longest known first."""
+        found: dict[str, Frame] = {}
+        files = self._state.glob("proposal-*[0-9a-f]")
+        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
+            with suppress(FileNotFoundError, WireError):
+                found[file.name.removeprefix("proposal-")] = decode_frame(file.read_bytes())
+        return found
+
+    def keep_proposal(self, proposal: str, content: Frame) -> None:
+        """Keeps what was proposed."""
+        self._write(self._state / f"proposal-{proposal}", encode_frame(content))
+
+    def end_proposal(self, proposal: str) -> None:
+        """Forgets what was proposed."""
+        _erase(self._state / f"proposal-{proposal}")
 
     def setups(self, roster: bytes) -> int:
         """How many set-ups with a beacon this party went through with a roster."""

@@ -27,6 +27,7 @@ from parley.client.data.table_block import Range, TableBlock, Texts, field_of
 from parley.client.queries.cells import Adds, Axis, Cells
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.independence import MOST_CELLS, independence
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.sampling import counted_deviation
 from parley.privacy.kernel.sets import Set
@@ -199,9 +200,21 @@ class Query(ABC):
         }
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
-        """Further tables that the same noisy sum says, by their names."""
-        del noisy, weight, noise, facts
-        return {}
+        """Further tables that the same noisy sum says, by their names.
+
+        Of counts by two columns, whether those are independent.
+        """
+        first, *others = self.parts(facts.schema, weight)
+        shape = [axis.size for axis in first.cells.axes]
+        if others or not self.counts or len(shape) != 2 or 1 in shape or noisy.size > MOST_CELLS:
+            return {}
+        found = independence(noisy.reshape(shape) / weight, noise, unit=weight)
+        return {
+            "test of independence": {
+                "chi-squared, noise in its variance": [found.statistic],
+                "p": [found.p],
+            }
+        }
 
     def samples(self, facts: Facts) -> bool:
         """Whether its intervals can be widened by sampling error: `Reach.widened` is asked."""

@@ -32,6 +32,7 @@ from parley.client.queries.base import (
 )
 from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.differences import differences
 from parley.privacy.estimation.intervals import Reach, ratio_interval
 from parley.privacy.estimation.sampling import mean_deviation
 from parley.privacy.kernel.sets import Set
@@ -239,13 +240,53 @@ class Variance(Moments):
         return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
-        """The mean, from the same noisy sums."""
+        """The mean, from the same noisy sums; of groups the differences of their means, too."""
         mean, _ = self.averages(noisy, weight, noise, facts)
         centre, width = self.scale(facts.schema)
         ends = zip(("value", "low", "high"), mean, strict=True)
         keys = groups_of(facts.schema, self.by).keys()
-        return {"mean": {**keys, **{name: centre + width * x for name, x in ends}}}
+        own: Table = {**keys, **{name: centre + width * x for name, x in ends}}
+        return {"mean": own, **self._differences(noisy, weight, noise, facts)}
 
     def relative(self, facts: Facts) -> float:
         """Of the column's range, of its mean: with t in [−1, 1] that is off twice as far."""
         return 1 / self.scale(facts.schema)[1] ** 2
+
+    def _differences(
+        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
+    ) -> dict[str, Table]:
+        """Of every two groups, with a test of each: see `_MOST_GROUPS`."""
+        groups = groups_of(facts.schema, self.by)
+        if not 2 <= groups.count <= _MOST_GROUPS:
+            return {}
+        a, s = balanced(weight, self.balance)
+        counts, sums, squares = noisy.reshape(3, -1)
+        every = differences(
+            counts / a,
+            sums / s,
+            squares / s,
+            count_noise=noise.deviation / a,
+            sum_noise=noise.deviation / s,
+        )
+        each = [found for found in every if not math.isnan(found.p)]  # enough records for this ε
+        names = [" · ".join(map(str, key)) for key in zip(*groups.keys().values(), strict=True)]
+        (_, width), columns = self.scale(facts.schema), ("difference", "low", "high")
+        apart = {name: [_shown(width * getattr(found, name)) for found in each] for name in columns}
+        return {
+            f"mean {self.column} of two groups": {
+                "group": [names[found.first] for found in each],
+                "less that of": [names[found.second] for found in each],
+                "difference": apart["difference"],
+                "from": apart["low"],
+                "to": apart["high"],
+                "p": [_shown(found.p) for found in each],
+            }
+        }
+
+
+_MOST_GROUPS = 12
+"""Of which every two are compared."""
+
+
+def _shown(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -51,7 +51,7 @@ class Whom:
 
     Attributes:
         cohort_of: a plan and its queries → the way to ask them.
-        contents, rows: digest of the records, and `[N, 2]` of each, where they are here.
+        contents, rows: digest of the records, and `[N, 3]` of each, where they are here.
         trusting: the server may see a bare sum: in a simulation alone.
     """
 
@@ -179,6 +179,7 @@ def real_parties(
             "label": RAW_COLUMNS,
             "intercept": False,
             "features": {},
+            "blocks": [],
         },
         sizes=not counting_of(settings).private(Neighbouring(settings.neighbouring)),
         needed=fewest_present(len(names), survivors=least, corrupt=corrupt),

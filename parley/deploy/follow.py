@@ -30,6 +30,7 @@ from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.records.reading import read_summary
 from parley.server.records.round_line import RoundLine
+from parley.server.records.run_folder import PROPOSED
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.inspection import served_name
 from parley.server.rounds.observer import Observer
@@ -60,6 +61,9 @@ MEANINGS = {
     "degenerate": "the task would make contributions zero or constant",
     "plan-changed": "the server asked for another release than it had agreed to",
     "other-survivors": "it opened this release with other survivors; a new run is another release",
+    "waiting-for-approval": "its owner has not said yes",
+    "refused-by-owner": "its owner said no",
+    "approval-lapsed": "its owner did not say yes in the time that its policy gives",
     "protocol": "the server's message was malformed, or came out of turn",
     "busy": "it is answering another request",
     "error": "something failed on its machine",
@@ -170,7 +174,7 @@ def farewell(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
             f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
             f"stop {server} {name}"
         )
-    if not (folder / "run-id").exists():
+    if not any((folder / name).exists() for name in ("run-id", PROPOSED)):
         return "Stopped before its first round: submit the job again."
     return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
 

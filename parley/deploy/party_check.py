@@ -32,6 +32,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.errors import LedgerError
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.registering import moved_text
 
 _PRIVATE_KEYS = ("identity.key", "party.key")
 
@@ -145,11 +146,12 @@ def _data(
     folder: Path, name: str, dataset: DataSet, rows: dict[str, NDArray[np.uint64] | None]
 ) -> str:
     """That its files are there and hold what they should; its rows are noted in `rows`."""
-    for given in (dataset.path, dataset.data_schema, dataset.prepared, dataset.held_out):
+    held_out = "" if dataset.source else dataset.held_out
+    for given in (dataset.path, dataset.data_schema, dataset.prepared, held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected {folder / given}, there is no such file.")
     label = "network"
-    if dataset.path:
+    if dataset.raw:
         schema = load_schema(folder / dataset.data_schema)
         label = "ridge" if schema.label.range is not None else "network"
     if dataset.unit is Unit.PERSON:
@@ -166,7 +168,7 @@ def _data(
             if others.features != holding.features:
                 raise DeployError(
                     f"Expected held-out records of {holding.features} features in "
-                    f"{folder / dataset.held_out}, got {others.features}."
+                    f"{dataset.held_out}, got {others.features}."
                 )
     except Declined as error:
         raise DeployError(error.detail) from error
@@ -185,7 +187,8 @@ def _records_secret(folder: Path) -> bytes:
 
 
 def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] | None]) -> str:
-    """That no record is charged to two accounts: of these data sets, or of what is charged."""
+    """That no record is charged to two accounts, of these data sets or of what is charged, and
+    that each is in the block that it was charged in."""
     known = {name: found for name, found in rows.items() if found is not None}
     account = {name: consent.data[name].account or name for name in known}
     with ExitStack() as stack:
@@ -194,6 +197,8 @@ def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] |
             ledger = stack.enter_context(Ledger.open(path, read_only=True))
         for name, own in known.items():
             shared = {} if ledger is None else ledger.sharing(own)
+            if ledger is not None and (count := ledger.moved(account[name], own)):
+                raise DeployError(moved_text(account[name], count))
             for other, theirs in known.items():
                 # The first half of a digest tells rows apart as well as need be.
                 if count := len(np.intersect1d(own[:, 0], theirs[:, 0])):

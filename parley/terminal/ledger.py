@@ -102,6 +102,14 @@ def print_ledger(content: LedgerContent) -> None:
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
+        for name, (used, left) in totals.by_block().items():
+            lowest = min(used.epsilons(budget.delta).values(), default=0.0)
+            console.print(
+                one_line(
+                    f"  {words.block(name)}: {used.releases} releases, spent ε = "
+                    f"{epsilon_text(lowest)}, left ε = {shown_down(left.epsilon)}"
+                )
+            )
         for run, releases in totals.holders.items():
             console.print(
                 one_line(f"  {run} holds {releases} releases to come; they are not left to others")

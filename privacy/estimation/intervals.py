@@ -183,6 +183,10 @@ class Reach:
             return half
         return np.hypot(half, normal_quantile(self.alpha(level)) * deviation)
 
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Numbers:
+        """Noise as of an answer, before it is rounded: for a test's simulation, no release."""
+        return _LAWS[self.law].draw(rng, self.scale, shape)
+
     def ratio_tail(self, numerator: float, denominator: float) -> RatioTail:
         """Of a ratio whose parts are this noise times so much: see `intervals.ratio_interval`."""
         return _LAWS[self.law].tail(self.scale * numerator, self.scale * denominator)
@@ -193,6 +197,7 @@ class _Law:
     deviation: Callable[[float], float]
     half_width: Callable[[float, float], float]
     tail: Callable[[float, float], RatioTail]
+    draw: Callable[[np.random.Generator, float, tuple[int, ...]], Numbers]
 
 
 def _laplace_deviation(scale: float) -> float:
@@ -210,11 +215,13 @@ _LAWS: Mapping[str, _Law] = MappingProxyType(
             deviation=_laplace_deviation,
             half_width=lambda scale, alpha: float(laplace_half_width(scale, alpha)),
             tail=laplace_tail,
+            draw=lambda rng, scale, shape: rng.laplace(0.0, scale, shape),
         ),
         "gaussian": _Law(
             deviation=lambda sigma: math.sqrt(sigma**2 + 1 / 12),
             half_width=_gaussian_half,
             tail=gaussian_tail,
+            draw=lambda rng, sigma, shape: rng.normal(0.0, sigma, shape),
         ),
     }
 )

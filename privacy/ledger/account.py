@@ -31,10 +31,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, parse_event
+from parley.privacy.ledger.blocks import OTHERS, Blocks, Spent
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
 from parley.privacy.ledger.chain import canonical_json
 
@@ -45,18 +46,25 @@ Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
 
 
+class Held(NamedTuple):
+    """What a run has set aside, and the blocks that it reads."""
+
+    claims: Claims
+    blocks: Blocks
+
+
 @dataclass(frozen=True, kw_only=True)
 class KnownRows:
     """What an account says of its rows.
 
     Attributes:
         key: tells one key from another, and nothing else of it.
-        blocks: how many there are.
+        pieces: how many there are.
         digest: SHA-256 over all of them, one after the other.
     """
 
     key: str
-    blocks: int
+    pieces: int
     digest: str
 
     @classmethod
@@ -70,7 +78,7 @@ class Account:
     """A registered budget.
 
     Attributes:
-        spent: the composition of all releases that were reserved and not voided.
+        charged: all releases that were reserved and not voided, by block.
         held: run → what it has set aside for releases that it has not reserved yet.
         known: other fingerprints that the same data were recognised by, in order; the latest,
             where its rows tell them, too.
@@ -78,8 +86,8 @@ class Account:
     """
 
     budget: DatasetBudget
-    spent: Composition = field(default_factory=Composition.empty)
-    held: Mapping[str, Claims] = field(default_factory=lambda: MappingProxyType({}))
+    charged: Spent = field(default_factory=Spent)
+    held: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
     known: tuple[str, ...] = ()
     rows: KnownRows | None = None
 
@@ -94,19 +102,49 @@ class Account:
         return frozenset((self.budget.fingerprint, *self.known))
 
     @property
+    def spent(self) -> Composition:
+        """What no record of the data has spent more than: that of the block which spent most."""
+        return self.charged.largest(self.budget.delta)
+
+    @property
     def taken(self) -> Composition:
-        """What is spent and what all runs hold: what another run can't have."""
-        return _with(self.spent, (claim for own in self.held.values() for claim in own))
+        """The same, with what all runs hold: what another run can't have of every block."""
+        return self.taken_of(())
+
+    def taken_of(self, blocks: Blocks) -> Composition:
+        """The same of some of the blocks."""
+        return self._taken.largest(self.budget.delta, blocks)
+
+    @property
+    def _taken(self) -> Spent:
+        taken = self.charged
+        for own in self.held.values():
+            for event, count in own.claims:
+                taken = taken.adding(event, own.blocks, count)
+        return taken
 
     @property
     def holders(self) -> dict[str, int]:
         """Run → how many releases it holds."""
-        return {run: sum(count for _, count in own) for run, own in self.held.items()}
+        return {run: sum(count for _, count in own.claims) for run, own in self.held.items()}
 
     @property
     def remaining(self) -> Remaining:
-        """The budget less what is spent or held."""
+        """The budget less what is spent or held, of the block that has least."""
         return self.budget.left(self.taken)
+
+    def by_block(self, blocks: Blocks = ()) -> dict[str, tuple[Composition, Remaining]]:
+        """What each block has spent and has left; empty where none was ever named.
+
+        Args:
+            blocks: these too; `OTHERS`, all that were not named, is among them always.
+        """
+        taken = self._taken
+        names = sorted({*self.charged.blocks, *taken.blocks, *blocks})
+        if not names:
+            return {}
+        spent, gone = self.charged.of((*names, OTHERS)), taken.of((*names, OTHERS))
+        return {name: (spent[name], self.budget.left(gone[name])) for name in spent}
 
     def to_json(self) -> dict[str, Any]:
         """What is spent and left, as plain JSON values; ε by every proved conversion."""
@@ -117,42 +155,52 @@ class Account:
             "epsilon": self.spent.epsilons(self.budget.delta),
             "held": self.holders,
             "remaining": self.remaining.to_json(),
+            "blocks": {
+                name: {"epsilon": spent.epsilons(self.budget.delta), "remaining": left.to_json()}
+                for name, (spent, left) in self.by_block().items()
+            },
         }
 
-    def draws(self, run_id: str, event: Event) -> bool:
+    def draws(self, run_id: str, event: Event, blocks: Blocks) -> bool:
         """Whether a release is one of those that the run holds already."""
-        return event in dict(self.held.get(run_id, ()))
+        own = self.held.get(run_id)
+        return own is not None and own.blocks == blocks and event in dict(own.claims)
 
-    def admits(self, claims: Claims, *, run_id: str) -> bool:
+    def has_room(self, blocks: Blocks) -> bool:
+        """Whether none of the blocks has taken more than the budget."""
+        return all(self.budget.admits(each) for each in set(self._taken.of(blocks).values()))
+
+    def admits(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> bool:
         """Whether a run may hold `claims`, in place of what it holds now."""
-        return self.budget.admits(self.holding(run_id, claims).taken)
+        return self.holding(run_id, claims, blocks).has_room(blocks)
 
-    def fitting(self, claims: Claims, *, run_id: str) -> int:
+    def fitting(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> int:
         """How many releases of the last kind in `claims` would fit, after all before it."""
         *ahead, (event, count) = claims
         low, high = 0, count + 1
         while high - low > 1:
             middle = (low + high) // 2
-            fits = self.admits((*ahead, (event, middle)), run_id=run_id)
+            fits = self.admits((*ahead, (event, middle)), blocks, run_id=run_id)
             low, high = (middle, high) if fits else (low, middle)
         return low
 
-    def holding(self, run_id: str, claims: Claims) -> Account:
+    def holding(self, run_id: str, claims: Claims, blocks: Blocks = ()) -> Account:
         """After a run set `claims` aside, in place of what it held; none of them ends its hold."""
-        held = {**self.held, run_id: tuple((event, count) for event, count in claims if count)}
-        return replace(self, held=MappingProxyType({run: own for run, own in held.items() if own}))
+        own = Held(tuple((event, count) for event, count in claims if count), blocks)
+        held = {run: each for run, each in self.held.items() if run != run_id}
+        return replace(self, held=MappingProxyType({**held, run_id: own} if own.claims else held))
 
-    def reserving(self, run_id: str, event: Event) -> Account:
+    def reserving(self, run_id: str, event: Event, blocks: Blocks = ()) -> Account:
         """After a release was reserved: drawn from the run's hold, if that has one of its kind."""
-        after = replace(self, spent=self.spent.add(event))
-        if not self.draws(run_id, event):
+        after = replace(self, charged=self.charged.adding(event, blocks))
+        if not self.draws(run_id, event, blocks):
             return after
-        own = tuple((each, n - (each == event)) for each, n in self.held[run_id])
-        return after.holding(run_id, own)
+        own = tuple((each, n - (each == event)) for each, n in self.held[run_id].claims)
+        return after.holding(run_id, own, blocks)
 
-    def voiding(self, event: Event) -> Account:
+    def voiding(self, event: Event, blocks: Blocks = ()) -> Account:
         """After a reservation was given back."""
-        return replace(self, spent=self.spent.remove(event))
+        return replace(self, charged=self.charged.without(event, blocks))
 
     def recognising(self, fingerprints: Iterable[str], rows: KnownRows | None = None) -> Account:
         """With more fingerprints of the same data, and what is known of its rows now."""
@@ -170,13 +218,16 @@ class Account:
 
     def row(self) -> dict[str, str]:
         """The account as texts, one way only."""
-        held = {run: claims_to_json(claims) for run, claims in self.held.items()}
+        held = {
+            run: {"claims": claims_to_json(own.claims), "blocks": list(own.blocks)}
+            for run, own in self.held.items()
+        }
         return {
             "name": self.budget.name,
             "unit": str(self.budget.unit),
             "fingerprint": self.budget.fingerprint,
             "budget": canonical_json(self.budget.to_json()),
-            "spent": canonical_json(self.spent.to_json()),
+            "spent": canonical_json(self.charged.to_json()),
             "held": canonical_json(held),
             "known": canonical_json(list(self.known)),
             "rows": canonical_json(self.rows and vars(self.rows)),
@@ -185,11 +236,14 @@ class Account:
     @classmethod
     def from_row(cls, row: Mapping[str, str]) -> Self:
         """The inverse of `row`; ValueError, KeyError or TypeError on anything else."""
-        held = json.loads(row["held"])
+        held = {
+            run: Held(claims_from_json(own["claims"]), tuple(own["blocks"]))
+            for run, own in json.loads(row["held"]).items()
+        }
         return cls(
             budget=DatasetBudget.from_json(json.loads(row["budget"])),
-            spent=Composition.from_json(json.loads(row["spent"])),
-            held=MappingProxyType({run: claims_from_json(own) for run, own in held.items()}),
+            charged=Spent.from_json(json.loads(row["spent"])),
+            held=MappingProxyType(held),
             known=tuple(json.loads(row["known"])),
             rows=KnownRows.from_json(json.loads(row["rows"])),
         )
@@ -216,9 +270,3 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"Expected a count ≥ 1, got {value!r}.")
     return value
-
-
-def _with(total: Composition, claims: Iterable[tuple[Event, int]]) -> Composition:
-    for event, count in claims:
-        total = total.add(event, count=count)
-    return total

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
+from parley.privacy.ledger.blocks import Blocks
 
 # Conversions to ε solve an equation in double precision, and ε/T added T times may end an ulp above
 # ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
@@ -38,6 +40,9 @@ def checked_name(value: str, what: str) -> str:
     if len(value) > 200:
         raise ValueError(f"Expected {what} of at most 200 characters, got {len(value)}.")
     return value
+
+
+_BESIDE = ("contents", "rows", "reads")
 
 
 class BudgetKey(NamedTuple):
@@ -79,8 +84,9 @@ class DatasetBudget:
         contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
             where nothing of the kind is known. Not a part of the budget: the ledger notes it
             beside (`account.Account.known`).
-        rows: `[N, 2]` what its rows are known again by (`parley.client.data.contents`), where its
+        rows: `[N, 3]` what its rows are known again by (`parley.client.data.contents`), where its
             account goes on as they change; no part of the budget either.
+        reads: the blocks that are read of it now; none: all.
         epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
     """
 
@@ -92,6 +98,7 @@ class DatasetBudget:
     delta: float
     contents: str = field(default="", compare=False)
     rows: NDArray[np.uint64] | None = field(default=None, compare=False, repr=False)
+    reads: Blocks = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "the data set's name")
@@ -111,6 +118,17 @@ class DatasetBudget:
     def key(self) -> BudgetKey:
         """What names it in a ledger."""
         return BudgetKey(self.name, self.unit)
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """What says, all of it together, that the same of the same rows was read before."""
+        marks = {self.fingerprint, self.contents}
+        if self.rows is not None and self.rows[:, 2:].any():
+            # Which row is in which block, in any order.
+            placed = (self.rows[:, 0] * (2 * self.rows[:, 2] + 1)).sum(dtype=np.uint64)
+            text = "\0".join([self.contents, str(placed), *self.reads])
+            marks.add("read:" + sha256(text.encode()).hexdigest())
+        return frozenset(marks - {""})
 
     @property
     def guarantee(self) -> str:
@@ -139,7 +157,7 @@ class DatasetBudget:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same budget back."""
         texts = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
-        own = {name: v for name, v in vars(self).items() if name not in ("contents", "rows")}
+        own = {name: v for name, v in vars(self).items() if name not in _BESIDE}
         return own | texts
 
     @classmethod

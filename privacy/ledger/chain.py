@@ -38,6 +38,7 @@ class RecordKind(StrEnum):
     HOLD = "hold"
     RECOGNISE = "recognise"
     RAISE = "raise"
+    DECIDE = "decide"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from parley.privacy.accounting.events import Event, parse_event
 from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.ledger.blocks import Blocks, checked_blocks
 from parley.privacy.ledger.budget import BudgetKey, checked_name
 from parley.privacy.ledger.chain import canonical_json, checked_json
 
@@ -134,6 +135,7 @@ class Entry:
         party: who releases: a party's name, or `"server"` for the sum.
         index: which release of the run; rounds count from 1.
         facts: keys of `FACTS`, plain JSON values; the required ones must be there.
+        blocks: that it reads, of unit record alone; none: all records.
     """
 
     run_id: str
@@ -142,6 +144,7 @@ class Entry:
     index: int
     event: Event
     facts: Mapping[str, Any]
+    blocks: Blocks = ()
 
     def __post_init__(self) -> None:
         checked_name(self.run_id, "run_id")
@@ -161,6 +164,10 @@ class Entry:
         missing = [key for key in _REQUIRED if key not in self.facts]
         if missing:
             raise ValueError(f"Expected the facts {', '.join(missing)}, which are missing.")
+        object.__setattr__(self, "blocks", checked_blocks(self.blocks))
+        if self.blocks and self.key.unit is not Unit.RECORD:
+            # A party has records in every block, a person in several: all may change at once.
+            raise ValueError(f"Expected unit record with blocks, got {self.key.unit}.")
         frozen = json.loads(canonical_json(dict(self.facts)))
         object.__setattr__(self, "facts", MappingProxyType(frozen))
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from parley.privacy.accounting.rounding import shown_down, shown_up
+from parley.privacy.ledger.blocks import OTHERS
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.account import Account, Claims
+    from parley.privacy.ledger.blocks import Blocks
 
 
 class LedgerError(Exception):
@@ -39,34 +41,39 @@ class BudgetExceeded(LedgerError):
 
     Args:
         claims: the releases; the last of them are a run's rounds.
+        blocks: that they read; none: all records.
         run_id: of a run that can't be brought to its end; "": one release was refused.
 
     Attributes:
         requested: the event that was refused; `count` of it, of which `fitting` would have fitted.
         spent: what was composed on the data set before it; this is unchanged.
         left: the budget less what is spent and what other runs hold, at the budget's δ.
+
+    Of blocks both are those of the one that has least.
     """
 
-    def __init__(self, account: Account, claims: Claims, *, run_id: str = "") -> None:
+    def __init__(
+        self, account: Account, claims: Claims, blocks: Blocks = (), *, run_id: str = ""
+    ) -> None:
         budget = account.budget
         others = account.holding(run_id, ()) if run_id else account
         self.requested, self.count = claims[-1]
         count = self.count
-        self.spent, self.budget = account.spent, budget
-        self.left = budget.left(others.taken)
-        self.fitting = others.fitting(claims, run_id=run_id)
-        total = others.holding(run_id or "this run", claims).taken
+        after = others.holding(run_id or "this run", claims, blocks)
+        self.budget = budget
+        self.spent = account.charged.largest(budget.delta, blocks)
+        self.left = budget.left(others.taken_of(blocks))
+        self.fitting = others.fitting(claims, blocks, run_id=run_id)
+        total = after.taken_of(blocks)
         what = "this release" if count == 1 else f"{count} releases"
         if len(claims) > 1:
             what = f"what is released ahead of them and {what}"
         message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
             f"got ε = {shown_up(total.epsilon(budget.delta)[1], 9)} with {what}: "
-            f"ε = {shown_up(account.spent.epsilon(budget.delta)[1])} is spent, "
+            f"ε = {shown_up(self.spent.epsilon(budget.delta)[1])} is spent, "
         )
-        holders = ", ".join(
-            f"{run!r} ({sum(n for _, n in own)} releases)" for run, own in others.held.items()
-        )
+        holders = ", ".join(f"{run!r} ({n} releases)" for run, n in others.holders.items())
         if holders:
             message += (
                 f"more is held for the rounds to come of {holders} (what a run that is gone still "
@@ -75,4 +82,18 @@ class BudgetExceeded(LedgerError):
         message += f"{shown_down(self.left.epsilon)} left."
         if count > 1:
             message += f" {self.fitting} of the {count} would fit. Nothing was released."
-        super().__init__(message)
+        super().__init__(message + _remedy(others, claims, blocks))
+
+
+def _remedy(others: Account, claims: Claims, blocks: Blocks) -> str:
+    """Which blocks have no room for the releases, and which have."""
+    known = {*others.charged.blocks, *blocks}
+    if not known:
+        return ""
+    room = {
+        name: others.admits(claims, (name,), run_id="this run") for name in (*sorted(known), OTHERS)
+    }
+    full = ", ".join(repr(name) for name in room if name and not room[name]) or "none by itself"
+    fits = ", ".join(repr(name) for name in room if name and room[name]) or "none of those named"
+    others_fit = " and in every block that no job named yet" if room[OTHERS] else ""
+    return f" By block: no room in {full}; room in {fits}{others_fit} (data.blocks names them)."

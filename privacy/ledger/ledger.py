@@ -48,6 +48,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registering, steps
 from parley.privacy.ledger.budget import BudgetKey, Remaining
 from parley.privacy.ledger.chain import Head, RecordKind
+from parley.privacy.ledger.deciding import Decision, decided
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
 from parley.privacy.ledger.replay import Problem, RecordedEntry, problems, recorded_entries
@@ -56,6 +57,7 @@ from parley.privacy.ledger.steps import Checkpoint, Reservation
 if TYPE_CHECKING:
     from parley.privacy.accounting.guarantee import Unit
     from parley.privacy.ledger.account import Account, Claims
+    from parley.privacy.ledger.blocks import Blocks
     from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog, Writer
 
@@ -128,6 +130,7 @@ class Ledger:
 
     register = _in_one_transaction(registering.register)
     raise_budget = _in_one_transaction(registering.raise_budget)
+    decide = _in_one_transaction(registering.decide)
     hold = _in_one_transaction(steps.hold)
     give_back = _in_one_transaction(steps.give_back)
     reserve = _in_one_transaction(steps.reserve)
@@ -157,15 +160,23 @@ class Ledger:
                 refusal = error
         raise refusal
 
-    def check_room(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
+    def check_room(
+        self, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
+    ) -> None:
         """Whether `hold` would be granted now, by what it raises; nothing is set aside."""
         with self._place.reading() as reader:
-            steps.check_room(reader.accounts(), run_id, claims)
+            steps.check_room(reader.accounts(), run_id, claims, blocks)
 
     def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
-        """How many of `[N, 2]` rows (`parley.client.data.contents`) each data set has had."""
+        """How many of `[N, 3]` rows (`parley.client.data.contents`) each data set has had."""
         with self._place.reading() as reader:
-            return registering.sharing(reader.accounts(), reader.blocks, self._place.key_path, rows)
+            return registering.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
+
+    def moved(self, name: str, rows: NDArray[np.uint64]) -> int:
+        """How many of them the data set charged in another block than they are in now."""
+        with self._place.reading() as reader:
+            known = reader.accounts()
+            return registering.moved_in(known, reader.rows, self._place.key_path, name, rows)
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
@@ -177,6 +188,12 @@ class Ledger:
                 for each in reader.records()
                 if each.kind == RecordKind.RAISE
             )
+
+    def decisions(self, run_id: str | None = None) -> tuple[Decision, ...]:
+        """What the owner of the data said yes or no to, of a run or of all, in order."""
+        with self._place.reading() as reader:
+            records = list(reader.records()) if run_id is None else reader.records_of(run_id)
+            return decided(records)
 
     def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """All entries, or those of a run, in the order they were reserved."""

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from parley.privacy.ledger.address import postgresql_url, shown, sqlite_path
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.foreign import Costs, check_files, check_schema
 from parley.privacy.ledger.store import Reader, Writer, is_there
@@ -103,10 +104,7 @@ class Place:
         url = _postgresql_url(target)
         self._costs: Costs | None = None
         if url is not None:
-            # Without password and options.
-            self.name = sa.URL.create(
-                "postgresql", url.username, None, url.host, url.port, url.database
-            ).render_as_string()
+            self.name = shown(url)
             self.key_path = _user_folder() / "ledger.key"
             self._engine = self._postgresql(url)
         else:
@@ -199,7 +197,7 @@ class Place:
     def _postgresql(self, url: sa.URL) -> sa.Engine:
         try:
             engine = sa.create_engine(
-                url.set(drivername="postgresql+psycopg"),
+                url,
                 isolation_level="READ COMMITTED",
                 pool_size=1,
                 pool_pre_ping=True,
@@ -264,16 +262,10 @@ def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
     text = os.fspath(target)
     if "://" not in text or text.startswith("sqlite://"):
         return None
-    scheme = text.split("://", 1)[0]
-    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise LedgerError(f"Expected a path, sqlite:/// or postgresql://, got {scheme}://.")
     try:
-        return sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        # The text may hold a password, so that neither it nor the cause is shown.
-        raise LedgerError(
-            "Expected postgresql://user@host:port/database, got another text."
-        ) from None
+        return postgresql_url(text)
+    except ValueError as error:
+        raise LedgerError(str(error)) from None
 
 
 def _user_folder() -> Path:
@@ -283,7 +275,7 @@ def _user_folder() -> Path:
 def _path(target: str | os.PathLike[str], *, create: bool) -> Path:
     text = os.fspath(target)
     if text.startswith("sqlite://"):
-        text = text.removeprefix("sqlite://").removeprefix("/")
+        text = sqlite_path(text)
     if text in ("", ":memory:"):
         raise LedgerError(f"Expected a ledger on disk, got {text or 'no path'}.")
     path = Path(text)

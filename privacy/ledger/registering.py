@@ -1,8 +1,8 @@
-"""The steps that concern a data set and its budgets: registered, recognised, raised."""
+"""The steps that concern a data set: budgets registered, recognised, raised; its owner's word."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows
+from parley.privacy.ledger.blocks import Blocks, block_number
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import RecordKind, now
+from parley.privacy.ledger.deciding import Decision, decided, latest
 from parley.privacy.ledger.errors import LedgerConflict
-from parley.privacy.ledger.rows import Digests, common, row_key
+from parley.privacy.ledger.rows import (
+    Digests,
+    Piece,
+    as_stored,
+    common,
+    moved,
+    row_key,
+)
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer
@@ -37,7 +46,8 @@ def register(
         The budgets to charge.
 
     Raises:
-        LedgerConflict: the data's budget is another one; they have records of two data sets; data
+        LedgerConflict: the data's budget is another one; they have records of two data sets, or
+            some that were charged in another block (looked for as those are); data
             of which nothing but a fingerprint is known have another one; data with a budget for
             each unit are named with one alone; or one more is to be opened on data that released
             something.
@@ -49,7 +59,7 @@ def register(
         shown = "; ".join(each.description for each in budgets)
         raise ValueError(f"Expected budgets of one data set, one a unit, got {shown}.")
     new = _new_digests(writer, data)
-    known = _same_data(writer, data, new[1] if new and among else None)
+    known = _same_data(writer, data, new[1] if new and among else {})
     for budget in budgets:
         if budget.unit in known:
             _check_terms(known[budget.unit], budget)
@@ -59,11 +69,13 @@ def register(
         check_units(data.name, charged=units, registered=known.keys())
         data = next(iter(known.values())).budget
     seen = {fingerprint for each in known.values() for fingerprint in each.fingerprints}
-    seen |= {budgets[0].fingerprint, budgets[0].contents}
+    seen |= budgets[0].marks
     for budget in budgets:
         if budget.unit not in known:
             _check_unreleased(known.values(), budget)
-    rows = None if new is None else _remembered(writer, data.name, known, *new)
+    if new and known and among:
+        _check_in_place(writer, data.name, known, new[1])
+    rows = None if new is None else _remembered(writer, data.name, known, *new, budgets[0].reads)
     return tuple(
         _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen, rows)
         if budget.unit not in known
@@ -95,37 +107,81 @@ def _said(rows: KnownRows | None) -> dict[str, object]:
     return {} if rows is None else {"rows": vars(rows)}
 
 
-def _new_digests(writer: Writer, asked: DatasetBudget) -> tuple[str, Digests] | None:
-    """Sorted digests of data whose rows no account has, and which key they are under.
+def _new_digests(writer: Writer, asked: DatasetBudget) -> tuple[str, dict[str, Digests]] | None:
+    """Which key rows are digested under, and block → sorted digests; of rows that are not known.
 
-    None where one does, or nothing says.
+    None where an account knows them, or nothing says.
     """
-    wanted = {asked.fingerprint, asked.contents} - {""}
     of = [own for own in writer.stored.values() if own.rows is not None]
-    if asked.rows is None or any(wanted <= own.fingerprints for own in of):
+    if asked.rows is None or any(asked.marks <= own.fingerprints for own in of):
         return None
     key = row_key(writer.key_path, (own.rows for own in of if own.rows))
-    return key.check, key.of(asked.rows)
+    return key.check, key.by_block(asked.rows)
 
 
 def _remembered(
-    writer: Writer, name: str, known: Mapping[Unit, Account], key: str, digests: Digests
+    writer: Writer,
+    name: str,
+    known: Mapping[Unit, Account],
+    key: str,
+    digests: Mapping[str, Digests],
+    reads: Blocks,
 ) -> KnownRows | None:
-    """What is known of a data set's rows with these among them; None: nothing new."""
-    new = digests[~common(writer.blocks(name), digests)]
+    """What is known of a data set's rows with those among them that are read; None: nothing new."""
+    read = {as_stored(block_number(each)) for each in reads} or digests.keys()
+    new: dict[str, Digests] = {}
+    for block in sorted(read & digests.keys()):
+        own = digests[block]
+        more = own[~common((p for p in writer.rows(name) if p.block == block), own)]
+        new |= {block: more} if len(more) else {}
     before = next((each.rows for each in known.values()), None)
-    return before if before and not len(new) else writer.add_rows(name, key, new)
+    return before if before and not new else writer.add_rows(name, key, new)
+
+
+def _check_in_place(
+    writer: Writer, name: str, known: Mapping[Unit, Account], digests: Mapping[str, Digests]
+) -> None:
+    """Raises LedgerConflict for records that stand in another block than they were charged in."""
+    if count := moved(writer.rows(name), digests, _charged_blocks(known.values())):
+        raise LedgerConflict(moved_text(name, count))
+
+
+def _charged_blocks(accounts: Iterable[Account]) -> set[str]:
+    return {as_stored(block_number(each)) for own in accounts for each in own.charged.blocks}
+
+
+def moved_text(name: str, count: int) -> str:
+    """What is said of records that changed their block."""
+    return (
+        f"Expected every record of data set {name!r} in the block that it was charged in, got "
+        f"{count} in another one, with a fresh budget there: put its block back, or leave it out."
+    )
+
+
+def moved_in(
+    accounts: Mapping[BudgetKey, Account],
+    stored: Callable[[str], Iterable[Piece]],
+    key_path: Path,
+    name: str,
+    rows: NDArray[np.uint64],
+) -> int:
+    """How many of `[N, 3]` rows a data set charged in another block than they are in now."""
+    known = [own for key, own in accounts.items() if key.dataset == name]
+    blocks, told = _charged_blocks(known), [own.rows for own in known if own.rows]
+    if not blocks or not told:
+        return 0
+    key = row_key(key_path, told)
+    return moved(stored(name), key.by_block(rows), blocks)
 
 
 def _same_data(
-    writer: Writer, asked: DatasetBudget, digests: Digests | None
+    writer: Writer, asked: DatasetBudget, digests: Mapping[str, Digests]
 ) -> Mapping[Unit, Account]:
     """The accounts of the same data: of that name, or with the same bytes, or common records."""
-    wanted = {asked.fingerprint, asked.contents} - {""}
-    names = {key.dataset for key, own in writer.stored.items() if wanted & own.fingerprints}
-    if digests is not None:
-        others = {key.dataset for key, own in writer.stored.items() if own.rows is not None}
-        names |= {each for each in others if common(writer.blocks(each), digests).any()}
+    names = {key.dataset for key, own in writer.stored.items() if asked.marks & own.fingerprints}
+    others = {key.dataset for key, own in writer.stored.items() if own.rows is not None}
+    for own in digests.values():
+        names |= {each for each in others if common(writer.rows(each), own).any()}
     named = writer.of_dataset(asked.name)
     if named and asked.rows is not None:
         names.add(asked.name)
@@ -150,11 +206,11 @@ def _same_data(
 
 def sharing(
     accounts: Mapping[BudgetKey, Account],
-    blocks: Callable[[str], Iterable[bytes]],
+    stored: Callable[[str], Iterable[Piece]],
     key_path: Path,
     rows: NDArray[np.uint64],
 ) -> dict[str, int]:
-    """How many of `[N, 2]` rows every data set of a ledger has had, by name; none of none.
+    """How many of `[N, 3]` rows every data set of a ledger has had, by name; none of none.
 
     Raises:
         LedgerConflict: the key of its rows is gone, or another.
@@ -163,7 +219,7 @@ def sharing(
     if not known:
         return {}
     digests = row_key(key_path, known.values()).of(rows)
-    return {name: n for name in known if (n := int(common(blocks(name), digests).sum()))}
+    return {name: n for name in known if (n := int(common(stored(name), digests).sum()))}
 
 
 def _check_terms(account: Account, asked: DatasetBudget) -> None:
@@ -250,3 +306,38 @@ def raise_budget(
     body = {"at": now(), "reason": reason, **terms}
     writer.append(RecordKind.RAISE, account=after, body=body)
     return after.budget
+
+
+def decide(
+    writer: Writer,
+    key: BudgetKey,
+    *,
+    run_id: str,
+    proposals: Sequence[str],
+    accepted: bool,
+    reason: str = "",
+) -> Decision:
+    """Writes down what an owner decided; the same as stands is not written twice.
+
+    Raises:
+        LedgerConflict: no such budget; a reason of several lines.
+    """
+    account = found(key, writer.stored)
+    try:
+        made = Decision(
+            dataset=key.dataset,
+            unit=key.unit,
+            run_id=run_id,
+            proposals=tuple(sorted(proposals)),
+            accepted=accepted,
+            reason=reason,
+            at=now(),
+        )
+    except ValueError as error:
+        raise LedgerConflict(str(error)) from error
+    standing = latest(decided(writer.records_of(run_id)))
+    before = [standing[each] for each in made.proposals if each in standing]
+    if len(before) == len(made.proposals) and all(each.accepted is accepted for each in before):
+        return before[0]
+    writer.append(RecordKind.DECIDE, account=account, run_id=run_id, body=made.body())
+    return made

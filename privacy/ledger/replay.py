@@ -15,8 +15,10 @@ from typing import Any, TypeAlias
 
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.account import Account, KnownRows, claims_from_json, digest
+from parley.privacy.ledger.blocks import checked_blocks
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
+from parley.privacy.ledger.deciding import Decision
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
 
@@ -206,20 +208,23 @@ class Replay:
                 if budget.key != record.key or budget.key in self.accounts:
                     raise ValueError(f"Expected a new budget, got {budget.key}.")
                 return Account(budget=budget).recognising(body["known"], _rows(body))
-            case RecordKind.RESERVE:
-                return self._reserved(record)
-            case RecordKind.COMMIT | RecordKind.VOID:
-                return self._settled(record)
+            case RecordKind.RESERVE | RecordKind.COMMIT | RecordKind.VOID:
+                first = record.kind == RecordKind.RESERVE
+                return self._reserved(record) if first else self._settled(record)
             case RecordKind.RECOGNISE:
                 return self.accounts[record.key].recognising(body["known"], _rows(body))
             case RecordKind.HOLD:
                 claims = claims_from_json(body["claims"])
-                return self.accounts[record.key].holding(str(record.run_id), claims)
+                blocks = checked_blocks(body["blocks"])
+                return self.accounts[record.key].holding(str(record.run_id), claims, blocks)
             case RecordKind.RAISE:
                 account = self.accounts[record.key]
                 # What was released until now was bound by the budget as it was.
                 self._within_budget(account)
                 return account.raised(epsilon=body["epsilon"], delta=body["delta"])
+            case RecordKind.DECIDE:
+                Decision.of(record)
+                return self.accounts[record.key]
         raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
 
     def _reserved(self, record: Record) -> Account:
@@ -230,7 +235,7 @@ class Replay:
         if key in self._live:
             raise ValueError(f"release {entry.index} of {entry.run_id!r} was reserved before.")
         self._live[key] = reserved
-        return self.accounts[record.key].reserving(entry.run_id, entry.event)
+        return self.accounts[record.key].reserving(entry.run_id, entry.event, entry.blocks)
 
     def _settled(self, record: Record) -> Account:
         key, account = (record.run_id, record.key, record.index), self.accounts[record.key]
@@ -242,7 +247,7 @@ class Replay:
         if after.state is EntryState.VOIDED:
             self._within_budget(account)
             del self._live[key]
-            return account.voiding(before.entry.event)
+            return account.voiding(before.entry.event, before.entry.blocks)
         if after.checkpoint is not None:
             self.checkpoints[before.entry.run_id] = (before.entry.index, after.checkpoint)
         return account

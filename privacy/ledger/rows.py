@@ -10,8 +10,11 @@ table is called and however it is saved.
 The key stays beside the ledger, in a file of mode 600; without it nothing of a row can be told from
 a digest, also by somebody who has a list of all rows that there may be. Two rows out of 10⁷ are
 taken for one by chance about three times in 10⁶, which costs budget and no privacy. An account's
-digests are stored sorted, in blocks that are only ever added; the account holds their digest, and
+digests are stored sorted, in pieces that are only ever added; the account holds their digest, and
 the chain vouches for that.
+
+Where a column divides the rows into blocks, a piece is of one block, of rows that were read. A row
+that stands in another block than the one it was charged in has spent there, and is told (`moved`).
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +35,11 @@ from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
 
 Digests = NDArray[np.uint64]
 
-BLOCK: Final = 1 << 17
-"""Digests of a block: a mebibyte."""
+PIECE: Final = 1 << 17
+"""Digests of a piece: a mebibyte."""
 
 _KEY: Final = 32
-_PIECE: Final = 1 << 16
+_AT_ONCE: Final = 1 << 16
 _CHECK: Final = b"parley ledger rows"
 
 
@@ -55,16 +58,38 @@ class RowKey:
         return hashlib.blake2b(_CHECK, key=self._key, digest_size=8).hexdigest()
 
     def of(self, rows: NDArray[np.uint64]) -> Digests:
-        """`[K]` sorted digests, each once, of `[N, 2]` rows (`parley.client.data.contents`)."""
+        """`[K]` sorted digests, each once, of `[N, 3]` rows (`parley.client.data.contents`)."""
         found = []
-        for begin in range(0, len(rows), _PIECE):
-            piece = rows[begin : begin + _PIECE].tobytes()
+        for begin in range(0, len(rows), _AT_ONCE):
+            piece = rows[begin : begin + _AT_ONCE, :2].tobytes()
             keyed = (
                 hashlib.blake2b(piece[at : at + 16], key=self._key, digest_size=8).digest()
                 for at in range(0, len(piece), 16)
             )
             found.append(np.frombuffer(b"".join(keyed), "<u8"))
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+
+    def by_block(self, rows: NDArray[np.uint64]) -> dict[str, Digests]:
+        """The same of each block that there is a row of, of `[N, 3]` rows."""
+        if not rows[:, 2].any():  # ten million rows are not copied
+            return {NO_BLOCK: self.of(rows)}
+        blocks = np.unique(rows[:, 2])
+        return {as_stored(int(each)): self.of(rows[rows[:, 2] == each]) for each in blocks}
+
+
+class Piece(NamedTuple):
+    """Sorted digests of rows as they are stored, all of one block."""
+
+    block: str
+    digests: bytes
+
+
+NO_BLOCK: Final = ""
+
+
+def as_stored(block: int) -> str:
+    """A block by the third number of its rows, as a piece has it."""
+    return f"{block:016x}" if block else NO_BLOCK
 
 
 def row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
@@ -106,11 +131,11 @@ def _make(path: Path) -> None:
             os.link(draft.name, path)
 
 
-def common(blocks: Iterable[bytes], digests: Digests) -> NDArray[np.bool_]:
+def common(pieces: Iterable[Piece], digests: Digests) -> NDArray[np.bool_]:
     """`[K]` which of the sorted `digests` an account knows."""
     known = np.zeros(len(digests), dtype=bool)
-    for block in blocks:
-        stored = np.frombuffer(block, "<u8")
+    for piece in pieces:
+        stored = np.frombuffer(piece.digests, "<u8")
         at = np.searchsorted(digests, stored)
         there = at < len(digests)
         at, stored = at[there], stored[there]
@@ -118,22 +143,46 @@ def common(blocks: Iterable[bytes], digests: Digests) -> NDArray[np.bool_]:
     return known
 
 
-def in_blocks(digests: Digests) -> Iterator[bytes]:
+def moved(pieces: Iterable[Piece], rows: Mapping[str, Digests], charged: Iterable[str]) -> int:
+    """How many rows were charged in one block, are there no longer, and stand in another.
+
+    Args:
+        rows: block → sorted digests, of all rows that there are now.
+        charged: blocks that something was released from.
+    """
+    of, count = set(charged), 0
+    for piece in pieces:
+        if piece.block in of:
+            stored = np.frombuffer(piece.digests, "<u8").astype(np.uint64)
+            gone = stored[~common([piece_of(rows.get(piece.block))], stored)]
+            # Rows of no block are charged to all of them.
+            others = (own for block, own in rows.items() if block not in (piece.block, NO_BLOCK))
+            count += int(sum(common([piece_of(gone)], own).sum() for own in others))
+    return count
+
+
+def piece_of(digests: Digests | None, block: str = NO_BLOCK) -> Piece:
+    """Sorted digests as a piece."""
+    return Piece(block, b"" if digests is None else digests.astype("<u8").tobytes())
+
+
+def in_pieces(block: str, digests: Digests) -> Iterator[Piece]:
     """Sorted digests as they are stored."""
-    for begin in range(0, len(digests), BLOCK):
-        yield digests[begin : begin + BLOCK].astype("<u8").tobytes()
+    for begin in range(0, len(digests), PIECE):
+        yield piece_of(digests[begin : begin + PIECE], block)
 
 
-def summary(key: str, blocks: Iterable[bytes]) -> KnownRows:
-    """What an account with these blocks says of them.
+def summary(key: str, pieces: Iterable[Piece]) -> KnownRows:
+    """What an account with these pieces says of them.
 
     Raises:
-        LedgerCorrupt: a block that none of ours is.
+        LedgerCorrupt: a piece that none of ours is.
     """
     total, count = hashlib.sha256(), 0
-    for block in blocks:
-        if not isinstance(block, bytes) or len(block) % 8 or not 8 <= len(block) <= 8 * BLOCK:
+    for block, digests in pieces:
+        sound = isinstance(digests, bytes) and isinstance(block, str)
+        if not sound or len(digests) % 8 or not 8 <= len(digests) <= 8 * PIECE:
             raise LedgerCorrupt("Expected digests of rows in the ledger, got other bytes.")
-        total.update(hashlib.sha256(block).digest())
+        total.update(hashlib.sha256(block.encode() + b"\0" + digests).digest())
         count += 1
-    return KnownRows(key=key, blocks=count, digest=total.hexdigest())
+    return KnownRows(key=key, pieces=count, digest=total.hexdigest())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.account import Account, Claims, claims_to_json
+from parley.privacy.ledger.blocks import Blocks, checked_blocks
 from parley.privacy.ledger.budget import BudgetKey, checked_name
 from parley.privacy.ledger.chain import Record, RecordKind, canonical_json, checked_json, now
 from parley.privacy.ledger.entry import Entry
@@ -53,7 +54,9 @@ class Reservation:
         return self.account.spent
 
 
-def hold(writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
+def hold(
+    writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
+) -> None:
     """Sets aside what all releases of a run will need, or refuses the run at once.
 
     Its releases are drawn from that as they are reserved; nobody else can have it. Another call
@@ -61,28 +64,34 @@ def hold(writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims]) -> Non
 
     Args:
         claims: budget → events and how many of each; () gives the hold back.
+        blocks: that all of them read; none: all records.
 
     Raises:
         BudgetExceeded: not all of it fits; nothing was set aside.
     """
     checked_name(run_id, "run_id")
-    check_room(writer.stored, run_id, claims)
+    blocks = checked_blocks(blocks)
+    check_room(writer.stored, run_id, claims, blocks)
     for key, own in claims.items():
         before = writer.stored[key]
-        after = before.holding(run_id, own)
+        after = before.holding(run_id, own, blocks)
         if after != before:
-            body = {"at": now(), "claims": claims_to_json(after.held.get(run_id, ()))}
+            left = tuple((event, count) for event, count in own if count)
+            body = {"at": now(), "claims": claims_to_json(left), "blocks": list(blocks)}
             writer.append(RecordKind.HOLD, account=after, run_id=run_id, body=body)
 
 
 def check_room(
-    accounts: Mapping[BudgetKey, Account], run_id: str, claims: Mapping[BudgetKey, Claims]
+    accounts: Mapping[BudgetKey, Account],
+    run_id: str,
+    claims: Mapping[BudgetKey, Claims],
+    blocks: Blocks = (),
 ) -> None:
     """Raises what `hold` would raise."""
     of = {key: found(key, accounts) for key in claims}
     for key, own in claims.items():
-        if any(count for _, count in own) and not of[key].admits(own, run_id=run_id):
-            raise BudgetExceeded(of[key], own, run_id=run_id)
+        if any(count for _, count in own) and not of[key].admits(own, blocks, run_id=run_id):
+            raise BudgetExceeded(of[key], own, blocks, run_id=run_id)
 
 
 def give_back(writer: Writer, run_id: str) -> None:
@@ -136,10 +145,10 @@ def _examined(writer: Writer, entry: Entry) -> Account | Reservation:
         return _resumed(writer, account, latest, entry)
     # What is drawn from the run's hold was found to fit when that was made: the sum of what is
     # spent and held stays the same. Another release has only what nobody holds.
-    after = account.reserving(entry.run_id, entry.event)
-    held = account.draws(entry.run_id, entry.event)
-    if not held and not account.budget.admits(after.taken):
-        raise BudgetExceeded(account, ((entry.event, 1),))
+    after = account.reserving(entry.run_id, entry.event, entry.blocks)
+    held = account.draws(entry.run_id, entry.event, entry.blocks)
+    if not held and not after.has_room(entry.blocks):
+        raise BudgetExceeded(account, ((entry.event, 1),), entry.blocks)
     return after
 
 
@@ -256,7 +265,8 @@ def _settle(
     if settled is None:
         account = found(reserved.key, writer.stored)
         if kind is RecordKind.VOID:
-            account = account.voiding(entry_of(reserved).event)
+            entry = entry_of(reserved)
+            account = account.voiding(entry.event, entry.blocks)
         writer.append(
             kind,
             account=account,

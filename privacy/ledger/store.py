@@ -26,10 +26,10 @@ from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
 from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
-from parley.privacy.ledger.rows import Digests, in_blocks, summary
+from parley.privacy.ledger.rows import Digests, Piece, in_pieces, summary
 
 FORMAT = "parley-ledger"
-VERSION = 5
+VERSION = 6
 
 METADATA = sa.MetaData()
 HEAD = sa.Table(
@@ -80,6 +80,7 @@ ROWS = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("key", sa.Text, nullable=False),
+    sa.Column("block", sa.Text, nullable=False),
     sa.Column("digests", sa.LargeBinary, nullable=False),
 )
 CHECKPOINTS = sa.Table(
@@ -228,6 +229,10 @@ class Reader:
         entries = recorded_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
+    def records_of(self, run_id: str) -> list[Record]:
+        """All records of a run, in order."""
+        return self._records(_OF_RUN, of_run=run_id, after=0)
+
     def _contains(self, head: Head) -> bool:
         """Whether the log is that of `head`, or goes on from it."""
         if head == self.head:
@@ -276,15 +281,15 @@ class Reader:
         for row in self._connection.execute(sa.select(CHECKPOINTS)):
             yield StoredCheckpoint(**row._mapping)
 
-    def blocks(self, name: str) -> Iterator[bytes]:
-        """The digests of a data set's rows, block by block."""
-        query = sa.select(ROWS.c.digests).where(ROWS.c.name == name).order_by(ROWS.c.number)
-        return (row.digests for row in self._connection.execute(query))
+    def rows(self, name: str) -> Iterator[Piece]:
+        """The digests of a data set's rows, piece by piece."""
+        query = sa.select(ROWS.c.block, ROWS.c.digests).where(ROWS.c.name == name)
+        return (Piece(*row) for row in self._connection.execute(query.order_by(ROWS.c.number)))
 
     def known_rows(self) -> dict[str, KnownRows]:
         """What is stored of the rows of every data set."""
         named = self._connection.execute(sa.select(ROWS.c.name, ROWS.c.key).distinct()).all()
-        return {each.name: summary(each.key, self.blocks(each.name)) for each in named}
+        return {each.name: summary(each.key, self.rows(each.name)) for each in named}
 
 
 class Writer(Reader):
@@ -347,13 +352,14 @@ class Writer(Reader):
         self.head = Head(records=record.position, hash=record.hash)
         return record
 
-    def add_rows(self, name: str, key: str, digests: Digests) -> KnownRows:
-        """Stores more rows of a data set, under a key; what is known of all of them."""
-        stored = sum(1 for _ in self.blocks(name))
-        for number, block in enumerate(in_blocks(digests), stored):
-            own = {"name": name, "number": number, "key": key, "digests": block}
+    def add_rows(self, name: str, key: str, new: Mapping[str, Digests]) -> KnownRows:
+        """Stores more rows of a data set, by block, under a key; what is known of all of them."""
+        stored = sum(1 for _ in self.rows(name))
+        pieces = (piece for block, digests in new.items() for piece in in_pieces(block, digests))
+        for number, piece in enumerate(pieces, stored):
+            own = {"name": name, "number": number, "key": key, **piece._asdict()}
             self._connection.execute(sa.insert(ROWS), own)
-        return summary(key, self.blocks(name))
+        return summary(key, self.rows(name))
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""

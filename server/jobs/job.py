@@ -101,6 +101,16 @@ class Job(Section):
                 f"Expected 0 <= secure-aggregation.corrupt < parties.count = "
                 f"{self.parties.count}, got {colluding}."
             )
+        if self.data.blocks and privacy.unit != "record":
+            raise ValueError(
+                f"Expected privacy.unit = 'record' with data.blocks, got {privacy.unit!r}: a party "
+                "has records in every block, and a job that hides it is charged to all of them."
+            )
+        if self.data.blocks and self.data.test_source and self.evaluation.asked:
+            raise ValueError(
+                "Expected data.test-fraction with data.blocks and evaluation.kind = 'federated', "
+                "got a test-source, whose records are in no block."
+            )
         self.algorithm.check(self)
         self.evaluation.check(self)
         return self

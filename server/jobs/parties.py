@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from parley.privacy.ledger.address import check_source
+from parley.privacy.ledger.blocks import checked_blocks
 from parley.server.jobs.naming import DataSource, FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 
@@ -99,8 +101,10 @@ class Data(Section):
         "breast-cancer",
         min_length=1,
         description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
-        ".parquet, .npz), or a glob with one file a party.",
+        ".parquet, .npz), a glob with one file a party, or a database: sqlite:///FILE, or "
+        "env:NAME, a variable of the environment that holds a postgresql:// URL.",
     )
+    query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
     data_schema: FilePath = Field(
         "",
         alias="schema",
@@ -119,6 +123,16 @@ class Data(Section):
         0.5, description="Label skew: small is extreme (partition dirichlet)."
     )
     sizes: list[int] = Field([], description="Records of each party (partition sizes).")
+    block_column: Text = Field(
+        "",
+        description="A public column of kind ignore that divides the records (a year of "
+        "admission), for data.blocks in a simulation. Real parties name their own in party.toml.",
+    )
+    blocks: list[Text] = Field(
+        [],
+        description="Values of the block column: records of these alone are read, and charged "
+        "(unit record). None: all records, those of blocks to come too (docs/budgets.md).",
+    )
     records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
     test_source: FilePath = Field(
         "",
@@ -133,8 +147,20 @@ class Data(Section):
     )
     seed: int = Field(0, ge=0, description="Seed of the draw and the split (never of the noise).")
 
+    @field_validator("blocks")
+    @classmethod
+    def _check_blocks(cls, names: list[str]) -> list[str]:
+        return list(checked_blocks(names))
+
     @model_validator(mode="after")
     def _check(self) -> Data:
+        check_source(self.source, self.query)
+        if self.query and not self.source.startswith(("env:", "sqlite://")):
+            raise ValueError(
+                "Expected source = 'env:NAME', a variable of the environment that holds the URL, "
+                "for PostgreSQL in a job, got the URL: whom a machine connects to, and gives its "
+                "password, is never for a job or a run's folder to say."
+            )
         if self.partition == "column" and not self.partition_column:
             raise ValueError("Expected partition-column with partition = 'column', got none.")
         if self.partition == "sizes" and not self.sizes:
@@ -146,3 +172,8 @@ class Data(Section):
         if self.test_schema and not self.test_source:
             raise ValueError("Expected a test-source with a test-schema, got none.")
         return self
+
+    @property
+    def several(self) -> bool:
+        """Whether the source is a glob, which names one file a party."""
+        return not self.query and any(mark in self.source for mark in "*?[")

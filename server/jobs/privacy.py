@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from parley.privacy.accounting.guarantee import NOISE_POINTS, NoisePoint, Unit
+from parley.privacy.ledger.address import check_no_password
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section, unless_auto
@@ -122,11 +122,7 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Privacy:
-        if re.search(r"://[^/@]*:.*@|[?&](ssl)?password=", self.ledger):
-            raise ValueError(
-                "Expected a privacy.ledger URL without a password (the job is kept in the run "
-                "folder). Give it by PGPASSWORD or ~/.pgpass."
-            )
+        check_no_password(self.ledger, "a privacy.ledger URL (the job is kept in the run folder)")
         delta = self.dataset_delta
         if isinstance(delta, float) and not 0 <= delta < 1:
             raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")

@@ -19,6 +19,7 @@ from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.account import Claims
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
 from parley.privacy.ledger.ledger import Ledger
@@ -52,6 +53,7 @@ def budgets_of(
             fingerprint=fingerprint,
             contents=contents,
             rows=rows if job.privacy.ledger and rows is not None and len(rows) else None,
+            reads=plan.blocks,
             unit=guarantee.unit,
             neighbouring=guarantee.neighbouring,
             epsilon=asked.dataset_epsilon,
@@ -153,8 +155,10 @@ def holding(
             if stage.rounds > begun:
                 claims.setdefault(entry.key, []).append((entry.event, stage.rounds - begun))
     wanted = {key: tuple(own) for key, own in claims.items()}
+    blocks = rounds_of(stages).plan.blocks
     try:
-        ledger.hold(run_id, _fitting(ledger, run_id, wanted) if partial else wanted)
+        fits = _fitting(ledger, run_id, wanted, blocks) if partial else wanted
+        ledger.hold(run_id, fits, blocks)
     except BudgetExceeded as error:
         if error.fitting:
             error.args = (f"{error} {_PARTIAL}",)
@@ -170,12 +174,12 @@ def holding(
 
 
 def _fitting(
-    ledger: Ledger, run_id: str, wanted: Mapping[BudgetKey, Claims]
+    ledger: Ledger, run_id: str, wanted: Mapping[BudgetKey, Claims], blocks: Blocks
 ) -> Mapping[BudgetKey, Claims]:
     """As many of the last releases of every claim as fit each of the budgets."""
     while True:
         try:
-            ledger.check_room(run_id, wanted)
+            ledger.check_room(run_id, wanted, blocks)
         except BudgetExceeded as error:
             if not error.fitting:
                 raise

@@ -97,6 +97,7 @@ def plan_claim(
         parties=federation.parties,
         seeded=job.seed is not None,
         guarantees=_charging(job, guarantees),
+        blocks=tuple(job.data.blocks),
     )
 
 

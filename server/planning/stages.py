@@ -8,7 +8,7 @@ depends on the one before is a function in this list: the loop that runs them kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -129,6 +129,18 @@ def stages_of(
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
 
 
+def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+    """What every stage computes and begins with, as if the releases before it were all zero."""
+    result: State = {}
+    for stage in stages:
+        algorithm = stage.algorithm(result)
+        state = {**algorithm.init(), **result}
+        yield stage, algorithm, state
+        if not state["theta"].size:  # nothing to start from: all of it is released
+            state["theta"] = np.zeros(stage.plan.dimension)
+        result = stage.result(state)
+
+
 def rounds_of(stages: Sequence[Stage]) -> Stage:
     """The stage that is the rounds."""
     return next(stage for stage in stages if not stage.name)
@@ -152,7 +164,8 @@ def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarant
 def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
     """What the releases of the rounds, and of those beside them that were made, rest on."""
     counted = (stage for stage in stages if not stage.name or stage.name in made)
-    return tuple(each for stage in counted for each in stage.assumptions)
+    said = (each for stage in counted for each in stage.assumptions)
+    return (*said, *rounds_of(stages).plan.assumptions)
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:

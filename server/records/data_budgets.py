@@ -11,14 +11,18 @@ from collections.abc import Iterable, Sequence
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.account import Account, Claims
+from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.errors import NotALedger
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.stages import Stage, rounds_of
-from parley.server.records.guarantee_facts import DataAccount
+from parley.server.records.guarantee_facts import BlockAccount, DataAccount
 
 MOST_JOBS = 1000
 """Copies of a job that are counted."""
+
+_THIS_JOB = "one more such job"
+"""No run's name: runs have one without spaces."""
 
 
 def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[DataAccount, ...]:
@@ -28,7 +32,7 @@ def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[D
         each.unit: tuple((stage.plan.event(each.unit), stage.rounds) for stage in stages)
         for each in plan.guarantees
     }
-    relation = plan.primary.neighbouring
+    relation, blocks = plan.primary.neighbouring, plan.blocks
     return tuple(
         DataAccount(
             name=each.budget.name,
@@ -36,27 +40,36 @@ def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[D
             neighbouring=each.budget.neighbouring,
             epsilon=each.budget.epsilon,
             delta=each.budget.delta,
-            spent=_lowest(each.spent, each.budget.delta),
-            releases=each.spent.releases,
+            spent=_lowest(
+                spent := each.charged.largest(each.budget.delta, blocks), each.budget.delta
+            ),
+            releases=spent.releases,
             held=sum(each.holders.values()),
-            left=each.remaining.epsilon,
-            jobs=jobs_that_fit(each, costs[each.budget.unit]),
+            left=each.budget.left(each.taken_of(blocks)).epsilon,
+            jobs=jobs_that_fit(each, costs[each.budget.unit], blocks),
+            blocks=_by_block(each, costs[each.budget.unit], blocks),
         )
         for each in totals
         if each.budget.unit in costs and each.budget.neighbouring is relation
     )
 
 
-def jobs_that_fit(totals: Account, cost: Claims) -> int:
+def _by_block(totals: Account, cost: Claims, blocks: Blocks) -> tuple[BlockAccount, ...]:
+    """What is left of every block, now and after one job of that cost on some of them."""
+    before = totals.by_block(blocks)
+    after = totals.holding(_THIS_JOB, cost, blocks).by_block(blocks)
+    return tuple(
+        BlockAccount(name=name, left=left.epsilon, after=after[name][1].epsilon)
+        for name, (_, left) in before.items()
+    )
+
+
+def jobs_that_fit(totals: Account, cost: Claims, blocks: Blocks = ()) -> int:
     """How many jobs of that cost the budget admits beside what is taken; at most `MOST_JOBS`."""
 
-    taken = totals.taken
-
     def admitted(jobs: int) -> bool:
-        total = taken
-        for event, count in cost:
-            total = total.add(event, count=jobs * count)
-        return totals.budget.admits(total)
+        claims = tuple((event, jobs * count) for event, count in cost)
+        return totals.admits(claims, blocks, run_id=_THIS_JOB)
 
     low, high = 0, 1
     while high <= MOST_JOBS and admitted(high):

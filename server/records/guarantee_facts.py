@@ -12,14 +12,30 @@ from parley.server.records.facts import Epsilon, Facts, Figure
 from parley.server.records.round_line import Account
 
 
+class BlockAccount(Facts):
+    """What is left of a block of the data's records: ε at the budget's δ.
+
+    Attributes:
+        name: empty: every block that no job named yet.
+        after: the same after one such job.
+    """
+
+    name: str
+    left: float
+    after: float
+
+
 class DataAccount(Facts):
     """One budget (ε, δ) of a data set, for one unit, as a ledger has it.
+
+    Of a job that reads some blocks of the records, of the one of them that has least.
 
     Attributes:
         spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
         held: releases to come of runs that are not over.
         left: ε at δ that nobody holds, by basic composition.
         jobs: how many more jobs of this kind fit, at most 1000.
+        blocks: each that a job named, and all others; none where none was named.
     """
 
     name: str
@@ -32,6 +48,7 @@ class DataAccount(Facts):
     held: int
     left: float
     jobs: int
+    blocks: tuple[BlockAccount, ...] = ()
 
 
 class NoiseShares(Facts):

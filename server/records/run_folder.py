@@ -35,6 +35,9 @@ from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
 
+PROPOSED = "proposed-id"
+"""The file with the name of a run whose owners were asked, before it is begun."""
+
 
 class RunFolderError(Exception):
     """A run folder that cannot be made, read or continued."""
@@ -153,6 +156,10 @@ class RunFolder(Folder):
         """
         self._write("run-id", self.run_id + "\n")
 
+    def keep_proposed(self) -> None:
+        """Notes the run's name before its owners are asked: a yes is to this very run."""
+        self._write(PROPOSED, self.run_id + "\n")
+
     @property
     def commissioned(self) -> bool:
         """Whether its run was begun before: it may hold releases."""
@@ -210,7 +217,7 @@ class RunFolder(Folder):
             begun = rounds.exists() and rounds.stat().st_size > 0
             refused = isinstance(error, BudgetExceeded) and not begun
             if new and (not commissioned or refused):
-                for name in ("rounds.jsonl", "run-id", "schema.toml", "job.toml"):
+                for name in ("rounds.jsonl", "run-id", PROPOSED, "schema.toml", "job.toml"):
                     (self.path / name).unlink(missing_ok=True)
                 # The ledger itself goes too, if it is this run's own: it holds no charge.
                 for file in self.path.glob("ledger.sqlite*"):

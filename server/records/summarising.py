@@ -75,7 +75,7 @@ def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | No
 CONFIDENCE = 0.95
 """Of intervals from the noise on held-out counts."""
 
-_DRAWS = 40_000
+_DRAWS = 10_000
 
 
 def noise_on_counts(plan: ReleasePlan) -> float:

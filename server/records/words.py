@@ -119,8 +119,23 @@ def data_set(of: DataAccount) -> str:
     return (
         f"{of.name!r} has spent ε = {epsilon_text(of.spent)} of {allowed(of.epsilon, of.delta)} in "
         f"{of.releases} releases of all runs, {scope(of)}{held}; left ε = {shown_down(of.left)}: "
-        f"{more}{'' if of.jobs == 1 else 's'} fit{'s' if of.jobs == 1 else ''}"
+        f"{more}{'' if of.jobs == 1 else 's'} fit{'s' if of.jobs == 1 else ''}{_blocks(of)}"
     )
+
+
+def _blocks(of: DataAccount) -> str:
+    """What is left by block, and after one such job; those that it does not read stay."""
+    said = [
+        f"{block(each.name)} {shown_down(each.left)}"
+        + (f" ({shown_down(each.after)} after one such job)" if each.after < each.left else "")
+        for each in of.blocks
+    ]
+    return f"; left by block: {', '.join(said)}" if said else ""
+
+
+def block(name: str) -> str:
+    """A block as it is called."""
+    return repr(name) if name else "every other block"
 
 
 _MANY = 1000

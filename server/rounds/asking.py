@@ -130,7 +130,7 @@ def _reply(index: int, data: bytes) -> Reply:
 
 _log = logging.getLogger("parley.server")
 
-_PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
+PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
 """Reasons after which a party is asked again in the next round; any other stands for the run."""
 
 
@@ -187,7 +187,7 @@ class Attendance:
             elif reply.reason is not None:
                 self.board.party(reply.party, PartyStatus.DECLINED, str(reply.reason))
                 self.refused[reply.party] = reply.reason
-                if lasting and reply.reason not in _PASSING:
+                if lasting and reply.reason not in PASSING:
                     self.declined[reply.party] = reply.reason
         for index in expected - heard:
             self.fall_silent(index)

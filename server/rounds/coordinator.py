@@ -9,6 +9,7 @@ public.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.principal_components import public_components
 from parley.server.planning.release import algorithm_for, model_for
-from parley.server.planning.stages import rounds_of, stages_of
+from parley.server.planning.stages import Stage, foreseen, rounds_of, stages_of
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.asking import Traffic, Transport
@@ -68,7 +69,7 @@ def coordinate(
             spent.
         RunFolderError: the run was begun with another roster.
         BudgetExceeded: the ledger has no room for all the rounds; nothing was spent.
-        TooFewSurvivors: too few parties joined; nothing was spent.
+        TooFewSurvivors: too few parties joined, or too few owners said yes; nothing was spent.
     """
     began = time.perf_counter()
     _check(job, deployment)
@@ -87,6 +88,7 @@ def coordinate(
         components=components,
         run_id=folder.run_id,
     )
+    parties = _approved(parties, stages, job, folder)
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, rounds_of(stages).plan, data)
     check_affordable(job, stages, budgets)
@@ -119,6 +121,25 @@ def coordinate(
         labels=_label_names(job, folder, first.classes),
     )
     return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+
+
+def _approved(parties: Parties, stages: Sequence[Stage], job: Job, folder: RunFolder) -> Parties:
+    """Those whose owners said yes to all stages, or do not have to; nothing is charged yet."""
+    if not parties.asking:
+        return parties
+    folder.keep_proposed()  # whoever goes on with it goes on with the yeses it has
+    return parties.approved(
+        [
+            parties.agreed(
+                stage.plan,
+                algorithm,
+                rounds=stage.rounds,
+                components=_components(state),
+                **_secure(job),
+            )
+            for stage, algorithm, state in foreseen(stages)
+        ]
+    )
 
 
 def _label_names(job: Job, folder: RunFolder, classes: int) -> tuple[str, ...]:
@@ -185,6 +206,7 @@ def _found(
             confirmed=settings.confirm_survivors and settings.dropouts != "optimistic",
         ),
         timeout_s=job.run.stage_timeout,
+        approval_s=job.run.approval_timeout,
         least=1 if least == "auto" else least,
         setup=setup,
     )

@@ -32,6 +32,7 @@ class PartyFacts:
         records: n, where it is public, else None.
         schema: digest of what its columns and label mean, in hex.
         map: digest of the public map of features, in hex; empty: none.
+        asks: its owner may have to say yes before it joins.
     """
 
     features: int
@@ -39,6 +40,7 @@ class PartyFacts:
     schema: str
     map: str = ""
     records: int | None = None
+    asks: bool = False
 
     def __post_init__(self) -> None:
         counts = 1 <= self.features < 2**31 and 0 <= self.classes < 2**31
@@ -66,6 +68,7 @@ def data_head(job: Job) -> dict[str, Any]:
         "label": job.model.label,
         "intercept": job.model.has_intercept,
         "features": job.model.feature_map,
+        "blocks": list(job.data.blocks),
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -24,11 +24,12 @@ from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.section import JobError
+from parley.server.rounds.approving import not_approved
 from parley.server.rounds.asking import Reply, Traffic, Transport, ask, reply_bound
 from parley.server.rounds.inspection import PartyFacts
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.release import ATTEMPTS, RoundSum
+from parley.server.rounds.release import ATTEMPTS, NotApproved, RoundSum
 
 RAW_COLUMNS = "columns"
 """How a request says that no label is read."""
@@ -41,9 +42,11 @@ class Parties:
     """The parties of a deployment that are there, and what they said of themselves.
 
     Attributes:
-        named: which data are asked about, and how they are read: dataset, label, intercept and
-            features of a request.
+        named: which data are asked about, and how they are read: dataset, label, intercept,
+            features and blocks of a request.
         timeout_s: what a party has to answer one request.
+        needed: how many have to take part.
+        approval_s: how long owners are waited for who want to say yes themselves.
         facts: of each party that takes part; what has to be alike is alike.
         declined: why others do not.
     """
@@ -53,6 +56,8 @@ class Parties:
     board: PartyBoard
     named: Mapping[str, Any]
     timeout_s: float
+    needed: int
+    approval_s: float
     setup: Traffic
     facts: Mapping[int, PartyFacts]
     declined: Mapping[int, Reason]
@@ -69,6 +74,7 @@ class Parties:
         sizes: bool,
         needed: int,
         timeout_s: float,
+        approval_s: float = 86_400.0,
         least: int = 1,
         setup: Traffic | None = None,
     ) -> Self:
@@ -77,7 +83,7 @@ class Parties:
         Args:
             sizes: their numbers of records are public.
             needed: how many parties have to be there.
-            timeout_s: that they are waited for.
+            timeout_s: that they are waited for; `approval_s`: that their owners are.
             least: records; who says that it has fewer takes no part.
             setup: what was sent before.
 
@@ -107,6 +113,8 @@ class Parties:
             board=board,
             named=named,
             timeout_s=timeout_s,
+            needed=needed,
+            approval_s=approval_s,
             setup=setup,
             facts=facts,
             declined=declined,
@@ -152,6 +160,40 @@ class Parties:
             asked: there are rounds left, for which they join.
             secure: dropouts, confirm_survivors, key_exchange and corrupt of `RunParameters.choose`.
         """
+        agreed = self.agreed(plan, algorithm, rounds=rounds, components=components, **secure)
+        there = self.approved([agreed]) if asked and self.asking else self
+        deployment = self.deployment
+        cohort = PartyCohort(
+            transport=self.transport,
+            server=Server(
+                run=agreed.parameters,
+                identities=deployment.identities,
+                deployment=bytes.fromhex(deployment.id),
+            ),
+            board=self.board,
+            timeout_s=self.timeout_s,
+            weights=_weights(plan, there.facts),
+            agreement=agreed,
+            declined=dict(there.declined),
+            setup=self.setup,
+        )
+        try:
+            if asked:
+                cohort.join(sorted(there.facts))
+            yield cohort
+        finally:
+            cohort.finish()
+
+    def agreed(
+        self,
+        plan: ReleasePlan,
+        algorithm: FederatedAlgorithm,
+        *,
+        rounds: int,
+        components: bytes = b"",
+        **secure: Any,
+    ) -> Agreement:
+        """What the parties are asked to join, in a new session; see `joined`."""
         try:
             run = RunParameters.choose(
                 parties=plan.parties,
@@ -164,40 +206,47 @@ class Parties:
             )
         except ValueError as error:
             raise JobError(f"Secure aggregation: {error}") from error
-        deployment = self.deployment
-        cohort = PartyCohort(
-            transport=self.transport,
-            server=Server(
-                run=run,
-                identities=deployment.identities,
-                deployment=bytes.fromhex(deployment.id),
-            ),
-            board=self.board,
-            timeout_s=self.timeout_s,
-            weights=_weights(plan, self.facts),
-            agreement=Agreement(
-                run_id=plan.run_id,
-                dataset=self.named["dataset"],
-                label=self.named["label"],
-                intercept=self.named["intercept"],
-                schema=self.first.schema,
-                features=self.features,
-                identities=deployment.identities,
-                parameters=run,
-                task=describe_task(algorithm),
-                rounds=rounds,
-                plan=plan,
-                components=components,
-            ),
-            declined=dict(self.declined),
-            setup=self.setup,
+        return Agreement(
+            run_id=plan.run_id,
+            dataset=self.named["dataset"],
+            label=self.named["label"],
+            intercept=self.named["intercept"],
+            schema=self.first.schema,
+            features=self.features,
+            identities=self.deployment.identities,
+            parameters=run,
+            task=describe_task(algorithm),
+            rounds=rounds,
+            plan=plan,
+            components=components,
         )
-        try:
-            if asked:
-                cohort.join(sorted(self.facts))
-            yield cohort
-        finally:
-            cohort.finish()
+
+    @property
+    def asking(self) -> frozenset[int]:
+        """Parties whose owners may have to say yes."""
+        return frozenset(index for index, own in self.facts.items() if own.asks)
+
+    def approved(self, proposals: Sequence[Agreement]) -> Self:
+        """Those of them whose owners said yes to all of it, or do not have to; waits for them.
+
+        Raises:
+            NotApproved: too few.
+        """
+        lost = not_approved(
+            proposals,
+            self.asking,
+            transport=self.transport,
+            board=self.board,
+            traffic=self.setup,
+            timeout_s=self.timeout_s,
+            wait_s=self.approval_s,
+            most=len(self.facts) - self.needed,
+        )
+        facts = {index: own for index, own in self.facts.items() if index not in lost}
+        declined = {**self.declined, **lost}
+        if len(facts) < self.needed:
+            raise NotApproved(_too_few(self.deployment, facts, declined, self.needed))
+        return replace(self, facts=facts, declined=declined)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ class PartyStatus(StrEnum):
 
     OFFLINE = "offline"
     ONLINE = "online"
+    WAITING = "waiting for approval"
     COMPUTING = "computing"
     MASKED = "masked"
     UNMASKED = "unmasked"

@@ -108,6 +108,10 @@ Update = Callable[[State, ReleasePlan, RoundSum], State]
 """The state, and a sum with its plan → the next state, with the noise that the server adds."""
 
 
+class NotApproved(TooFewSurvivors):
+    """Too few parties take part, of some of which the owner did not say yes."""
+
+
 def reserved(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
     """Charges a release before anybody is asked.
 
@@ -170,8 +174,8 @@ def _summed(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
     for attempt in range(ATTEMPTS):
         try:
             return cohort.aggregate(plan, state, attempt=attempt)
-        except TooFewSurvivors:
-            if attempt == ATTEMPTS - 1:
+        except TooFewSurvivors as error:
+            if attempt == ATTEMPTS - 1 or isinstance(error, NotApproved):
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 

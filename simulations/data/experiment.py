@@ -53,7 +53,7 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
     """
     # Features have a cache by their map's digest.
     early = job.settled().model
-    if given is not None or (not early.features_open and early.feature_map):
+    if given is not None or job.data.query or (not early.features_open and early.feature_map):
         return experiment_of(job, prepared_data(job, given))
     return experiment_of(job, kept_data(job, lambda: prepared_data(job)))
 
@@ -66,12 +66,14 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
     records, classes, files = read_sources(job, rng, given)
     schema = _schema_of(job) if given is None else given.schema
     contents = "" if records.contents is None else str(records.contents)
-    fingerprint = _fingerprint(job) if given is None else contents
+    fingerprint = contents if given is not None or job.data.query else _fingerprint(job)
     parties, test = _split(job, records, files, rng)
     sizes = np.array([len(own) for own in parties])
     job = job.settled(_federation(job, sizes, (), schema), classes)
     features = feature_map(job)
-    raw = _raw(asked, features, records, schema, f"{fingerprint} {job.data.records}")
+    raw = _raw(
+        asked, features, records, schema, f"{fingerprint} {job.data.records} {job.data.blocks}"
+    )
     held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:
@@ -101,9 +103,8 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
 
 def _party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, ...]:
     """What the data call their parties, in the parties' order; empty where they don't."""
-    source = job.data.source
-    if any(mark in source for mark in "*?["):
-        return () if in_memory else tuple(path.name for path in find_party_files(source))
+    if job.data.several:
+        return () if in_memory else tuple(path.name for path in find_party_files(job.data.source))
     if job.data.partition != "column" or records.groups is None:
         return ()
     names = tuple(str(name) for name in np.unique(records.groups))
@@ -207,8 +208,7 @@ def _fingerprint(job: Job) -> str:
         return f"bundled:{source}:{job.data.seed}"
     if source in BUNDLED:
         return f"bundled:{source}"
-    globbed = any(mark in source for mark in "*?[")
-    paths = find_party_files(source) if globbed else [Path(source)]
+    paths = find_party_files(source) if job.data.several else [Path(source)]
     digests = []
     for path in paths:
         digests.append(_digest(path))

@@ -27,7 +27,7 @@ from parley.simulations.data.outlook import MIB, memory_mib
 from parley.simulations.data.prepared import FILES, PreparedData, data_key
 from parley.simulations.data.reading import MEMORY
 
-_ROWS = 4
+_ROWS = 5
 """To be raised when the same records become other rows, or are kept otherwise."""
 
 _BEGUN = ".parley-rows-"
@@ -127,9 +127,9 @@ def shared_place(job: Job) -> Path | None:
 
 
 def _follows_from_files(job: Job) -> bool:
-    """Whether files and text tell the rows: not data in memory, nor code of your own."""
+    """Whether files and text tell the rows: no data in memory or a database, no code of yours."""
     named = "" if job.model.features_open else str(job.model.feature_map.get("name", ""))
-    return job.data.source not in MEMORY and ":" not in named
+    return job.data.source not in MEMORY and not job.data.query and ":" not in named
 
 
 def _opened(place: Path) -> PreparedData:
@@ -148,8 +148,8 @@ def _opened(place: Path) -> PreparedData:
 def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[Path, PreparedData]]:
     """The job's rows and where they are kept: for processes that map them, each its own.
 
-    Rows that their files and the job's text do not tell (data in memory, code of your own, which
-    may change under its name) are in a place of their own, which ends with the block.
+    Rows that their files and the job's text do not tell (data in memory or a database, code of your
+    own, which may change under its name) are in a place of their own, which ends with the block.
     """
     with ExitStack() as stack:
         before, place = data_key(job), place_of(job)

@@ -43,7 +43,7 @@ class PreparedData:
         rows, labels: `[N, p]`, `[N]` party after party, prepared.
         classes: K of the schema; 0 where it lists none.
         fingerprint, contents: what a ledger knows the data by.
-        row_digests: `[K, 2]` and each of their rows; none of data that are bundled.
+        row_digests: `[K, 3]` and each of their rows; none of data that are bundled.
         label_names: of the labels, as the model counts them.
         features: the public map of every row; empty where there is none.
         party_names: where files or a column name them.

@@ -1,4 +1,4 @@
-"""The records that a job's data section names: bundled, in memory, one file, or one a party.
+"""The records that a job's data section names: bundled, in memory, a query, or files.
 
 Also here: data that the caller hands over in memory, with the schema that reads them.
 """
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from parley.client.data.blocks import Division
 from parley.client.data.contents import sum_of
-from parley.client.data.frames import Frame, frame_of
+from parley.client.data.frames import Frame, Source, SqlQuery, frame_of
 from parley.client.data.memory import room_for
 from parley.client.data.records import (
     Records,
@@ -118,11 +119,24 @@ def _cells_of(job: Job, schema: Schema) -> Schema:
     return schema.unscaled if job.model.is_mapped else schema
 
 
+def _division(job: Job) -> Division | None:
+    """How the records are divided, and which of them the job reads. Raises JobError."""
+    data = job.data
+    if not data.block_column:
+        if data.blocks:
+            raise JobError("Expected data.block-column with data.blocks in a simulation, got none.")
+        return None
+    if data.source in BUNDLED:
+        raise JobError(f"Expected a file with data.block-column, got bundled {data.source!r}.")
+    return Division(column=data.block_column, read=tuple(data.blocks))
+
+
 def read_sources(
     job: Job, rng: np.random.Generator, given: Given | None
 ) -> tuple[Records, int, list[int] | None]:
     """The records, K, and every party's number of records where there is one file for each."""
     data = job.data
+    _division(job)
     if given is not None:
         schema = _cells_of(job, given.schema)
         if given.one_a_party:
@@ -136,15 +150,17 @@ def read_sources(
             "data=…) hands them over, also with resume."
         )
     if not data.data_schema:
+        asked = " --query …" if data.query else ""
         raise JobError(
             f"Expected data.schema with data.source = {data.source!r}, got none. "
-            f"`parley schema infer {data.source}` writes a first one to review. "
+            f"`parley schema infer {data.source}{asked}` writes a first one to review. "
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     schema = _cells_of(job, load_schema(data.data_schema))
-    if any(mark in data.source for mark in "*?["):
+    if data.several:
         return _joined_parties(job, schema, find_party_files(data.source))
-    return (*_drawn(job, (data.source,), schema, data.data_schema, rng), None)
+    query = SqlQuery(database=data.source, query=data.query) if data.query else None
+    return (*_drawn(job, (query or data.source,), schema, data.data_schema, rng), None)
 
 
 def _joined_parties(
@@ -154,7 +170,8 @@ def _joined_parties(
     if job.data.records:
         raise JobError("Expected data.records = 0 with one file a party, got a number.")
     kind = job.label_kind(schema.classes)
-    parts = [read_records(source, schema, kind) for source in sources]
+    divided = _division(job)
+    parts = [read_records(source, schema, kind, division=divided) for source in sources]
     if len(parts) != job.parties.count:
         raise JobError(
             f"Expected parties.count = {len(parts)}, the number of files that "
@@ -171,7 +188,7 @@ def _joined_parties(
 
 def _drawn(
     job: Job,
-    sources: Sequence[str | Frame],
+    sources: Sequence[Source],
     schema: Schema,
     where: str,
     rng: np.random.Generator,
@@ -186,7 +203,15 @@ def _drawn(
     kind = job.label_kind(schema.classes)
     sample = job.data.records or None
     try:
-        records = read_records(sources, schema, kind, group_column=column, sample=sample, rng=rng)
+        records = read_records(
+            sources,
+            schema,
+            kind,
+            group_column=column,
+            sample=sample,
+            rng=rng,
+            division=_division(job),
+        )
     except (DataError, SchemaError):
         raise
     except ValueError as error:  # more records asked for than there are

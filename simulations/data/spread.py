@@ -34,8 +34,7 @@ def partition_of(
 ) -> Partition:
     """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
     data = job.data
-    files = any(mark in data.source for mark in "*?[")
-    kind = "files" if files else data.partition
+    kind = "files" if data.several else data.partition
     found = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
     return found.adding(
         parties=tuple(party_names) if found.counts and party_names else None,

@@ -60,7 +60,7 @@ class Experiment:
         classes: K of its schema; 0 where it lists none.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
-        contents, row_digests: of the rows of its files, and `[K, 2]` of each
+        contents, row_digests: of the rows of its files, and `[K, 3]` of each
             (`parley.client.data.contents`); empty for bundled.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
         schema: text of the schema that the records were read by.

@@ -19,6 +19,7 @@ from parley.client.party.consent import Consent, render_consent
 from parley.client.party.data_set import DataSet
 from parley.secure_agg.primitives import KEY_BYTES, signing_public
 from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
 from parley.server.planning.budgets import budgets_of
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import beside, rounds_of, stages_of
@@ -41,6 +42,11 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
         JobError: what is wrong with the job for these data.
         DataError, SchemaError, PartitionError: what is wrong with the data.
     """
+    if job.data.blocks:
+        raise JobError(
+            "Expected no data.blocks with parties that are made here, whose rows are prepared, got "
+            "some: run.engine = 'fast', or real parties with a block-column."
+        )
     experiment = experiment or load_experiment(job)
     job = job.settled(experiment.federation, experiment.classes)
     consent = _consent(job, experiment)

@@ -146,14 +146,14 @@ class World:
     def ask(self, party, kind, blobs=(), **head) -> Frame:
         """The answer to a request."""
         head = {"version": WIRE_VERSION, **head}
-        if kind == "join" and not blobs:
+        if kind in ("join", "propose") and not blobs:
             blobs = [b""]  # rows are not projected
         return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
 
     def inspect(self, party=0, **changes):
         """The question what a run would learn from."""
         head = {"run": self.run, "dataset": "ward", "label": "logistic", "sizes": True}
-        head |= {"intercept": not self.network, "features": {}, "clock": NOW}
+        head |= {"intercept": not self.network, "features": {}, "blocks": [], "clock": NOW}
         return self.ask(party, "inspect", **{**head, **changes})
 
     def parameters(self, session="0a" * 16, **changes):
@@ -213,6 +213,12 @@ class World:
         agreed = Agreement.proposed(head, components=b"", identities=self.deployment.identities)
         present = decode(agreed.parameters, roster, Roster).present
         self.agreement = replace(agreed, present=present)
+
+    def agreement_of(self, *blocks):
+        """What one would agree to on some blocks of the records."""
+        plan = replace(self.plan, blocks=blocks).to_json()
+        head = json.loads(json.dumps(self.join_head(plan=plan)))
+        return Agreement.proposed(head, components=b"", identities=self.deployment.identities)
 
     def state(self, theta=None):
         """A model as it travels."""

@@ -61,6 +61,7 @@ def _inspection(world, wired):
         "sizes": True,
         "intercept": True,
         "features": {},
+        "blocks": [],
         "clock": wired.NOW,
     }
 

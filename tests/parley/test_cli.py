@@ -9,6 +9,7 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -159,11 +160,35 @@ def test_own_data_from_inference_to_report(tmp_path):
     assert json.loads(shown.stdout)["datasets"][0]["budget"]["unit"] == "record"
 
 
+def test_a_schema_is_read_off_a_query_that_a_run_then_asks(tmp_path):
+    rows = [(20 + at % 60, at % 100 > 55) for at in range(300)]
+    with sqlite3.connect(tmp_path / "ward.db") as connection:
+        connection.execute("CREATE TABLE visits (age INTEGER, sick INTEGER)")
+        connection.executemany("INSERT INTO visits VALUES (?, ?)", rows)
+    connection.close()
+    asked = ("sqlite:///ward.db", "--query", "SELECT age, sick FROM visits")
+    inferred = parley("schema", "infer", *asked, "--out", "s.toml", cwd=tmp_path)
+    assert inferred.returncode == 0, inferred.stderr
+    checked = parley("schema", "check", *asked, "s.toml", cwd=tmp_path)
+    assert "300 records are what s.toml says" in checked.stdout
+    sets = ["data.source=sqlite:///ward.db", "data.query=SELECT age, sick FROM visits"]
+    sets += ["data.schema=s.toml", "parties.count=3", "algorithm.rounds=2"]
+    words = [word for each in sets for word in ("--set", each)]
+    done = parley("run", "--out", "r", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for wrong in (["sqlite:///ward.db"], ["a.csv", "b.csv", "--query", "SELECT 1"]):
+        assert parley("schema", "infer", *wrong, cwd=tmp_path).returncode == 2
+    secret = parley("schema", "infer", "postgresql://b:s3cret@h/x", *asked[1:], cwd=tmp_path)
+    assert (secret.returncode, "s3cret" in secret.stderr) == (2, False)
+
+
 def test_a_schema_is_not_inferred_from_a_column_that_is_there_twice(tmp_path):
     (tmp_path / "t.csv").write_text("age,sick,age\n1,yes,2\n2,no,3\n")
     done = parley("schema", "infer", "t.csv", cwd=tmp_path)
     assert done.returncode == 2
-    assert "every column name once, got ['age'] more than once" in done.stderr
+    assert (
+        "every column name once (in a query, AS gives one another name), got ['age']" in done.stderr
+    )
     (tmp_path / "t.csv").write_text("age,sick\n1,yes\n2,no\n3,no\n")
     done = parley("schema", "infer", "t.csv", cwd=tmp_path)
     assert "last column, 'sick'" in done.stderr

@@ -38,6 +38,52 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
 
 
 @pytest.mark.heavy
+def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, consortium):
+    for name in ("north", "south"):
+        policy = consortium / "parties" / name / "party.toml"
+        text = policy.read_text()
+        asked = text.replace("# approval-above =\n", "approval-above = 0\n")
+        assert asked != text
+        policy.write_text(asked.replace("colluders-at-least = 1\n", "colluders-at-least = 0\n"))
+    parley.everybody(consortium, parley.serve(consortium))
+    job = consortium.parent / "job.toml"
+    small = ("--set", "privacy.epsilon=0.4")
+    submitted = parley.start("submit", job, "--to", consortium, "--json", "-q", *small)
+    wait_until(
+        lambda: parley("status", consortium).count("waiting for approval") == 2,
+        what="two owners who are asked",
+        timeout_s=120,
+    )
+    north, south = (consortium / "parties" / name for name in ("north", "south"))
+    (offer,) = json.loads(parley("owner", "pending", north, "--json"))
+    assert "A yes spends ε = 0.4 per record" in parley("owner", "status", north)
+    parley("owner", "accept", north, offer["name"])
+    (same,) = json.loads(parley("owner", "pending", south, "--json"))
+    assert same["name"] == offer["name"]
+    assert "has a yes" in parley("owner", "accept", south, same["name"])
+    assert parley.running[submitted][0].wait(120) == 0
+    assert json.loads(parley.said(submitted))["status"] == "complete"
+    assert "Nothing waits" in parley("owner", "pending", north)
+    refused = parley.start("submit", job, "--to", consortium, "-q", *small)
+    wait_until(
+        lambda: json.loads(parley("owner", "pending", south, "--json")),
+        what="another question",
+        timeout_s=120,
+    )
+    (other,) = json.loads(parley("owner", "pending", south, "--json"))
+    assert "has a no" in parley("owner", "refuse", south, other["name"], "--reason", "enough")
+    assert parley.running[refused][0].wait(120) == 1
+    said = parley.said(refused)
+    assert "south declines (refused-by-owner)" in said
+    assert "enough" not in said
+    for home in (north, south):
+        assert parley("ledger", "verify", home / "ledger.sqlite")
+    parley.running.pop(refused)[1].close()
+    parley.running.pop(submitted)[1].close()
+    assert parley.end() == [130, 130, 130, 130]
+
+
+@pytest.mark.heavy
 def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley, consortium):
     parley.everybody(consortium, parley.serve(consortium))
     job = consortium.parent / "job.toml"

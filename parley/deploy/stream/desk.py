@@ -36,7 +36,7 @@ from parley.deploy.stream.queue import (
 from parley.deploy.stream.settings import CHUNK, Requests, peer_certificate, service
 from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import PROPOSED, RunFolderError
 
 _log = logging.getLogger("parley.desk")
 
@@ -45,7 +45,7 @@ _SERVERS_OWN = "server"
 """The operator whose key lies in the server's folder."""
 
 FILES = (
-    "job.toml", "run-id", "deployment-id", "started.json", "rounds.jsonl", "parties.json",
+    "job.toml", "run-id", PROPOSED, "deployment-id", "started.json", "rounds.jsonl", "parties.json",
     "summary.json", "error.json", "model.safetensors", "ledger.sqlite", "schema.toml",
     ASKED, ANSWERS, PAGE,
 )  # fmt: skip

@@ -26,7 +26,7 @@ from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
 from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import RunFolder, RunFolderError
+from parley.server.records.run_folder import PROPOSED, RunFolder, RunFolderError
 from parley.server.rounds.asking import Transport
 
 _log = logging.getLogger("parley.server")
@@ -147,7 +147,7 @@ class Queue:
                 raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
             if known is not None and known.state == "complete":
                 raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
-            kept = any((path / file).exists() for file in ("run-id", ASKED))
+            kept = any((path / file).exists() for file in ("run-id", PROPOSED, ASKED))
             if not kept and (known is None or known.state != SET_ASIDE):
                 raise RunFolderError(f"{name} was never begun: submit the job again.")
             for stale in STALE:

@@ -71,7 +71,7 @@ def other(value):
     if isinstance(value, str):
         return value + "x"
     if isinstance(value, tuple | list):
-        return (0,)
+        return ("0",)
     raise TypeError(f"Expected a type with another value, got {type(value).__name__}.")
 
 
@@ -103,9 +103,20 @@ def test_no_field_of_an_agreement_is_left_out_of_what_keys_the_masks(wired, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_yes_is_to_every_field_but_the_names_of_a_session_and_a_round(wired, tmp_path, kind):
+    _, agreed = joined(wired, tmp_path, kind)
+    same = {("present",), ("components",), ("serial",), ("state",)}
+    same |= {("parameters", name) for name in ("run_id", "commitments", "beacon")}
+    for path, value in leaves(agreed):
+        with suppress(ValueError):  # else no parameters at all
+            own = changed(agreed, path, other(value)).proposal() == agreed.proposal()
+            assert own == (path in same), path
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_request_can_say_is_bound_or_refused(wired, tmp_path, kind):
     _, agreed = joined(wired, tmp_path, kind)
-    assert set(REQUESTS["join"][0]) == set(agreed.head())
+    assert set(REQUESTS["join"][0]) == set(REQUESTS["propose"][0]) == set(agreed.head())
     # The rest of a round's request: its plan, shares of another round, which are no part of it, and
     # ciphertexts, which key the masks themselves.
     assert (set(REQUESTS["round"][0]), REQUESTS["round"][1]) == ({"session", "plan", "prepare"}, 3)

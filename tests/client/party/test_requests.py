@@ -13,6 +13,7 @@ from parley.client.contract.protocol import (
 )
 
 GOOD = {str: "ward", bool: True, float: 1, int: 1, int | None: None, object: {"any": [1]}}
+GOOD[tuple[str, ...]] = ["2024"]
 BAD = {
     str: [None, 1, "x" * 513],
     bool: [0, None, "true"],
@@ -20,6 +21,7 @@ BAD = {
     int: [True, 1.0, 2**63],
     int | None: [True, 1.0, "1"],
     object: [],
+    tuple[str, ...]: [None, "2024", ["2024"] * 65],
 }
 
 

@@ -43,6 +43,22 @@ def test_an_answer_is_given_other_intervals_at_no_cost(tmp_path):
             s.median("age", epsilon=0.1, law="exponential").with_intervals(sampling=True)
 
 
+def test_counts_by_two_columns_come_with_a_test_of_independence(tmp_path):
+    with parley.Session(ROWS, out=tmp_path / "s", **HOW) as s:
+        answer = s.marginals(["sex", "sick"], epsilon=0.5)
+        ((name, table),) = answer.beside.items()
+        assert name == "test of independence"
+        assert name in str(answer)
+        assert 0 < table["p"][0] <= 1
+        assert answer.to_json()["beside"][name]["p"] == table["p"]
+        assert s.group_by("sex").count(epsilon=0.1).beside == {}
+        assert s.remaining == 0.4
+        means = s.group_by("sex").variance("age", epsilon=0.1)
+        table = means.beside["mean age of two groups"]
+        assert table["from"][0] <= table["difference"][0] <= table["to"][0]
+        assert "mean age of two groups" in str(means)
+
+
 def test_a_session_by_party_whose_sums_are_cut_has_none_of_sampling(tmp_path):
     given = {**HOW, "unit": "party", "records_per_party": 10}
     with pytest.raises(QueryError, match="Expected no sampling with unit party"):

@@ -235,3 +235,33 @@ def test_a_clock_beyond_the_certificates_slack_is_named(world, in_days, days, sa
     world.open()
     with pytest.raises(PkiError, match=said):
         check_reachable(world.address, world.home(0) / "ca.crt")
+
+
+def test_a_database_is_asked_and_what_it_said_is_shown_without_a_secret(north, monkeypatch):
+    path, held = north / "party.toml", north / "ward.db"
+    (north / "s.toml").write_text(
+        "[columns]\nage = { kind = 'numeric', range = [0, 100] }\n"
+        "sick = { kind = 'label', positive = 1, negative = 0 }\n"
+    )
+    with sqlite3.connect(held) as connection:
+        connection.execute("CREATE TABLE visits (age INTEGER, sick INTEGER)")
+        connection.executemany(
+            "INSERT INTO visits VALUES (?, ?)", [(at, at % 2) for at in range(9)]
+        )
+    connection.close()
+    policy = path.read_text()
+
+    def said(source, query):
+        section = f"[data.ward]\nsource = '{source}'\nquery = '{query}'\nschema = 's.toml'\n"
+        path.write_text(f"{policy}\n{section}epsilon = 1.0\ndelta = 1e-5\n")
+        return items(north)
+
+    found = said("sqlite:///ward.db", "SELECT * FROM visits")
+    assert "9 records of 1 features" in found["data set ward"].said
+    assert found["accounts"].said == "no record is in two"
+    wrong = said("sqlite:///ward.db", "SELECT * FROM nowhere")["data set ward"]
+    assert (wrong.status, "no such table: nowhere" in wrong.said) == (2, True)
+    monkeypatch.setenv("WARD", "postgresql://me:s3cret@127.0.0.1:1/clinic")
+    refused = said("env:WARD", "SELECT 1")["data set ward"]
+    assert (refused.status, "a refused connection" in refused.said) == (2, True)
+    assert "s3cret" not in refused.said

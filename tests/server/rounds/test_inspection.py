@@ -52,7 +52,7 @@ def asked(tmp_path, facts):
 
 def facts(**changes):
     given = {"features": 4, "classes": 0, "records": 40, "schema": "ab" * 32, "clock": 0.0}
-    given["map"] = ""
+    given |= {"map": "", "asks": False}
     return given | changes
 
 

@@ -1,0 +1,269 @@
+"""The rows of a database's query, in batches, from one snapshot that nothing is written in.
+
+PostgreSQL reads in a transaction that is REPEATABLE READ and READ ONLY, through a cursor of the
+server, so that a batch is all that is held here; SQLite opens its file for reading alone, in one
+transaction, and an authoriser lets nothing but a SELECT through. Both take one statement. Cells
+become what a CSV's would be read as, so that a ledger knows the same rows again:
+
+| in the database | here |
+|---|---|
+| NULL | an empty cell, as "" of a CSV and NaN are |
+| integer, float, NUMERIC | a number (of NUMERIC the nearest double) |
+| boolean | true, false; 1 and 0 in a column of numbers |
+| text, UUID, date, time, timestamp | its text; a timestamp with time zone in UTC |
+| bytea, array, JSON, interval, … | refused, by column and type |
+
+In what order a database sends rows is no property of the records: whoever reads them puts them
+into the order of their contents (`parley.client.data.contents.order_of`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+import polars as pl
+import sqlalchemy as sa
+
+from parley.client.data.frames import SqlQuery
+from parley.client.data.schema import FileFormat
+from parley.client.data.table import DataError, Table
+from parley.privacy.ledger.address import HOW_TO_GIVE, postgresql_url, sqlite_path
+
+_ROWS = 16384
+"""Of a batch: a few MiB of Python's objects, before they are columns."""
+
+_WAIT_S = 10
+"""For a server to answer, or a SQLite file to be free."""
+
+_NUMBERS = frozenset({int, float, Decimal})
+_KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
+_CALLED = {
+    bytes: "bytes (bytea, BLOB)",
+    list: "an array, or JSON",
+    dict: "JSON",
+    timedelta: "an interval",
+}
+
+_SQLITE_ALLOWED = (
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+)
+
+_READS = "a query that reads: one SELECT, which changes nothing"
+
+_UNREACHED = {
+    "password authentication failed": (f"a password that the server takes ({HOW_TO_GIVE})",
+                                       "one that it refuses"),
+    "no password supplied": (f"a password: {HOW_TO_GIVE}", "none that libpq finds"),
+    "resolve": ("a server's name that is known here", "no address for it"),
+    "refused": ("a server that listens there", "a refused connection"),
+    "timeout": (f"a server that answers within {_WAIT_S} s", "no answer"),
+    "does not exist": ("a user and a database that the server has", "one that it has not"),
+    "pg_hba.conf": ("a server that lets this user in from here (pg_hba.conf)", "a refusal"),
+    "SSL": ("TLS as sslmode asks for it", "a server that does otherwise"),
+    "certificate": ("a certificate as sslmode asks for it", "another"),
+}  # fmt: skip
+"""What libpq says of a connection that it does not get → what was expected, and what came.
+
+Its own words are not shown: they repeat parts of the URL.
+"""
+
+
+class DatabaseError(DataError):
+    """A database that gives no rows; nothing in its message is a cell's."""
+
+    def __init__(self, expected: str, got: str | None, *, path: str) -> None:
+        super().__init__(expected, got, path=path)
+        self.log_message = str(self)
+
+
+def sql_names(source: SqlQuery) -> list[str]:
+    """The names of the columns that the query gives, maybe one twice."""
+    with _cursor(source) as cursor:
+        return _names(cursor)
+
+
+def sql_tables(
+    source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
+) -> Iterator[Table]:
+    """The rows in batches: of the columns `names` those that are wanted.
+
+    Raises:
+        DatabaseError: the query gives no rows: what was expected, and what the database said.
+        DataError: values that no column of a table can have.
+    """
+    with _cursor(source) as cursor:
+        if _names(cursor) != names:
+            raise DatabaseError("the columns of a moment ago", "others", path=source.name)
+        begin = 0
+        while rows := cursor.fetchmany(_ROWS):
+            cells = list(zip(*rows, strict=True))
+            columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
+            yield Table(
+                path=source.name,
+                frame=pl.DataFrame(columns),
+                arrays={},
+                typed=False,  # a text may write a number, as in a CSV
+                null_values=file.null_values,
+                row_number=partial(add, begin + 1),
+            )
+            begin += len(rows)
+
+
+def _names(cursor: Any) -> list[str]:
+    return [str(column[0]) for column in cursor.description]
+
+
+@contextmanager
+def _cursor(source: SqlQuery) -> Iterator[Any]:
+    """The driver's cursor of the query's rows, within its snapshot."""
+    engine, begin = _engine(source)
+    driver = engine.dialect.loaded_dbapi
+    try:
+        with engine.connect() as connection:
+            begin(connection)
+            # A cursor of psycopg with a name is one of the server, which keeps the rows.
+            named = () if connection.dialect.name == "sqlite" else ("rows",)
+            with closing(connection.connection.cursor(*named)) as cursor:
+                cursor.execute(source.query)
+                if cursor.description is None:
+                    raise DatabaseError(_READS, "one that gives no rows", path=source.name)
+                yield cursor
+    except (sa.exc.SQLAlchemyError, driver.Error, driver.Warning) as error:
+        # Without its cause: drivers put what they connect with into it.
+        raise _fault(error, source.name) from None
+    finally:
+        engine.dispose()
+
+
+def _engine(source: SqlQuery) -> tuple[sa.Engine, Callable[[sa.Connection], object]]:
+    """What connects, and what begins a snapshot."""
+    text = source.database
+    if text.startswith("env:"):
+        text = os.environ.get(text.removeprefix("env:"), "")
+        if not text:
+            raise DatabaseError("a variable that holds a URL", "none of it", path=source.name)
+    if text.startswith("sqlite://"):
+        return _sqlite(source, source.folder / sqlite_path(text)), _begin_sqlite
+    try:
+        engine = sa.create_engine(
+            postgresql_url(text),
+            isolation_level="REPEATABLE READ",
+            poolclass=sa.NullPool,
+            hide_parameters=True,
+            connect_args={"connect_timeout": _WAIT_S},
+            execution_options={"postgresql_readonly": True},
+        )
+    except ModuleNotFoundError:
+        expected = "psycopg, for PostgreSQL (pip install 'parley[postgres]')"
+        raise DatabaseError(expected, "none that is installed", path=source.name) from None
+    except ValueError:
+        expected = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        raise DatabaseError(expected, "another text", path=source.name) from None
+    return engine, lambda connection: connection.exec_driver_sql("SET LOCAL TIME ZONE 'UTC'")
+
+
+def _sqlite(source: SqlQuery, path: Path) -> sa.Engine:
+    if not path.is_file():
+        raise DatabaseError(f"a SQLite file at {path}", "none", path=source.name)
+
+    def connect() -> sqlite3.Connection:
+        address = f"file:{quote(str(path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_WAIT_S)
+        connection.execute("PRAGMA trusted_schema=OFF")
+        return connection
+
+    return sa.create_engine(
+        "sqlite://", creator=connect, poolclass=sa.NullPool, hide_parameters=True
+    )
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    def allowed(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_OK if action in _SQLITE_ALLOWED else sqlite3.SQLITE_DENY
+
+    connection.exec_driver_sql("BEGIN")
+    own: Any = connection.connection.driver_connection
+    own.set_authorizer(allowed)
+
+
+def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
+    """`[n]` cells as a column of one type; without values its type is open."""
+    kinds = set(map(type, cells)) - {type(None)}
+    if odd := kinds - _KNOWN:
+        called = sorted(_CALLED.get(kind, f"type {kind.__name__}") for kind in odd)
+        raise DatabaseError(
+            f"numbers, text, truth values or dates in column {name!r} (leave it out of the query, "
+            "or cast it there)",
+            " and ".join(called),
+            path=where,
+        )
+    if not kinds:
+        return pl.Series(name, cells, dtype=pl.Null)
+    if kinds == {bool}:
+        return pl.Series(name, cells, dtype=pl.Boolean)
+    if kinds == {int}:
+        return pl.Series(name, cells, dtype=pl.Int64)
+    if kinds <= _NUMBERS:
+        numbers = cells if kinds == {float} else [None if c is None else float(c) for c in cells]
+        return pl.Series(name, numbers, dtype=pl.Float64)
+    texts = cells if kinds == {str} else [None if c is None else str(c) for c in cells]
+    return pl.Series(name, texts, dtype=pl.String)
+
+
+def _fault(error: Exception, where: str) -> DataError:
+    """What a failure of SQLAlchemy or of the driver means; no word of it is a URL's."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    if isinstance(cause, sqlite3.Error | sqlite3.Warning):
+        return _of_sqlite(cause, where)
+    return _of_postgresql(cause, where)
+
+
+def _of_postgresql(cause: BaseException | None, where: str) -> DataError:
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html
+    state, said = getattr(cause, "sqlstate", None), str(cause)
+    if state is None and type(cause).__name__ == "OperationalError":
+        known = (what for part, what in _UNREACHED.items() if part in said)
+        expected, got = next(known, ("a connection that lasts", "none"))
+        return DatabaseError(expected, got, path=where)
+    if state is None or state[:2] == "22":  # of a value, which the message may quote
+        expected = "values that the query can compute with and that Python has"
+        return DataError(expected, (said.splitlines() or [""])[0], path=where)
+    primary = getattr(getattr(cause, "diag", None), "message_primary", None) or state
+    if state[:2] in ("P0", "23"):  # a function's own words
+        return DataError("a query that the database can run", primary, path=where)
+    expected = "a query that the database can run"
+    if state in ("0A000", "25006", "42601"):
+        expected = _READS
+    elif state == "42501":
+        expected = "what this user may read (GRANT SELECT)"
+    return DatabaseError(expected, primary, path=where)
+
+
+def _of_sqlite(cause: Exception, where: str) -> DataError:
+    # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
+    code = getattr(cause, "sqlite_errorcode", None)
+    said = str(cause)
+    if code is None and "Could not decode" in said:  # and quotes the cell
+        return DataError("text in UTF-8", said, path=where)
+    if code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
+        return DatabaseError(_READS, said, path=where)
+    if code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
+        return DatabaseError("a SQLite database that can be read", said, path=where)
+    if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return DatabaseError(f"a file that is free within {_WAIT_S} s", said, path=where)
+    return DatabaseError("a query that SQLite can run", said, path=where)

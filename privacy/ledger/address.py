@@ -1,0 +1,102 @@
+"""A database by its URL, whose password stands in no job, policy, run folder or message.
+
+| URL | is |
+|---|---|
+| `sqlite:///ward.db`, `sqlite:////srv/ward.db` | a file: relative, and from the root |
+| `postgresql://me@host:5432/clinic?sslmode=verify-full` | a server, by psycopg |
+
+PostgreSQL's own library finds the password: in `PGPASSWORD`, or in the file that `PGPASSFILE`
+names, else `~/.pgpass`, which it reads where its mode is 600. A party and a simulation may also
+name a variable of the environment that holds the whole URL, password and all: `env:NAME`.
+
+    >>> is_database("sqlite:///ward.db"), is_database("env:CLINIC"), is_database("ward.csv")
+    (True, True, False)
+    >>> shown(postgresql_url("postgresql://me:secret@host/clinic?sslpassword=other"))
+    'postgresql://me@host/clinic'
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_PASSWORD = re.compile(r"://[^/@]*:.*@|[?&](ssl)?password=")
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+
+VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+"""A source that is a variable of the environment, by its name."""
+
+HOW_TO_GIVE = (
+    "it goes into PGPASSWORD, or into ~/.pgpass or the file that PGPASSFILE names, of mode 600"
+)
+"""A password."""
+
+
+def check_no_password(text: str, what: str) -> None:
+    """Raises ValueError, which does not show it, where a URL has a password in it."""
+    if _PASSWORD.search(text):
+        raise ValueError(f"Expected {what} without a password, got one: {HOW_TO_GIVE}.")
+
+
+def is_database(source: str) -> bool:
+    """Whether a source of records is a database's URL, or a variable that holds one."""
+    return "://" in source or source.startswith("env:")
+
+
+def check_source(source: str, query: str) -> None:
+    """Raises ValueError unless a query stands beside a database, and only there.
+
+    Of its text nothing is shown: whoever mistook the key may have written a password.
+    """
+    if is_database(source) != bool(query.strip()):
+        raise ValueError(
+            "Expected query = 'SELECT …' beside a source that is a database, and beside no other, "
+            + ("got a query without one." if query.strip() else "got a database without one.")
+        )
+    if not query.strip():
+        return
+    check_no_password(source, "a source")
+    scheme = source.partition("://")[0]
+    if not (VARIABLE.fullmatch(source) or scheme == "sqlite" or scheme in _POSTGRESQL):
+        raise ValueError(
+            "Expected as source sqlite:///FILE, postgresql://USER@HOST/DATABASE, or env:NAME, a "
+            "variable of the environment that holds such a URL; got another text."
+        )
+
+
+def sqlite_path(url: str) -> str:
+    """The file of a `sqlite:///` URL.
+
+    >>> sqlite_path("sqlite:///ward.db"), sqlite_path("sqlite:////srv/ward.db")
+    ('ward.db', '/srv/ward.db')
+    """
+    return url.removeprefix("sqlite://").removeprefix("/")
+
+
+def postgresql_url(text: str) -> sa.URL:
+    """The URL of a PostgreSQL database, by the driver that there is.
+
+    Raises:
+        ValueError: another scheme, or no URL; nothing else of the text is shown.
+    """
+    import sqlalchemy as sa  # noqa: PLC0415 - start-up: who only checks a text needs none of it
+
+    scheme = text.partition("://")[0] if "://" in text else ""
+    if scheme not in _POSTGRESQL:
+        raise ValueError(f"Expected a path, sqlite:/// or postgresql://, got {scheme}://.")
+    try:
+        return sa.make_url(text).set(drivername="postgresql+psycopg")
+    except (sa.exc.ArgumentError, ValueError):
+        # The text may hold a password, so that neither it nor the cause is shown.
+        raise ValueError(
+            "Expected postgresql://user@host:port/database, got another text."
+        ) from None
+
+
+def shown(url: sa.URL) -> str:
+    """How messages call it: without password and options."""
+    own = type(url).create("postgresql", url.username, None, url.host, url.port, url.database)
+    return own.render_as_string()

@@ -1,0 +1,194 @@
+"""Records in a database: a run holds what it was given, or ends with a reason."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import pytest
+
+from parley.client.contract.protocol import Declined
+from parley.client.data.block import PartyBlock
+from parley.client.data.schema import load_schema
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.consent import ConsentError, parse_consent
+from parley.client.party.data_set import DataSet
+from parley.client.party.dataset import RAW_COLUMNS, load_holding
+from parley.client.party.kept_records import KeptRecords
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.sampling.stream import Randomness
+
+NAMES = ("a", "b", "c", "d")
+NUMBERS = "\n".join(f'{name} = {{ kind = "numeric", range = [-9, 9] }}' for name in NAMES)
+SCHEMA = f"""
+[columns]
+{NUMBERS}
+held = {{ kind = "ignore" }}
+sick = {{ kind = "label", positive = "yes", negative = "no" }}
+"""
+GIVEN = {
+    "prepared": "",
+    "source": "sqlite:///ward.db",
+    "query": "SELECT * FROM visits WHERE held = 0 ORDER BY random()",
+    "held-out": "SELECT * FROM visits WHERE held = 1 ORDER BY random()",
+    "schema": "schema.toml",
+    "epsilon": 50.0,
+    "delta": 1e-5,
+}
+KEY = ("ward", "logistic", True, {}, ())
+
+
+def run(folder, statement, *rows):
+    with sqlite3.connect(folder / "ward.db") as connection:
+        connection.executemany(statement, rows) if rows else connection.execute(statement)
+    connection.close()
+
+
+def insert(folder, count, *, seed=0, held=0):
+    rng = np.random.default_rng(seed)
+    rows = [(*rng.normal(size=4).tolist(), held, rng.choice(["yes", "no"])) for _ in range(count)]
+    run(folder, "INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)", *rows)
+
+
+def made(folder, count, *, seed=0):
+    (folder / "schema.toml").write_text(SCHEMA)
+    run(folder, f"CREATE TABLE visits ({', '.join(NAMES)}, held INTEGER, sick TEXT)")
+    insert(folder, count, seed=seed)
+    insert(folder, 5, seed=seed + 1, held=1)
+    return folder
+
+
+def holding_of(folder, label="logistic", **changes):
+    dataset = DataSet.model_validate({**GIVEN, **changes})
+    return load_holding(dataset, folder, label=label, intercept=True)
+
+
+@pytest.fixture
+def world(tmp_path, wired):
+    world = wired.World(tmp_path, reopen=False, **GIVEN)
+    for at, folder in enumerate(world.folders):
+        made(folder, world.sizes[at], seed=10 * at)
+    return world
+
+
+def total_of(world, holdings, number):
+    """What the parties' encoded contributions add up to, without any protocol."""
+    block = PartyBlock(
+        features=np.concatenate([each.rows for each in holdings]),
+        labels=np.concatenate([each.labels for each in holdings]),
+        offsets=np.cumsum([0] + [len(each.labels) for each in holdings]),
+    )
+    session = PartySession(
+        block=block,
+        algorithm=world.algorithm,
+        policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
+        randomness=Randomness.from_entropy(),
+    )
+    answer = session.answer(world.plan.at_round(number), world.algorithm.init())
+    return answer.encoded.sum(axis=0, dtype=answer.encoded.dtype)
+
+
+def rounds_charged(folder):
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        return [each.entry.index for each in ledger.entries()]
+
+
+def test_a_run_holds_its_snapshot_and_a_party_that_lost_it_says_so(world, wired):
+    holdings = [holding_of(folder) for folder in world.folders]
+    asked = {"schema": load_schema(world.folders[0] / "schema.toml").digest}
+    for party in range(3):
+        assert wired.ok(world.inspect(party)).head["records"] == world.sizes[party]
+    insert(world.folders[0], 1, seed=99)
+    world.join(**asked)
+    for number in (1, 2):  # a row is added, and one is changed
+        world.vectors(number, number)
+        np.testing.assert_array_equal(world.opened(), total_of(world, holdings, number))
+        run(world.folders[0], f"UPDATE visits SET a = {number} WHERE rowid = 1")
+    # The process ends: the rows of then are nowhere. Where nothing changed, it goes on.
+    world.services = [world.open(party) for party in range(3)]
+    answers = world.vectors(3, 3, prepare=None)
+    assert wired.reason(answers[0]) == "data-unreadable"
+    assert (
+        "Expected the records that run 'r-1' was given before"
+        in (world.folders[0] / "party.log").read_text()
+    )
+    assert [answers[party].head["status"] for party in (1, 2)] == ["ok", "ok"]
+    assert [rounds_charged(folder) for folder in world.folders] == [[1, 2], [1, 2, 3], [1, 2, 3]]
+
+
+def test_a_file_that_changes_between_two_rounds_ends_the_run_and_one_saved_anew_does_not(
+    tmp_path, wired
+):
+    world = wired.World(tmp_path, reopen=False)
+    world.join()
+    world.vectors(1)
+    world.opened()
+    for party, change in ((0, 0.5), (1, 1.0)):
+        path = world.folders[party] / "rows.npz"
+        with np.load(path) as rows:
+            found = {name: rows[name][::-1].copy() for name in rows}
+        found["features"][0] *= change
+        np.savez(path, **found)
+    answers = world.vectors(2, 2, prepare=None)
+    assert wired.reason(answers[0]) == "data-unreadable"
+    assert [answers[party].head["status"] for party in (1, 2)] == ["ok", "ok"]
+
+
+def test_runs_are_given_the_rows_of_their_beginning_and_let_go_of_them_at_their_end(tmp_path):
+    made(tmp_path, 20)
+    consent = parse_consent(
+        "[data.ward]\n" + "".join(f"{k} = {v!r}\n" for k, v in GIVEN.items()), source="test"
+    )
+    running = set()
+    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=lambda: running)
+    sizes = []
+    for session in ("one", "two", "three"):
+        asked = kept.of(*KEY)
+        if session != "three":
+            insert(tmp_path, 1, seed=len(running) + 7)
+        running.add(session)
+        assert kept.of(*KEY, "another of its stages") is kept.of(*KEY, session) is asked
+        sizes.append(len(asked.labels))
+    assert sizes == [20, 21, 22]
+    assert [len(kept.of(*KEY, session).labels) for session in ("two", "one")] == [21, 20]
+    assert kept.of(*KEY) is kept.of(*KEY, "three")  # the same rows, which are held once
+    running.clear()
+    kept.of(*KEY)
+    assert len(kept.of(*KEY, "one").labels) == 22
+
+
+def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
+    made(tmp_path, 30)
+    first, second = holding_of(tmp_path), holding_of(tmp_path)
+    np.testing.assert_array_equal(first.rows, second.rows)
+    assert first.fingerprint == first.contents == second.contents
+    table = holding_of(tmp_path, RAW_COLUMNS).table
+    assert (table.records, str(table.contents)) == (30, first.contents)
+    dataset = DataSet.model_validate(GIVEN).of_held_out()
+    held = load_holding(dataset, tmp_path, label="logistic", intercept=True)
+    assert len(held.labels) == 5
+    with pytest.raises(Declined, match="most-records = 29"):
+        holding_of(tmp_path, unit="party", **{"most-records": 29})
+    with pytest.raises(Declined, match="one SELECT"):
+        holding_of(tmp_path, query="DELETE FROM visits")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"source": "postgresql://me:s3cret@host/clinic"}, "a source without a password"),
+        ({"source": "ward.csv"}, "query = 'SELECT …' beside a source that is a database"),
+        ({"query": ""}, "got a database without one"),
+        ({"source": ""}, "one of path, source and prepared"),
+        ({"path": "ward.csv"}, "one of path, source and prepared"),
+        ({"schema": ""}, "a schema with path or source"),
+        ({"held-out": GIVEN["query"]}, "other records as held-out"),
+    ],
+)
+def test_a_policy_names_a_database_without_its_password(changes, named):
+    lines = "".join(f"{key} = {value!r}\n" for key, value in {**GIVEN, **changes}.items())
+    with pytest.raises(ConsentError) as caught:
+        parse_consent(f"[data.ward]\n{lines}", source="party.toml")
+    assert named in str(caught.value)
+    assert "s3cret" not in str(caught.value)
