@@ -49,10 +49,8 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         kind = type(module)
         if not _unchanged(module) or not all(p.requires_grad for p in module.parameters()):
             return None
-        if isinstance(module, nn.Linear):
-            own = {name: parameter.shape for name, parameter in module.named_parameters()}
-            if kind is not nn.Linear or not {"weight"} <= own.keys() <= {"weight", "bias"}:
-                return None
+        own = {name: parameter.shape for name, parameter in module.named_parameters()}
+        if kind is nn.Linear and {"weight"} <= own.keys() <= {"weight", "bias"}:
             outputs, inputs = own["weight"]
             found.append(Layer(inputs, outputs, "bias" in own, tuple(before)))
             before = []
