@@ -79,7 +79,7 @@ class TableFile(QueryFile):
             groups = groups_of(facts.schema, batch[-1].query.by).count
             raise QueryError(
                 f"Expected a larger epsilon for this table, got {epsilon:g}: each figure would be "
-                f"off by some {100 * error:.2g} % of its column's range, or of its group's "
+                f"off by some {100 * error:,.0f} % of its column's range, or of its group's "
                 f"{facts.records // groups:,} records (if groups are of one size). About "
                 f"{epsilon * error / WORST:.2g} would make that {100 * WORST:g} %; fewer columns "
                 "or groups (--table-one, --by), or more records, help too. Nothing was charged."
