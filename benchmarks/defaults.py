@@ -1,6 +1,7 @@
 """What a newcomer gets: the defaults, beside ten rounds and beside columns as they are.
 
     python benchmarks/defaults.py adult.csv.gz [--splits 10]
+    python benchmarks/defaults.py --networks [--splits 2]
 
 Ten parties, δ = 1e-5, a fifth of the records held out anew in every split: means with Student's
 95 % interval over splits, of the ranking (AUC) and of the likelier label (accuracy).
@@ -21,6 +22,11 @@ WAYS = {
     "10 rounds": ("algorithm.rounds=10", "model.features=none"),
     "auto, columns as they are": ("model.features=none",),
     "defaults": (),
+}
+
+NETWORKS = {
+    kind: ("model.kind=mlp", f"algorithm.kind={kind}", "run.noise-shares=deal")
+    for kind in ("distributed-dp-sgd", "fedavg")
 }
 
 
@@ -45,14 +51,20 @@ def figures(source: tuple[str, ...], way: tuple[str, ...], epsilon: float, split
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("adult", help="the file of the Adult data set")
+    parser.add_argument("adult", nargs="?", help="the file of the Adult data set")
+    parser.add_argument("--networks", action="store_true", help="of mlp, on digits, too")
     parser.add_argument("--splits", type=int, default=10)
     asked = parser.parse_args()
-    adult = (f"data.source={asked.adult}", "data.schema=examples/adult.schema.toml")
+    cancer = ("breast cancer", ("data.source=breast-cancer",))
+    if asked.networks:
+        tables, ways = (("digits", ("data.source=digits",)), cancer), NETWORKS
+    else:
+        adult = (f"data.source={asked.adult}", "data.schema=examples/adult.schema.toml")
+        tables, ways = (("Adult", adult), cancer), WAYS
     print("| table | ε | way | AUC | accuracy |\n|---|---|---|---|---|")
-    for name, source in (("Adult", adult), ("breast cancer", ())):
+    for name, source in tables:
         for epsilon in (0.5, 2, 8):
-            for way, keys in WAYS.items():
+            for way, keys in ways.items():
                 got = figures(source, keys, epsilon, asked.splits)
                 print(f"| {name} | {epsilon} | {way} | {got} |", flush=True)
 

@@ -87,6 +87,7 @@ def accuracy(options: argparse.Namespace) -> None:
                     f"privacy.epsilon={epsilon}",
                     f"algorithm.rounds={ROUNDS[epsilon]}",
                     f"dp-sgd.learning-rate={options.learning_rate or RATES[epsilon]}",
+                    "dp-sgd.momentum=0.9",
                     f"privacy.noise-point={point}",
                     f"data.seed={seed}",
                 )

@@ -22,7 +22,7 @@ from parley.client.dp_sgd.training import train_party
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 
-WAYS = ("exact", "ghost")
+WAYS = ("exact", "vmap")
 
 
 def images(path: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -70,8 +70,8 @@ def main() -> None:
     root = options.seeds**0.5
     for way, values in found.items():
         print(f"{way}: {np.mean(values):.4f} ± {np.std(values, ddof=1) / root:.4f}")
-    apart = np.subtract(found["exact"], found["ghost"])
-    print(f"exact − ghost: {apart.mean():+.4f} ± {apart.std(ddof=1) / root:.4f}")
+    apart = np.subtract(found["exact"], found["vmap"])
+    print(f"exact − vmap: {apart.mean():+.4f} ± {apart.std(ddof=1) / root:.4f}")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ _COMMANDS = {
     "certificate": (
         "parley.certificate.commands:certificate_app",
         "Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
-        "statement offline: [bold]parley certificate verify FILE[/bold].",
+        "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the "
+        "public registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
     ),
 }
 _DEPLOYMENTS = {
@@ -84,7 +85,8 @@ _DEPLOYMENTS = {
     ),
     "owner": (
         "parley.owner.commands:owner_app",
-        "What a party's owner is asked, and says: status, pending, accept, refuse, and a page.",
+        "What a party's owner is asked, and says: with approval-above in party.toml a job waits "
+        "for a yes.",
     ),
     "submit": (
         "parley.deploy.operator_commands:submit",

@@ -33,6 +33,7 @@ _STATUS = {
     "parley.server.rounds.release.PartyFailed": 1,
     "parley.client.contract.roster.RosterError": 2,
     "parley.client.party.consent.ConsentError": 2,
+    "parley.client.party.storage.PartyFolderError": 2,
     "parley.deploy.pki.PkiError": 2,
     "parley.deploy.folders.DeployError": 2,
     "parley.deploy.processes.ProcessError": 1,

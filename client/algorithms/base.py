@@ -264,7 +264,7 @@ class Contribution:
         weighted: they are weight_j·v_j already.
         failed: parties of the block that have nothing they may release (rows not used): local
             optima without a certificate. Nothing else fails, see
-            `parley.client.dp_sgd.clipped`.
+            `parley.client.dp_sgd.clipping`.
     """
 
     values: NDArray[np.floating]

@@ -39,11 +39,9 @@ from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.settings import LocalTraining, stepped
 from parley.client.dp_sgd.steps import party_sum, union_sums
-from parley.client.models.bounded import ball_of, clamp, clip_rows, real_ball
+from parley.client.models.bounded import ball_of, clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.sets import Set
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 
@@ -238,22 +236,18 @@ class DistributedDPSGD(Iterates):
     def claim(self, facts: PublicFacts) -> Claim:
         """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""
         del facts
-        training, radius = self.training, self.training.radius
-        whole = self.unit is Unit.PARTY or (training.exact and not self.both)
+        training = self.training
         if self.unit is Unit.PARTY:
             ball, bits = ball_of(self.dimension, self.lipschitz)
-        elif whole and radius is not None:
-            ball = Set.ball(self.dimension, squared=radius**2)
-            bits = training.grid_bits
         else:
-            ball, bits = real_ball(self.dimension, exact(self.lipschitz))
+            ball, bits = training.ball(self.dimension)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
             lies_in=ball,
             grid_bits=bits,
-            whole=whole,
+            whole=not self.both,  # which are clipped once more
             unit=self.unit,
             neighbouring=self.neighbouring,
             party_norm=self.party_norm if self.both else None,

@@ -160,7 +160,7 @@ class FederatedAveraging(Iterates):
         """Every party's update, bounded whatever became of its training; none fails.
 
         A record whose gradient is not finite adds zero to the sum
-        (`parley.client.dp_sgd.clipped`). Where training diverged the update is not finite, and
+        (`parley.client.dp_sgd.clipping`). Where training diverged the update is not finite, and
         is brought within its bound by a fixed
         map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
         unit party any function of a party's data whose norm is at most S moves the sum by 2S.

@@ -1,6 +1,6 @@
 """A record's gradient is the same bits whoever else is in its batch, and whatever its place.
 
-Of networks that are not computed in whole numbers (`parley.client.dp_sgd.exact`).
+Of networks that are not chains of linear layers (`parley.client.dp_sgd.exact`).
 
 The sensitivity of a clipped sum is that of one term only if no record moves another's. Libraries
 do not promise it: BLAS takes other kernels for batches of other sizes, and for rows at other
@@ -35,10 +35,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.batches import PERIODS, Layout
-from parley.client.dp_sgd.clipped import trainable
-from parley.client.dp_sgd.clipping import PASSES
+from parley.client.dp_sgd.clipping import record_gradients, trainable
 from parley.client.models.layers import BUILT_IN
 from parley.client.models.networks import Network
+
+Rows = NDArray[np.float64]
 
 _PERMUTATIONS: Final = 8
 
@@ -57,7 +58,7 @@ def _known(network: Network) -> dict[tuple[object, ...], Layout]:
     return _BUILT_IN.setdefault(shape, {})
 
 
-def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
+def layout_of(network: Network, widths: tuple[int, ...]) -> Layout:
     """How records must stand for a pass to keep their bits apart, tried on this machine.
 
     The network's parameters are as before afterwards.
@@ -66,53 +67,50 @@ def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
         widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
     """
     known = _known(network)
-    key = (way, widths, network.dtype, str(network.device), torch.get_num_threads())
+    key = (widths, network.dtype, str(network.device), torch.get_num_threads())
     if key not in known:
         x, y = _made_up(network, 2 * max(*widths, 64))
 
-        def pieces(rows: list[int]) -> list[Tensor]:
-            own = PASSES[way](network.module, x[rows], y[rows], 1.0, losses=network.losses)
-            return own.records()
+        def gradients(rows: list[int]) -> Rows:
+            return record_gradients(network.module, x[rows], y[rows], losses=network.losses)
 
         with _at_random(network):
-            known[key] = _tried(pieces, widths)
+            known[key] = _tried(gradients, widths)
     return known[key]
 
 
-def _tried(pieces: Callable[[list[int]], list[Tensor]], widths: tuple[int, ...]) -> Layout:
+def _tried(gradients: Callable[[list[int]], Rows], widths: tuple[int, ...]) -> Layout:
     tried = [*zip(widths, PERIODS, strict=True), (64, 4), (8, 8)]
     for width, most in tried:
-        period = period_of(pieces, width) if width <= max(widths) else None
+        period = period_of(gradients, width) if width <= max(widths) else None
         if period is not None and period <= most:
             return Layout(width=width, period=period)
     return Layout(width=1, period=1)
 
 
-def period_of(pieces: Callable[[list[int]], list[Tensor]], width: int) -> int | None:
+def period_of(gradients: Callable[[list[int]], Rows], width: int) -> int | None:
     """The least period of places that keep bits; None where neighbours change them.
 
     First others take the places of two thirds of the rows, then rows change places at random, again
     and again, but keep theirs modulo the period: each is compared with itself.
 
     Args:
-        pieces: made-up records of a chunk, by number below 2·width → `[width, …]` what a pass
-            knows of each.
+        gradients: made-up records of a chunk, by number below 2·width → `[width, d]`.
     """
     rng, places = np.random.default_rng(0), np.arange(width)
     try:
-        at_first = pieces(places.tolist())
+        at_first = gradients(places.tolist())
         for keep in range(3):
-            found = pieces(np.where(places % 3 == keep, places, width + places).tolist())
+            found = gradients(np.where(places % 3 == keep, places, width + places).tolist())
             own = slice(keep, None, 3)
-            if not all(_same(a[own], b[own]) for a, b in zip(at_first, found, strict=True)):
+            if not _same(at_first[own], found[own]):
                 return None
         for bits in range(width.bit_length()):
             period = 1 << bits
             if width % period:
                 break
-            if all(
-                _kept(at_first, pieces, _moved(width, period, rng)) for _ in range(_PERMUTATIONS)
-            ):
+            moved = [_moved(width, period, rng) for _ in range(_PERMUTATIONS)]
+            if all(_same(at_first[rows], gradients(rows.tolist())) for rows in moved):
                 return period
     except Exception:  # a user's own network, whose limits are not ours: one row at a time
         return None
@@ -125,15 +123,8 @@ def _moved(width: int, period: int, rng: np.random.Generator) -> NDArray[np.int6
     return rng.permuted(places, axis=0).ravel()
 
 
-def _kept(
-    at_first: list[Tensor], pieces: Callable[[list[int]], list[Tensor]], rows: NDArray[np.int64]
-) -> bool:
-    found = pieces(rows.tolist())
-    return all(_same(one[rows], other) for one, other in zip(at_first, found, strict=True))
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+def _same(one: Rows, other: Rows) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
 
 
 def _made_up(network: Network, count: int) -> tuple[Tensor, Tensor]:

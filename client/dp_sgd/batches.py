@@ -56,7 +56,7 @@ def batches_of(
 
 
 MOST_RECORDS: Final = 10**6
-"""Of one sum: up to here what float64 rounds is proved to stay within the margin."""
+"""Of one sum: up to here it is exact."""
 
 PERIODS: Final = (1, 2, 4)
 """Of places, which widths are made for."""
@@ -119,7 +119,7 @@ def padded_width(records: int, rate: float) -> int:
 
 
 def check_records(records: int, rate: float) -> None:
-    """Refuses data whose Poisson batches are too large to be added within the margin.
+    """Refuses data whose Poisson batches are too large to be added exactly.
 
     Raises:
         ValueError: the largest batch, and the limit.

@@ -1,8 +1,7 @@
 """Noise that parties add themselves: integers on a grid, no float to a float (Mironov 2012).
 
 Grid units per unit are a power of two: 2²⁵/C or more for a sum of clipped gradients
-(`LocalTraining.grid_bits`), of which rounding then moves at most C·2⁻¹³, if it is not of whole
-numbers of the grid already; and 2¹² for a count of them.
+(`LocalTraining.grid_bits`), which is of whole numbers of it already; and 2¹² for a count of them.
 """
 
 from __future__ import annotations

@@ -12,24 +12,26 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.models.bounded import ball_of
 from parley.privacy.accounting.subsampled import (
     check_share,
     count_deviation,
     gradient_multiplier,
 )
-
-MARGIN: Final = 2.0**-10
-"""Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding, but where it is exact."""
+from parley.privacy.kernel.sets import Set
 
 EXACT: Final = "exact"
-"""The way of clipping in which nothing rounds between a record and the sum."""
+"""Of chains of linear layers: whole numbers from the record on (`parley.client.dp_sgd.exact`)."""
+
+WRITTEN: Final = "vmap"
+"""Of others: a record's gradient is written out, then cut (`parley.client.dp_sgd.clipping`)."""
 
 _MOST_WRITTEN: Final = 1 << 26
 """Values of written-out gradients that are held at once: 512 MiB of float64."""
 
 _GRID_BITS: Final = (26, 33)
-"""Of C in grid units: at least and at most. Rounding to the first moves √2²⁶ coordinates by 2⁻¹³·C;
-sums of 2²⁰ records of the last are exact."""
+"""Of C in grid units: at least that of written gradients (`parley.client.models.bounded.ball_of`),
+at most what sums of 2²⁰ records are exact of."""
 
 LARGEST_CLIP = 2.0**40
 """C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
@@ -44,7 +46,7 @@ class LocalTraining:
             privacy comes from elsewhere.
         noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
-        per_example_method: a key of `parley.client.dp_sgd.clipping.WAYS`.
+        per_example_method: `EXACT` or `WRITTEN`.
         micro_batch: most records whose gradients are computed at once: bounds memory; fewer where
             written-out gradients would take more than 512 MiB.
         clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
@@ -81,7 +83,7 @@ class LocalTraining:
 
     def most_at_once(self, dimension: int) -> int:
         """Rows of a pass: `micro_batch`, or fewer where gradients are written out."""
-        if self.per_example_method in (EXACT, "ghost"):
+        if self.exact:
             return self.micro_batch
         return min(self.micro_batch, max(8, _MOST_WRITTEN // dimension))
 
@@ -94,13 +96,21 @@ class LocalTraining:
 
     @property
     def radius(self) -> int | None:
-        """⌊C·2^b⌋, which no record's whole numbers are longer than; None: nothing is clipped."""
+        """⌊C·2^b⌋, which no record's whole numbers in a chain are longer than; None: no clip."""
         return None if self.clip_norm is None else math.floor(self.clip_norm * 2.0**self.grid_bits)
 
     @property
     def exact(self) -> bool:
-        """Whether sums are of whole numbers (`parley.client.dp_sgd.exact`)."""
+        """Whether a record's gradient is its own by construction."""
         return self.per_example_method == EXACT
+
+    def ball(self, dimension: int) -> tuple[Set, int]:
+        """Where whole numbers of 2^-b lie that a record adds to a sum; and b."""
+        if self.clip_norm is None or self.radius is None:
+            raise ValueError("Expected a clip norm, got none.")
+        if self.exact:
+            return Set.ball(dimension, squared=self.radius**2), self.grid_bits
+        return ball_of(dimension, self.clip_norm)
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -144,9 +154,7 @@ class LocalTraining:
     @property
     def count_deviation(self) -> float:
         """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
-        # What rounding and the grid, 2⁻¹³ a count, add to a record's ±1 stays within the margin.
-        exactly = count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
-        return exactly * (1 + MARGIN)
+        return count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
 
 
 def direction(

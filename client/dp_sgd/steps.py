@@ -27,10 +27,9 @@ from torch import Tensor
 from parley.client.data.chunks import core_ranges, for_each_chunk
 from parley.client.dp_sgd.apart import layout_of
 from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
-from parley.client.dp_sgd.clipped import clip_signs, plain_sum
-from parley.client.dp_sgd.clipping import PASSES
+from parley.client.dp_sgd.chains import linear_layers
+from parley.client.dp_sgd.clipping import clipped_sum, plain_sum
 from parley.client.dp_sgd.exact import Array, Chain
-from parley.client.dp_sgd.ghost import linear_layers
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
@@ -105,7 +104,7 @@ def layout_for(
     if training.clip_norm is None or training.exact:
         # No record is told from another, or none moves another.
         return Layout(width=widths[0], period=1)
-    return layout_of(network, training.per_example_method, widths)
+    return layout_of(network, widths)
 
 
 def batch_sums(
@@ -145,12 +144,12 @@ def batch_sums(
             total += plain_sum(network.module, x, y, mask, losses=network.losses)
             continue
         # New memory: an address within a larger tensor may be of another alignment.
-        found = PASSES[training.per_example_method](
-            network.module, x.clone(), y, training.clip_norm, mask, losses=network.losses
+        found, norms = clipped_sum(
+            network.module, x.clone(), y, training.clip_norm, there[0], losses=network.losses
         )
-        total += found.total()
+        total += torch.as_tensor(found, device=network.device)
         if training.clipped_share:
-            signs += (clip_signs(found.norms, training.clip_norm) * mask).sum()
+            signs += float(np.where(norms <= training.clip_norm, -1, 1) @ there[0])
     return total, signs
 
 

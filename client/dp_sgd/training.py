@@ -5,9 +5,7 @@ Every step takes a Poisson batch at rate q, sums the per-record gradients clippe
 hands the result to an optimiser, which is post-processing. Noise on the average instead would be
 too small by a factor of the batch size.
 
-The sum is on a grid and its noise is of integers (`parley.client.dp_sgd.noise`). Sums of chains of
-linear layers are whole numbers of that grid (`parley.client.dp_sgd.exact`); elsewhere clipping aims
-2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
+The sum is of whole numbers on a grid, and its noise is of integers (`parley.client.dp_sgd.noise`).
 
 With a share of every step's privacy (`parley.privacy.accounting.subsampled`) a party also tells
 which fraction of
@@ -74,7 +72,7 @@ def largest_noise(config: LocalTraining) -> float:
 def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
     """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
-    Clipped sums are finite (`parley.client.dp_sgd.clipped`), so that this does not fail for
+    Clipped sums are finite (`parley.client.dp_sgd.clipping`), so that this does not fail for
     any record.
     """
     if config.clip_norm is None or not config.noise_multiplier:

@@ -2,7 +2,7 @@
 
 They are fixed beforehand and defined for every input, so that what a record or a party adds is
 bounded also where a number overflowed, and nothing says that it did
-(`parley.client.dp_sgd.clipped`).
+(`parley.client.dp_sgd.clipping`).
 
     >>> import numpy as np
     >>> values = np.array([[3.0, np.nan], [-np.inf, 0.5]])

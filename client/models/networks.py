@@ -126,8 +126,7 @@ class Network:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda":
-            # TF32 keeps 10 bits of a product: `clipping.MARGIN` is for float32's 24, and a
-            # clipped sum could be longer than C. Determinism: a killed run resumes to the same.
+            # TF32 keeps 10 bits of a product. Determinism: a killed run resumes to the same.
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cudnn.deterministic = True

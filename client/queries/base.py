@@ -229,6 +229,10 @@ class Query(ABC):
         """About how far a value of the answer will be off by noise, before anything is asked."""
         return noise.deviation / self.steps(weight) * self.unit(facts.schema)
 
+    def relative(self, facts: Facts) -> float:
+        """What such an error of 1 is of what is read: of a group's records, if all are alike."""
+        return groups_of(facts.schema, self.by).count / (facts.records or 1)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values that travel; `parley.client.queries.query_from` reads them back."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -121,6 +121,10 @@ class Moments(ColumnQuery):
         width: float = self.scale(facts.schema)[1] ** len(self.polynomials)
         return width * each * error
 
+    def relative(self, facts: Facts) -> float:
+        """Of the column's range."""
+        return 1 / (2 * self.scale(facts.schema)[1])
+
 
 def check_balance(balance: int) -> None:
     """Raises QueryError where no query takes such a w."""
@@ -236,7 +240,22 @@ class Variance(Moments):
         return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
-        """Of groups the differences of their means, with a test of each: see `_MOST_GROUPS`."""
+        """The mean, from the same noisy sums; of groups the differences of their means, too."""
+        mean, _ = self.averages(noisy, weight, noise, facts)
+        centre, width = self.scale(facts.schema)
+        ends = zip(("value", "low", "high"), mean, strict=True)
+        keys = groups_of(facts.schema, self.by).keys()
+        own: Table = {**keys, **{name: centre + width * x for name, x in ends}}
+        return {"mean": own, **self._differences(noisy, weight, noise, facts)}
+
+    def relative(self, facts: Facts) -> float:
+        """Of the column's range, of its mean: with t in [−1, 1] that is off twice as far."""
+        return 1 / self.scale(facts.schema)[1] ** 2
+
+    def _differences(
+        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
+    ) -> dict[str, Table]:
+        """Of every two groups, with a test of each: see `_MOST_GROUPS`."""
         groups = groups_of(facts.schema, self.by)
         if not 2 <= groups.count <= _MOST_GROUPS:
             return {}

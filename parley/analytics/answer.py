@@ -17,6 +17,8 @@ from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import ALARMS, found
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.server.records import attacker
+from parley.server.records.guarantee_facts import FoundOf
 
 BEYOND = {
     Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "
@@ -227,13 +229,12 @@ class Answer:
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
             f"{charge.against.short})"
         )
-        group = self.tradeoff(members=GROUP)
+        rates = [
+            FoundOf(members=k, alarms=ALARMS, rate=self.tradeoff(members=k)) for k in (1, GROUP)
+        ]
         gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"
-        lines.append(
-            f"an attacker with 5 % false alarms finds at most {self.tradeoff():.1%} of what it "
-            f"looks for in this release{gaussian}; of {GROUP} {charge.budget.unit.several} "
-            f"together {group:.1%}"
-        )
+        told = attacker.sentence(rates, charge.budget.unit)
+        lines.append(f"by this release{gaussian} an attacker {told}")
         if charge.assumptions:
             lines.append(f"assuming: {'; '.join(charge.assumptions)}")
         if charge.budget.unit in BEYOND:

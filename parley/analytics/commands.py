@@ -11,6 +11,7 @@ import typer
 from parley.analytics.query_file import QueryFile, asked_for, example_file
 from parley.analytics.server_command import ask_server
 from parley.analytics.session import Session
+from parley.analytics.table_one import TableFile, table_one
 from parley.client.queries.base import QueryError
 from parley.server.records.plain_json import json_text
 
@@ -21,10 +22,23 @@ Asked = Annotated[
     ),
 ]
 Price = Annotated[
-    float | None, typer.Option(help="With SELECT: what the statement may cost, whole.")
+    float | None,
+    typer.Option(help="With SELECT or --table-one: what it may cost, whole."),
 ]
 SessionFile = Annotated[
-    Path, typer.Option("--session", help="With SELECT: file whose \\[session] is asked.")
+    Path,
+    typer.Option("--session", help="With SELECT or --table-one: file whose \\[session] is asked."),
+]
+OfTable = Annotated[
+    str | None,
+    typer.Option(
+        "--table-one",
+        metavar="COLUMNS",
+        help="A study's first table, of columns with commas between them, or all.",
+    ),
+]
+ByGroup = Annotated[
+    str | None, typer.Option("--by", help="With --table-one: the column of its groups.")
 ]
 PlanOnly = Annotated[
     bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
@@ -59,6 +73,8 @@ def query(
     queries: Asked = None,
     epsilon: Price = None,
     session_file: SessionFile = Path("queries.toml"),
+    table: OfTable = None,
+    by: ByGroup = None,
     plan: PlanOnly = False,
     out: Out = None,
     resume: Resume = None,
@@ -82,9 +98,18 @@ def query(
             f"Expected --{next(iter(covers))} with a new session, got --resume: a session that "
             "goes on has its settings."
         )
-    if queries is None and server is None:
+    if queries is None and server is None and table is None:
         raise QueryError("Expected a file of queries; parley query --print-query writes one.")
-    file = None if queries is None else asked_for(queries, epsilon, session_file)
+    if table is not None and (queries is not None or covers):
+        got = "queries" if covers == {} else f"--{next(iter(covers))}"
+        raise QueryError(f"Expected --table-one alone, with --session FILE, got {got} beside it.")
+    if table is None and by is not None:
+        raise QueryError("Expected --by with --table-one; a SELECT has GROUP BY, a file by = […].")
+    file: QueryFile | None = None
+    if table is not None:
+        file = table_one(table, by=by, epsilon=epsilon, session=session_file)
+    elif queries is not None:
+        file = asked_for(queries, epsilon, session_file)
     if file is not None:
         file.session.update(covers)
     if server is not None:
@@ -114,8 +139,11 @@ def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: boo
         answers = []
         for name, answer in file.answers(session):
             answers.append({"name": name, **answer.to_json()})
-            typer.echo(f"{answer}\n", err=as_json)
+            if not isinstance(file, TableFile):
+                typer.echo(f"{answer}\n", err=as_json)
         page = session.report()
+        if isinstance(file, TableFile):
+            typer.echo(file.told(answers, session.folder), err=as_json)
         if as_json:
             told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
             typer.echo(json_text({**told, "report": str(page)}))

@@ -78,7 +78,7 @@ def simulated_parties(
         QueryError: settings that do not go with so many parties.
         JobError: no such cluster, or a node without the records.
     """
-    terms = _terms(
+    terms = terms_of(
         settings,
         schema=block.schema,
         sizes=block.sizes.tolist(),
@@ -193,7 +193,7 @@ def real_parties(
     known = {index: own.records or 1 for index, own in there.facts.items()}
     # As if the absent ones were of mean size; N of an answer is that of its survivors.
     usual = round(sum(known.values()) / len(known))
-    terms = _terms(
+    terms = terms_of(
         settings,
         schema=schema,
         sizes=[known.get(index, usual) for index in range(len(names))],
@@ -227,7 +227,7 @@ def _bounds(settings: Settings, parties: int) -> tuple[int, int]:
     return corrupt, survivors
 
 
-def _terms(
+def terms_of(
     settings: Settings,
     *,
     schema: Schema,
@@ -235,6 +235,7 @@ def _terms(
     names: Sequence[str],
     noise_point: str,
 ) -> Terms:
+    """What is public of parties of these sizes, and settled for all of a session's queries."""
     parties = len(sizes)
     neighbouring, counting = Neighbouring(settings.neighbouring), counting_of(settings)
     inside = counting.relation(neighbouring)

@@ -142,9 +142,7 @@ def asked_for(queries: str, epsilon: float | None, session_file: Path) -> QueryF
         return load_queries(Path(queries))
     if epsilon is None:
         raise QueryError("Expected --epsilon with a SELECT, what it may cost, got none.")
-    _, session = _read(session_file)
-    if not isinstance(session.get("schema"), str):
-        raise QueryError(f"{session_file}: Expected schema in [session], a file, got none.")
+    session = session_of(session_file)
     statement = parse_sql(queries, load_schema(session["schema"]))
     named = enumerate(zip(statement.names, statement.queries, strict=True))
     batch = tuple(
@@ -152,6 +150,18 @@ def asked_for(queries: str, epsilon: float | None, session_file: Path) -> QueryF
         for place, (name, query) in named
     )
     return QueryFile(session=session, batches=(batch,))
+
+
+def session_of(path: Path) -> dict[str, Any]:
+    """The [session] of a file, which names a schema.
+
+    Raises:
+        QueryError: what was expected, what came.
+    """
+    _, session = _read(path)
+    if not isinstance(session.get("schema"), str):
+        raise QueryError(f"{path}: Expected schema in [session], a file, got none.")
+    return session
 
 
 def load_queries(path: Path) -> QueryFile:

@@ -13,6 +13,7 @@ import typer
 
 from parley.analytics.asked import Submission, submission_from
 from parley.analytics.query_file import QueryFile
+from parley.analytics.table_one import TableFile
 from parley.client.contract.file_reading import LARGEST_LOG, text_of
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import load_schema
@@ -44,11 +45,14 @@ def ask_server(
         )
     submission = "" if file is None else _submission(file, plan=plan)
     answered = _answered(submission, to=to, resume="" if resume is None else resume.name)
+    table = isinstance(file, TableFile) and not plan
+    if isinstance(file, TableFile) and table:
+        typer.echo(file.told(answered["answers"], Path(answered["folder"])), err=as_json)
     if as_json:
         answers = [{k: v for k, v in each.items() if k != "text"} for each in answered["answers"]]
         typer.echo(json_text({**answered, "answers": answers}))
         return
-    for text in [*answered["plans"], *(each["text"] for each in answered["answers"])]:
+    for text in [*answered["plans"], *(each["text"] for each in answered["answers"] if not table)]:
         typer.echo(f"{text}\n")
     if answered["report"]:
         typer.echo(f"answers in {answered['folder']}; all on one page: {answered['report']}")

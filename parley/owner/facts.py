@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from parley.client.party import approval
 from parley.client.party.approval import Asked
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.data_set import DataSet
+from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.policy import accepted_kind, task_of
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
@@ -41,7 +42,7 @@ from parley.server.records.guarantees import found_of_groups
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.words import Fact
 
-_MOST_NAMES = 60
+_MOST_NAMES, _WAIT_S = 60, 30.0
 
 
 class Attacker(NamedTuple):
@@ -209,6 +210,9 @@ def opened(folder: Path) -> Iterator[OwnParty]:
     deployment = load_deployment(folder / "deployment.toml")
     own = signing_public(keeper.identity())
     name = next((each.name for each in deployment.parties if each.identity == own), "")
+    if not keeper.ledger.exists():  # of its owner's mode, as the party makes it
+        with keeper.alone(wait_s=_WAIT_S), closing(KeptLedger(keeper.ledger)) as kept:
+            kept.opened()
     with Ledger.open(keeper.ledger) as ledger:
         yield OwnParty(
             folder=folder,

@@ -10,14 +10,14 @@ first.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.dp_sgd.batches import padded_width
-from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.settings import WRITTEN, LocalTraining
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
@@ -32,13 +32,16 @@ from parley.server.jobs.algorithm_section import (
     AlgorithmSection,
     Idle,
     Outlook,
+    Settled,
     check_private_sizes,
     known,
 )
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.model import models_that_learn
+from parley.server.jobs.network_steps import network_by_rule
 from parley.server.jobs.privacy import UnitBudget
-from parley.server.jobs.section import JobError, check_unchanged
+from parley.server.jobs.running import DPSGD
+from parley.server.jobs.section import Auto, JobError, check_unchanged
 from parley.server.jobs.whole import WholeJob
 
 if TYPE_CHECKING:
@@ -51,8 +54,16 @@ class _OfNetwork(AlgorithmSection):
     samples: ClassVar[bool] = True
     outlook: ClassVar[Outlook] = "training"
 
-    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
+    sums: ClassVar[bool] = False
+
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field("auto", description=ROUNDS)
     average: bool = Field(True, description=AVERAGE)
+
+    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+        """Rounds and every auto of `[dp-sgd]` by the rule of `parley.server.jobs.network_steps`."""
+        del classes
+        present = attendance_of(job).fraction
+        return network_by_rule(job, self, parties, sums=self.sums, present=present)
 
     def check(self, job: WholeJob) -> None:
         """And what each unit needs."""
@@ -73,13 +84,17 @@ class _OfNetwork(AlgorithmSection):
         """The job's network, of rows as wide as they are projected."""
         return network_for(job, features=model_width(job, features), classes=classes or 2)
 
+    def _numbers(self, job: WholeJob, parties: Federation) -> DPSGD:
+        """`[dp-sgd]` without autos, whoever asks."""
+        return cast("DPSGD", self.settled(job, parties, 0).sections.get("dp_sgd", job.dp_sgd))
+
     def _training(
         self, job: WholeJob, network: Network, parties: Federation, *, one_coin: bool
     ) -> LocalTraining:
         """One round's steps; `one_coin` of a sampled party decides on all of them."""
-        settings, rate = job.dp_sgd, sampling_rate(job, parties)
-        given, share = settings.local_steps, settings.clipped_fraction_share
-        steps = max(1, round(settings.local_epochs / rate)) if given == "auto" else given
+        settings, share = self._numbers(job, parties), job.dp_sgd.clipped_fraction_share
+        rate, given = sampling_rate(settings, parties), settings.local_steps
+        steps = max(1, round(float(settings.local_epochs) / rate)) if given == "auto" else given
         record = Unit.RECORD in job.privacy.units
         multiplier = settings.noise_multiplier if record else 0.0
         if multiplier == "auto":
@@ -97,11 +112,11 @@ class _OfNetwork(AlgorithmSection):
         return LocalTraining(
             steps=steps,
             sampling_rate=rate,
-            clip_norm=settings.clip_norm if record else None,
+            clip_norm=float(settings.clip_norm) if record else None,
             noise_multiplier=multiplier,
             optimiser=settings.optimiser,
-            learning_rate=settings.learning_rate,
-            momentum=settings.momentum,
+            learning_rate=float(settings.learning_rate),
+            momentum=float(settings.momentum),
             per_example_method=_way(job, network),
             micro_batch=settings.micro_batch,
             clipped_share=share,
@@ -125,7 +140,7 @@ class FederatedAveraging(_OfNetwork):
                 "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws, got "
                 f"'{self.kind}'."
             )
-        settings, asked = job.dp_sgd, job.privacy.units
+        settings, asked = self._numbers(job, parties), job.privacy.units
         training = self._training(job, model, parties, one_coin=True)
         if largest_noise(training) > LARGEST_SCALE:
             raise JobError(
@@ -140,7 +155,7 @@ class FederatedAveraging(_OfNetwork):
             training=training,
             update_bound=training.reach(least) * math.sqrt(dimension)
             if asked == (Unit.RECORD,)
-            else settings.party_clip_norm,
+            else float(settings.party_clip_norm),
             server=fedavg.ServerStep(
                 kind=settings.server_optimiser,
                 learning_rate=settings.server_learning_rate,
@@ -159,6 +174,7 @@ class DistributedDPSGD(_OfNetwork):
     """DP-SGD across all parties: a round is a block of steps, each a secure sum with its noise."""
 
     outlook: ClassVar[Outlook] = "steps"
+    sums: ClassVar[bool] = True
     idle: ClassVar[Idle] = {
         "dp_sgd": (
             "server_optimiser",
@@ -182,7 +198,9 @@ class DistributedDPSGD(_OfNetwork):
         total = parties.min_records * parties.parties if private else parties.total_records
         # No batch that is worked on whole without notice has a longer sum; a longer one is clamped.
         longest = (training.clip_norm or 0.0) * padded_width(records, training.sampling_rate)
-        party_norm = job.dp_sgd.party_clip_norm if Unit.PARTY in units else None
+        party_norm = None
+        if Unit.PARTY in units:
+            party_norm = float(self._numbers(job, parties).party_clip_norm)
         attendance = attendance_of(job)
         return Distributed(
             model=model,
@@ -199,11 +217,11 @@ class DistributedDPSGD(_OfNetwork):
         )
 
 
-def sampling_rate(job: WholeJob, parties: Federation) -> float:
-    """q, from the job's rate or its expected batch; raises JobError."""
-    batch = job.dp_sgd.batch_size
+def sampling_rate(settings: DPSGD, parties: Federation) -> float:
+    """q, from a job's rate or its expected batch; raises JobError."""
+    batch = settings.batch_size
     if batch == "auto":
-        return job.dp_sgd.sampling_rate
+        return float(settings.sampling_rate)
     if batch > parties.min_records:
         raise JobError(
             f"Expected dp-sgd.batch-size of at most {parties.min_records}, the records of the "
@@ -302,7 +320,7 @@ def _way(job: WholeJob, network: Network) -> str:
         return choose_way(network, wanted=job.dp_sgd.per_example_method)
     except ValueError as error:
         if Unit.RECORD not in job.privacy.units:  # nothing is clipped
-            return "ghost"
+            return WRITTEN
         raise JobError(str(error)) from error
 
 

@@ -65,25 +65,31 @@ class SecureAggregation(Section):
 class DPSGD(Section):
     """How parties train networks: for algorithm.kind fedavg or distributed-dp-sgd."""
 
-    sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
-        0.01, description="q: every record is in a batch with this probability (Poisson)."
+    sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | Auto = Field(
+        "auto",
+        description="q: every record is in a batch with this probability (Poisson). auto, as all "
+        "autos of this section and algorithm.rounds: by a rule of public facts (docs/methods.md; "
+        "`parley plan` says what it chose).",
     )
     batch_size: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",
         description="Expected batch of the smallest party; a number sets sampling-rate to "
         "batch-size / min-records.",
     )
-    local_epochs: Positive = Field(
-        1.0, description="Passes over a party's records in a round: local-epochs / q steps."
+    local_epochs: Positive | Auto = Field(
+        "auto",
+        description="Passes over a party's records in a round: local-epochs / q steps. auto: "
+        "local-steps says how many.",
     )
     local_steps: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",
         description="Steps in a round; a number replaces local-epochs. distributed-dp-sgd: every "
         "step is a secure sum, and a round's are reserved and charged together.",
     )
-    clip_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = Field(
-        1.0,
-        description="C: every record's gradient is clipped to this L2 norm (unit record or both).",
+    clip_norm: Annotated[float, Field(ge=1e-12, le=1e12)] | Auto = Field(
+        "auto",
+        description="C: every record's gradient is clipped to this L2 norm (unit record or both). "
+        "The rate by rule goes with 1/C, so that a smaller C hardly changes a model.",
     )
     noise_multiplier: Positive | Auto = Field(
         "auto",
@@ -96,16 +102,18 @@ class DPSGD(Section):
         "gradients, released in every round (unit record): ε stays, the noise on gradients grows "
         "by 1/√(1−share). 0.01 makes it half a percent larger; 0 releases nothing.",
     )
-    party_clip_norm: Positive = Field(
-        1.0, description="S: a party's update is clipped to this L2 norm (unit party or both)."
+    party_clip_norm: Positive | Auto = Field(
+        "auto", description="S: a party's update is clipped to this L2 norm (unit party or both)."
     )
     optimiser: Literal["sgd", "adam"] = Field(
         "sgd",
         description="sgd | adam: in the party, anew every round (fedavg); at the server, over the "
         "whole run (distributed-dp-sgd).",
     )
-    learning_rate: Positive = Field(0.5, description="Of that optimiser.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Of sgd; adam has its own.")
+    learning_rate: Positive | Auto = Field("auto", description="Of that optimiser.")
+    momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
+        "auto", description="Of sgd; adam has its own."
+    )
     server_optimiser: Literal["averaging", "momentum", "adam"] = Field(
         "averaging", description="How the server moves along the average update."
     )
@@ -113,12 +121,11 @@ class DPSGD(Section):
     server_momentum: float = Field(
         0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
     )
-    per_example_method: Literal["auto", "exact", "ghost", "vmap"] = Field(
+    per_example_method: Literal["auto", "exact", "vmap"] = Field(
         "auto",
         description="How clipped sums of per-record gradients are computed; auto: exact, in "
-        "whole numbers, for chains of linear layers, ReLU and tanh; ghost for chains with other "
-        "layers, convolutions among them; vmap, each record by itself, for any other network. "
-        "The last two rest on an assumption, which is printed beside ε.",
+        "whole numbers, for chains of linear layers, ReLU and tanh; vmap, each record's written "
+        "out, for any other network, which rests on an assumption that is printed beside ε.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",

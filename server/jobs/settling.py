@@ -12,11 +12,12 @@ from dataclasses import asdict
 from typing import Any
 
 from parley.privacy.accounting.gaussian_curve import gaussian_mu
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm_section import Settled
 from parley.server.jobs.federation import Federation
+from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import Section
 from parley.server.jobs.steps import Ruled, steps_by_rule
 from parley.server.jobs.whole import WholeJob
@@ -59,7 +60,7 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
         return without_rule(job, steps, f"the rule weighs Gaussian noise, this is {noise}")
     if parties is None:
         return Settled()
-    signal, facts = _signal(job, parties)
+    signal, facts = signal_of(job, parties, job.privacy.budgets[0])
     sections: dict[str, Section] = {}
     reasons = []
     if steps.rounds == "auto":
@@ -101,21 +102,38 @@ def _words(steps: Any, model: Any) -> str:
     )
 
 
-def _signal(job: WholeJob, parties: Federation) -> tuple[float, str]:
-    """A of `parley.server.jobs.steps`, and the facts that it follows from."""
+def signal_of(
+    job: WholeJob,
+    parties: Federation,
+    budget: UnitBudget,
+    *,
+    alone: bool = False,
+    present: float = 1.0,
+) -> tuple[float, str]:
+    """A of `parley.server.jobs.steps` for one unit's budget, and the facts that it follows from.
+
+    Args:
+        alone: every party's noise is its own, and hides its records from all others.
+        present: the share of the parties that is in a sum; the others pay nothing for it.
+    """
     point, moved = job.privacy.point, Neighbouring(job.privacy.neighbouring).radii
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
     # Where nobody is honest the planner refuses the job, in its own words.
     honest = max(least - colluders, 1) if point.in_contributions else parties.parties
-    mu = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
+    mu = gaussian_mu(budget.epsilon, budget.delta)
     # Where sizes are private the public number stands for all of them.
     hidden = job.privacy.private_sizes
     records = parties.parties * parties.min_records if hidden else parties.total_records
-    signal = records * mu * math.sqrt(honest / parties.parties) / moved
+    whole = budget.unit is Unit.PARTY
+    units = parties.parties if whole else records
+    signal = units * mu * math.sqrt((1 if alone else honest) / parties.parties) / moved
+    signal *= math.sqrt(present)
     shares = f"{honest:,} honest shares of noise, " if point.in_contributions else ""
+    if alone:
+        shares = "noise inside each, "
     facts = (
-        f"N = {records:,} records, m = {parties.parties:,} parties, {shares}"
-        f"ε = {as_written(job.privacy.epsilon)}, δ = {as_written(job.privacy.delta)}: "
+        f"{'' if whole else f'N = {records:,} records, '}m = {parties.parties:,} parties, {shares}"
+        f"ε = {as_written(budget.epsilon)}, δ = {as_written(budget.delta)}: "
         f"signal over noise A = {signal:,.3g}"
     )
     return signal, facts

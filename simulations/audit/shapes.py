@@ -16,7 +16,7 @@ from parley.client.algorithms.attendance import EVERYONE
 from parley.client.algorithms.own import is_own
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.section import JobError, unless_auto
 from parley.simulations.audit.pools import (
     Block,
     codes_pool,
@@ -266,7 +266,7 @@ def enough_features(job: Job) -> int:
     if learner is not LEARNERS["network"] or getattr(job.model, "hidden", None):
         return 0
     least = min(job.model.weights_of_classes, default=1.0)
-    wanted = math.ceil(0.6 * (job.dp_sgd.clip_norm / least) ** 2)
+    wanted = math.ceil(0.6 * (unless_auto(job.dp_sgd.clip_norm, 1.0) / least) ** 2)
     return min(max(wanted, learner.features), _MOST_FEATURES)
 
 
@@ -281,7 +281,7 @@ def _same_sampling(job: Job) -> dict[str, Any]:
         # Of no effect on ε, and a party that takes all its records computes the same every time.
         return {"sampling-rate": 1.0, "batch-size": "auto", "local-steps": 1}
     settings, least = job.dp_sgd, job.parties.min_records
-    rate = settings.sampling_rate
+    rate: Any = settings.sampling_rate
     if settings.batch_size != "auto":
         if least == "auto":
             raise AuditError(
@@ -289,8 +289,8 @@ def _same_sampling(job: Job) -> dict[str, Any]:
                 "rate is the one over the other."
             )
         rate = settings.batch_size / least
-    steps = settings.local_steps
-    if steps == "auto":
+    steps: Any = settings.local_steps
+    if steps == "auto" and "auto" not in {rate, settings.local_epochs}:
         steps = max(1, round(settings.local_epochs / rate))
     return {"sampling-rate": rate, "batch-size": "auto", "local-steps": steps}
 
@@ -299,4 +299,5 @@ def _network_rate(job: Job, unit: Unit) -> float:
     if unit is Unit.PARTY:
         return 1e3  # An update far beyond S: the clip is what is tested.
     # Where an update is clipped too, well within S: that clip would only hide the record.
-    return 1e-2 * (job.dp_sgd.party_clip_norm if job.privacy.unit == "both" else 1.0)
+    clip = job.dp_sgd.party_clip_norm if job.privacy.unit == "both" else 1.0
+    return 1e-2 * unless_auto(clip, 1.0)

@@ -47,7 +47,16 @@ _NEAR = 0.05
 _MOST_WAYS = 4
 _HELD_OUT = "held-out records"
 
-_BY_RULE = "--set algorithm.rounds=auto"
+_ROUNDS = "algorithm.rounds=auto"
+_AUTO_OF_NETWORKS = (
+    "sampling-rate",
+    "batch-size",
+    "local-epochs",
+    "local-steps",
+    "clip-norm",
+    "learning-rate",
+    "momentum",
+)
 _AUTO = ("rounds", "learning-rate", "momentum", "nesterov", "clip-norm", "average")
 
 
@@ -88,10 +97,10 @@ def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float
     if both and _gap(found, twin) < _NEAR and (cure := _threshold(found)):
         return cure
     row = ALGORITHMS.get(summary.algorithm)
-    if row and row.advice:  # another algorithm costs nothing, ε does
-        return row.advice
-    # No law says how much a network would gain.
-    return _larger_epsilon(summary, job, world, lost) if job.model.learns == "linear" else ""
+    # What costs nothing goes before what costs ε.
+    if job.model.learns == "network" and (cure := _settings(job, world)):
+        return cure
+    return row.advice if row and row.advice else _larger_epsilon(summary, job, world, lost)
 
 
 def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
@@ -102,8 +111,8 @@ def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
     found = (
         [f"By the formulas of `parley plan` the noise would be smaller: {ways}."] if ways else []
     )
-    if _off_rule(job, world):
-        found.append(f"`parley run … {_BY_RULE}` makes the steps that this budget buys.")
+    if keys := _off_rule(job, world):
+        found.append(f"`parley run … {_set(keys)}` makes the steps that this budget buys.")
     return found
 
 
@@ -160,29 +169,55 @@ def _lost(summary: RunSummary) -> float:
 
 def _settings(job: Job, world: Experiment) -> str:
     """The command that learns from more; empty where the job says what it would say."""
-    keys = []
-    if _hats_differ(job, world):
-        keys.append("--set model.features=hats")
-    if _off_rule(job, world):
-        keys.append(_BY_RULE)
+    hats = ["model.features=hats"] if _hats_differ(job, world) else []
+    keys = hats + _off_rule(job, world)
     if not keys:
         return ""
-    what = {1: "this", 2: "these"}[len(keys)]
-    return f"Try {what}: `parley run … {' '.join(keys)}`"
+    return f"Try {'this' if len(keys) == 1 else 'these'}: `parley run … {_set(keys)}`"
 
 
-def _off_rule(job: Job, world: Experiment) -> bool:
-    """Whether the rule of public facts says clearly other steps than the job."""
+def _set(keys: list[str]) -> str:
+    return " ".join(f"--set {key}" for key in keys)
+
+
+def _off_rule(job: Job, world: Experiment) -> list[str]:
+    """Keys that leave the steps to the rule of public facts, where it says clearly others."""
     autos = [f"algorithm.{key}=auto" for key in _AUTO]
+    if job.model.learns == "network":
+        autos = [_ROUNDS, *(f"dp-sgd.{key}=auto" for key in _AUTO_OF_NETWORKS)]
+    else:
+        autos.append("model.lambda=auto")
     try:
-        asked = load_job(values=job.values(), overrides=[*autos, "model.lambda=auto"])
+        asked = load_job(values=job.values(), overrides=autos)
         ruled = asked.settled(world.federation, world.classes)
     except JobError:
-        return False
-    if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
-        return False  # there is no rule for it
-    pairs = ((job.rounds, ruled.rounds), (job.model.regularisation, ruled.model.regularisation))
-    return any(max(a, b) > 2 * min(a, b) for a, b in pairs)
+        return []
+    if job.model.learns == "network":
+        pairs = list(zip(_way_of(job, world), _way_of(ruled, world), strict=True))
+        own, other = job.values(), ruled.values()
+        differ = [key for key in autos[1:] if _at(own, key) != _at(other, key)]
+        # Rounds and steps make the way together.
+        found = [_ROUNDS, *differ]
+    elif getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
+        return []  # there is no rule for it
+    else:
+        pairs = [(job.rounds, ruled.rounds)]
+        pairs.append((job.model.regularisation, ruled.model.regularisation))
+        found = [_ROUNDS]
+    return found if any(max(a, b) > 2 * min(a, b) for a, b in pairs) else []
+
+
+def _at(values: dict[str, dict[str, Any]], key: str) -> Any:
+    section, name = key.removesuffix("=auto").split(".")
+    return values[section][name]
+
+
+def _way_of(job: Job, world: Experiment) -> tuple[float, float]:
+    """How far a network's steps lead, and q."""
+    algorithm: Any = algorithm_for(job, world.model, world.federation)
+    training = algorithm.training
+    length = training.longest_step / (1 - training.momentum)
+    return length * training.steps * job.rounds, training.sampling_rate
 
 
 def _hats_differ(job: Job, world: Experiment) -> bool:

@@ -52,7 +52,7 @@ def task(tmp_path: Path) -> dict:
             optimiser="sgd",
             learning_rate=0.1,
             momentum=0.0,
-            per_example_method="ghost",
+            per_example_method="vmap",
             micro_batch=7,
         ),
         update_bound=1.0,
@@ -150,7 +150,7 @@ def net(features, classes):
 """
 
 
-def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(tmp_path) -> None:
+def test_a_party_declines_a_way_that_is_for_chains_alone(tmp_path) -> None:
     home = tmp_path / "party"
     consent = policy(home, "folds.py:net")
     (home / "folds.py").write_text(FOLDS)
@@ -172,6 +172,6 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
         check_computation(consent, plan, algorithm, ALGORITHMS["fedavg"], own)
 
     examined("vmap")
-    with pytest.raises(Declined, match=r"ghost: .*something else than records") as refused:
-        examined("ghost")
+    with pytest.raises(Declined, match="Expected a chain") as refused:
+        examined("exact")
     assert refused.value.reason is Reason.ALGORITHM

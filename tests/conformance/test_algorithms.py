@@ -293,6 +293,10 @@ class TestDistributedDPSGD(AlgorithmConformance):
     model = TestFederatedAveraging.model
 
 
+class TestDistributedDPSGDOfWrittenGradients(TestDistributedDPSGD):
+    job = (*TestDistributedDPSGD.job, "dp-sgd.per-example-method=vmap", "dp-sgd.sampling-rate=1")
+
+
 class TestDistributedDPSGDOfParties(TestDistributedDPSGD):
     job = (*TestDistributedDPSGD.job, "privacy.unit=party")
 

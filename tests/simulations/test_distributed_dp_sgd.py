@@ -29,8 +29,11 @@ BASE = [
     "parties.count=5",
     "dp-sgd.sampling-rate=0.2",
     "dp-sgd.local-steps=3",
+    *("dp-sgd.clip-norm=1", "dp-sgd.learning-rate=0.5", "dp-sgd.momentum=0.9"),
     "privacy.epsilon=4",
 ]
+OF_BOTH = ("privacy.unit=both", "dp-sgd.party-clip-norm=1", "privacy.party-epsilon=5")
+OF_PARTIES = ("privacy.unit=party", "dp-sgd.clip-norm=auto", "dp-sgd.party-clip-norm=1")
 
 
 pytestmark = pytest.mark.usefixtures("no_baseline")
@@ -164,20 +167,25 @@ def test_dealt_noise_is_that_of_all_shares_on_a_sum_that_nobody_else_is_part_of(
 
 
 def test_each_unit_has_its_account_of_one_noise(tmp_path) -> None:
-    _, algorithm, plan = planned("privacy.unit=both", "privacy.party-epsilon=5")
+    _, algorithm, plan = planned(*OF_BOTH)
     record, party = (each.mechanism for each in plan.guarantees)
     assert record.scale == party.scale
     assert plan.guarantees[0].shares == plan.guarantees[1].shares
-    served = planned("privacy.unit=both", "privacy.party-epsilon=5", "privacy.noise-point=server")
+    served = planned(
+        "privacy.unit=both",
+        "dp-sgd.party-clip-norm=1",
+        "privacy.party-epsilon=5",
+        "privacy.noise-point=server",
+    )
     assert len(served[2].noises) == 1
     assert (record.sampling_rate, party.sampling_rate) == (0.2, 1.0)
     # The party's is the larger need here, and needs no other noise than it would alone.
-    _, _, alone = planned("privacy.unit=party", "privacy.epsilon=5")
+    _, _, alone = planned(*OF_PARTIES, "privacy.epsilon=5")
     units = [each.primary.units(each.encoding.scale) for each in (plan, alone)]
     assert record.scale / units[0] == pytest.approx(
         alone.primary.mechanism.scale / units[1], rel=1e-3
     )
-    done = run(tmp_path / "run", "privacy.unit=both", "privacy.party-epsilon=5")
+    done = run(tmp_path / "run", *OF_BOTH)
     assert done.summary.guarantees[1].epsilon == pytest.approx(5, abs=1e-3)
     assert done.summary.primary.epsilon < 1  # what a record is left with is far below its budget
     assert "record_bounds" not in done.summary.to_json() or done.summary.record_bounds is None
@@ -187,7 +195,7 @@ def test_each_unit_has_its_account_of_one_noise(tmp_path) -> None:
 
 
 def test_a_party_is_not_hidden_by_its_records_coins() -> None:
-    _, _, plan = planned("privacy.unit=party", "privacy.epsilon=5")
+    _, _, plan = planned(*OF_PARTIES, "privacy.epsilon=5")
     from dataclasses import replace
 
     with pytest.raises(ValueError, match="coins for its records don't hide a party"):

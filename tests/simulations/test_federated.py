@@ -25,7 +25,8 @@ BASE = [
     *("algorithm.kind=fedavg", "algorithm.rounds=2"),
     *("model.kind=mlp", "model.hidden=[8]"),
     "parties.count=3",
-    "dp-sgd.sampling-rate=0.25",
+    *("dp-sgd.sampling-rate=0.25", "dp-sgd.local-epochs=1"),
+    *("dp-sgd.learning-rate=0.5", "dp-sgd.momentum=0.9"),
     "run.seed=1",
 ]
 
@@ -38,7 +39,7 @@ def run(folder: Path, *overrides: str, **more):
 
 
 def test_a_run_spends_its_budget_and_says_every_partys_account(tmp_path) -> None:
-    result = run(tmp_path / "r", "privacy.epsilon=2")
+    result = run(tmp_path / "r", "privacy.epsilon=2", "dp-sgd.clip-norm=1")
     summary = result.summary
     assert summary.status == "complete"
     assert 1.99 <= summary.primary.epsilon <= 2.0

@@ -24,6 +24,8 @@ def job_of(*overrides):
             *(f"parties.count={M}", "data.records=150", "run.seed=4", "dp-sgd.local-steps=2"),
             *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]"),
             *("privacy.unit=party", "secure-aggregation.masked-check=false"),
+            *("dp-sgd.learning-rate=0.5", "dp-sgd.momentum=0.9", "dp-sgd.party-clip-norm=1"),
+            "dp-sgd.sampling-rate=0.01",
             *overrides,
         ]
     )

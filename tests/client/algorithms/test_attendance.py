@@ -130,7 +130,12 @@ def delta_of(one, other, *, p, sigma, epsilon):
 
 
 OTHERS = [-1.0, 0.4, 1.0]
-ONE_ROUND = ("parties.per-round=0.25", "algorithm.rounds=1", "privacy.noise-point=server")
+ONE_ROUND = (
+    "dp-sgd.party-clip-norm=1",
+    "parties.per-round=0.25",
+    "algorithm.rounds=1",
+    "privacy.noise-point=server",
+)
 
 
 def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():

@@ -263,7 +263,7 @@ def test_noise_of_the_partys_own_covers_any_number_of_sums(tmp_path, wired):
 
 def test_records_are_not_charged_by_noise_that_only_the_server_adds(tmp_path, wired):
     outer = (*NETWORK, "privacy.unit=both", "privacy.epsilon=9", "privacy.party-epsilon=1")
-    outer += ("dp-sgd.noise-multiplier=0.6",)
+    outer += ("dp-sgd.noise-multiplier=0.6", "dp-sgd.sampling-rate=0.01")
     data = {"party-epsilon": 50.0, "party-delta": 1e-5}
     world = wired.World(tmp_path, overrides=outer, reopen=False, **data)
     assert world.plan.charged_by(Unit.RECORD) is world.plan.of(Unit.PARTY)

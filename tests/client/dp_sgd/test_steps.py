@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.client.dp_sgd import apart
+from parley.client.dp_sgd import steps
 from parley.client.dp_sgd.batches import padded_width, party_batches
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
@@ -19,7 +19,7 @@ OFFSETS = np.cumsum([0, *SIZES])
 def training(**changes) -> LocalTraining:
     given = {
         "steps": 3, "sampling_rate": 0.3, "clip_norm": 0.5, "noise_multiplier": 0.0,
-        "optimiser": "sgd", "learning_rate": 0.1, "momentum": 0.0, "per_example_method": "ghost",
+        "optimiser": "sgd", "learning_rate": 0.1, "momentum": 0.0, "per_example_method": "vmap",
         "micro_batch": 2048,
     }  # fmt: skip
     return LocalTraining(**{**given, **changes})
@@ -59,18 +59,18 @@ def alone(network, rows, labels, batches, config, *, pad):
 @pytest.mark.parametrize("micro_batch", [2048, 7])
 @pytest.mark.parametrize(
     ("kind", "way", "features"),
-    [("mlp", "ghost", 6), ("mlp", "vmap", 6), ("cnn", "ghost", 256), ("mlp", None, 6)],
+    [("mlp", "exact", 6), ("mlp", "vmap", 6), ("cnn", "vmap", 256), ("mlp", None, 6)],
 )
 def test_one_pass_for_all_parties_gives_every_partys_own_sum(kind, way, features, micro_batch):
     network, rows, labels = world(kind, features)
     config = training(
-        per_example_method=way or "ghost", clip_norm=0.5 if way else None, micro_batch=micro_batch
+        per_example_method=way or "vmap", clip_norm=0.5 if way else None, micro_batch=micro_batch
     )
     batches = party_batches(OFFSETS, 0.3, NoiseStream.from_seed(4))
     together = union_sums(network, network.start(), rows, labels, batches, config, public=150)
     for pad in (False, True):
         single = alone(network, rows, labels, batches, config, pad=pad)
-        assert np.abs(together - single).max() < 1e-12
+        assert np.abs(together - single).max() < (1e-7 if way == "vmap" else 1e-12)
     assert np.abs(together).max() > 0.01
     if way:
         assert (np.linalg.norm(together, axis=1) <= 0.5 * np.array([len(b) for b in batches])).all()
@@ -113,9 +113,9 @@ def test_a_partys_batches_are_its_own_records_each_at_the_rate():
 def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cut(monkeypatch):
     network, rows, labels = world()
     seen = []
-    whole = apart.PASSES["ghost"]
-    monkeypatch.setitem(
-        apart.PASSES, "ghost", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
+    whole = steps.clipped_sum
+    monkeypatch.setattr(
+        steps, "clipped_sum", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
     )
     config, theta = training(sampling_rate=0.1), network.start()
     assert padded_width(70, 0.1) == 23

@@ -220,7 +220,7 @@ def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path
         assert pure.mu is None
         assert pure.tradeoff() == pytest.approx(power(0.05, epsilon=0.25))
         assert pure.tradeoff(members=2) == pytest.approx(power(0.05, epsilon=0.5))
-        assert "of 5 persons together" in str(pure)
+        assert "recognises one person in at most" in str(pure)
         smooth = s.histogram("sex", epsilon=0.5, law="gaussian")
         assert smooth.mu == pytest.approx(gaussian_mu(0.5, 1e-6), rel=1e-3)
         assert f"(μ = {smooth.mu:.3f}" in str(smooth)[: str(smooth).index("together")]
@@ -232,7 +232,7 @@ def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path
         assert "hidden together in one party" in page
     (tmp_path / "t").mkdir()
     with simulated(tmp_path / "t", unit="party", records_per_party=200) as s:
-        assert "of 5 parties together" in str(s.count(epsilon=0.5))
+        assert "; 5 together in " in str(s.count(epsilon=0.5))
 
 
 def test_a_session_of_persons_goes_on_without_another_charge(tmp_path):

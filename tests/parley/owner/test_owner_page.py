@@ -13,6 +13,7 @@ from scenes import Scene
 from typer.testing import CliRunner
 
 from parley.cli import app
+from parley.errors import exit_status
 from parley.owner.facts import opened
 from parley.owner.page import serving
 
@@ -135,6 +136,16 @@ def test_the_commands_say_what_the_page_says(homes):
     assert "has a no" in parley("refuse", homes[0], name, "--reason", "not these data")
     assert "Nothing waits" in parley("pending", homes[0])
     assert "no: not these data" in parley("status", homes[0])
+
+
+def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tmp_path):
+    home = Scene(tmp_path / "scene").homes[0]
+    shown = CliRunner().invoke(app, ["owner", "status", str(home)])
+    assert "Nothing waits for your yes." in shown.output
+    assert (home / "ledger.sqlite").stat().st_mode & 0o777 == 0o600
+    wrong = CliRunner().invoke(app, ["owner", "status", str(tmp_path / "nowhere")])
+    assert exit_status(wrong.exception) == 2
+    assert "Expected a party's folder at" in str(wrong.exception)
 
 
 BROWSER = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and its driver")

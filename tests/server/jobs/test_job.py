@@ -52,7 +52,7 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ),
         ("algorithm.kind=tree", "'file.py:Class', 'gradient-perturbation', 'fedavg'"),
         ("algorithm.kind=3", "'random-features', got 3"),
-        ("dp-sgd.clip-norm=2", "dp-sgd.clip-norm = 1.0 (it needs algorithm.kind = 'fedavg')"),
+        ("dp-sgd.clip-norm=2", "dp-sgd.clip-norm = 'auto' (it needs algorithm.kind = 'fedavg')"),
         ("model.radus=1", "Unknown key model.radus. Did you mean model.radius?"),
         (
             "model.kind=mlp",

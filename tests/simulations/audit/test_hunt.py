@@ -94,7 +94,7 @@ LAWS = st.sampled_from(
     ]
 )
 LINEAR = st.builds(lambda *parts: sum(parts, ()), COMMON, st.one_of(GRADIENT, OUTPUT), LAWS)
-WAYS = key("dp-sgd.per-example-method", "auto", "ghost", "vmap")
+WAYS = key("dp-sgd.per-example-method", "auto", "vmap")
 NETWORK_OF_UNIT = st.one_of(
     st.tuples(
         st.just("privacy.unit=record"),

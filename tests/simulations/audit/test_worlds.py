@@ -7,7 +7,6 @@ import pytest
 
 from parley.client.algorithms.attendance import EVERYONE
 from parley.client.algorithms.registry import takes_sum
-from parley.client.dp_sgd.clipping import WAYS
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import Randomness
@@ -130,25 +129,6 @@ def test_parties_whose_answers_differ_from_world_to_world_are_each_computed_by_t
         Alike(each.algorithm, 1).local(each.algorithm.init(), block, each.plan, randomness).values
     )
     assert len(np.unique(values[:, 0])) == 10  # the noise inside each of them
-
-
-@pytest.mark.parametrize(("hidden", "rate"), [("model.hidden=[]", 1), ("model.hidden=[3]", 0.5)])
-def test_every_way_of_per_record_gradients_releases_the_same_bits(hidden, rate):
-    """Of the same randomness, beside the way that is audited in a million worlds: ghost's."""
-    job = (*NETWORK, hidden, f"dp-sgd.sampling-rate={rate}", "dp-sgd.clip-norm=0.1")
-
-    def released(way, inside):
-        each = given(*job, f"dp-sgd.per-example-method={way}")
-        assert each.algorithm.training.per_example_method == way
-        source = Source(seed=5, names=("a",))
-        (block,) = releases(each, neighbours(each, "dirac"), inside=inside, count=4, source=source)
-        return block
-
-    for inside in (True, False):
-        usual = released("ghost", inside)
-        assert len(np.unique(usual)) > 4
-        for way in WAYS:
-            assert np.array_equal(usual, released(way, inside)), way
 
 
 def test_worlds_are_independent_and_a_seed_repeats_them_all():

@@ -142,3 +142,15 @@ def test_a_regression_is_held_against_the_mean():
     assert "than their mean" in shortcoming(judge_targets(targets[::-1], targets), records="rows")
     assert shortcoming(judge_targets(targets, targets), records="rows") == ""
     assert shortcoming(None, records="rows") == ""
+
+
+def test_a_network_whose_steps_lead_nowhere_is_cured_by_those_of_the_rule(tmp_path):
+    network = ("model.kind=mlp", "model.hidden=[8]", "algorithm.kind=distributed-dp-sgd")
+    asked = (*network, "privacy.epsilon=8", "data.test-fraction=0.2")
+    slow = run(tmp_path, *asked, "algorithm.rounds=4", "dp-sgd.learning-rate=1e-6")
+    told = [word for word in slow.verdict.replace("`", " ").split() if "=" in word]
+    assert told == ["algorithm.rounds=auto", "dp-sgd.learning-rate=auto"]
+    (tmp_path / "cured").mkdir()
+    cured = run(tmp_path / "cured", *asked, *told)
+    assert cured.verdict == ""
+    assert cured.accuracy > 0.9

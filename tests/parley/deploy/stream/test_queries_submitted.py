@@ -184,6 +184,27 @@ def test_a_curve_is_asked_of_parties_that_attend(ward, tmp_path):
     assert list(ward.spent()) == pytest.approx([0.5] * 3)
 
 
+def test_a_table_one_of_parties_that_attend_is_one_release(ward, tmp_path):
+    for party in range(3):
+        policy = ward.home(party) / "party.toml"
+        policy.write_text(policy.read_text().replace("most-cells = 40", "most-cells = 4000"))
+    ward.conduct()
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    (tmp_path / "queries.toml").write_text(CURVE.split("[[query]]", maxsplit=1)[0])
+    asked = ("--table-one", "all", "--by", "sick", "--epsilon", 0.75)
+    done = run(*asked, "--session", tmp_path / "queries.toml", "--server", ward.root, "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    told = json.loads(done.stdout)
+    lines = (ward.runs / told["run"] / "table-one.csv").read_text().splitlines()
+    assert "ε = 0.75 for the whole table" in lines[0]
+    assert "(record, replace-one; against the server and those who collude with it)" in lines[0]
+    rows = pl.concat([pl.read_csv(ward.home(k) / "records.csv") for k in range(3)])
+    (count,) = (line.split(",") for line in lines if line.startswith(",,yes,n,"))
+    assert abs(float(count[4]) - (rows["sick"] == "yes").sum()) < 900
+    assert list(ward.spent()) == pytest.approx([0.75] * 3)
+    assert len(told["answers"]) == 4
+
+
 FIRST = {
     "name": "a",
     "query": {"query": "count", "by": ["sex"], "where": None},
