@@ -29,6 +29,7 @@ from parley.client.queries.batch import MOST_QUERIES
 from parley.client.queries.counts import Count, Histogram
 from parley.client.queries.moments import Variance, public_size
 from parley.client.queries.quantiles import Quantiles
+from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.calibration.calibration import CalibrationError
 from parley.server.planning.queries import PlannedBatch, plan_batch
 from parley.server.planning.query_terms import QUERY_LAWS, Terms
@@ -78,11 +79,12 @@ class TableFile(QueryFile):
         if error > WORST:
             groups = groups_of(facts.schema, batch[-1].query.by).count
             raise QueryError(
-                f"Expected a larger epsilon for this table, got {epsilon:g}: each figure would be "
-                f"off by some {100 * error:,.0f} % of its column's range, or of its group's "
-                f"{facts.records // groups:,} records (if groups are of one size). About "
-                f"{epsilon * error / WORST:.2g} would make that {100 * WORST:g} %; fewer columns "
-                "or groups (--table-one, --by), or more records, help too. Nothing was charged."
+                f"Expected a larger epsilon for this table, got {as_written(epsilon)}: each figure "
+                f"would be off by some {100 * error:,.0f} % of its column's range, or of its "
+                f"group's {facts.records // groups:,} records (if groups are of one size). About "
+                f"{shown_up(epsilon * error / WORST, 2)} would make that {100 * WORST:g} %; fewer "
+                "columns or groups (--table-one, --by), or more records, help too. Nothing was "
+                "charged."
             )
         return error
 

@@ -2,7 +2,7 @@
 
 The steps are those of `parley.server.jobs.steps`, where noise is Gaussian. Features of a table are
 hats (`parley.client.features.bins`) where the signal A over noise pays for so many more columns:
-none where A is below 50 for each number, 4 intervals below 200, 8 beyond. What the job gives stays.
+none where A is below 35 for each number, 4 intervals below 200, 8 beyond. What the job gives stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from parley.server.jobs.whole import WholeJob
 ROUNDS = 10
 """Where a job leaves them open and no rule applies."""
 
-_HATS = ((200.0, 8), (50.0, 4))
+_HATS = ((200.0, 8), (35.0, 4))
 """A for each number of a record, from which on they are hats of so many intervals."""
 
 

@@ -46,7 +46,7 @@ def test_a_row_of_anything_is_in_the_ball_in_whole_numbers(seed, norm, wide):
     for own, old in zip(rows.tolist(), before, strict=True):
         whole = [Fraction(x) * exactly for x in own]
         assert all(x.denominator == 1 for x in whole)
-        assert sum(x * x for x in whole) <= ball.squared <= (exact(norm) * exactly) ** 2
+        assert sum(x * x for x in whole) <= ball.radius.l2_squared <= (exact(norm) * exactly) ** 2
         with np.errstate(over="ignore"):
             length = np.linalg.norm(old)
         kept = old * min(1.0, norm / max(length, 1e-300)) if np.isfinite(length) else np.zeros(wide)

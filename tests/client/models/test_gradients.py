@@ -189,7 +189,7 @@ def test_what_a_record_adds_is_in_the_ball_and_the_sum_is_that_of_its_records(na
         theta = model.project(theta_for(model) * scale)
         parts = PartyBlock(features=block.features, labels=block.labels, offsets=np.arange(61))
         each = whole_numbers(model, theta, parts, grid, clip, 60)
-        squared = grid.ball(model.dimension, 60).squared
+        squared = grid.ball(model.dimension, 60).radius.l2_squared
         longest = max(longest, *(sum(v * v for v in own) for own in each))
         assert longest <= squared
         whole = whole_numbers(model, theta, block, grid, clip, 60)[0]
@@ -213,7 +213,7 @@ def test_no_theta_and_no_record_moves_a_sum_by_more_than_the_ball_says(name, cli
     rows = block.features.copy()
     rows[2] = data.draw(st.lists(entry, min_size=5, max_size=5))
     grid = SlopeGrid.of(clip or model.lipschitz)
-    squared = grid.ball(model.dimension, 6).squared
+    squared = grid.ball(model.dimension, 6).radius.l2_squared
     gone = np.delete(np.arange(9), 2)
     ours, others, fewer = (
         whole_numbers(

@@ -6,10 +6,10 @@ import pytest
 
 from parley.client.contract.assumptions import CERTIFIED
 from parley.planning import plan
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Approximate, Gaussian, Pure
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import Account, Held
+from parley.privacy.ledger.blocks import Spent
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
@@ -96,8 +96,8 @@ def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:
         epsilon=1.0,
         delta=0.0,
     )
-    third, none = Composition.empty().add(Pure(epsilon=1 / 3)), Pure(epsilon=0.0)
-    totals = Account(budget=budget, spent=third, held={"r2": ((none, 4),)})
+    third, none = Spent().adding(Pure(epsilon=1 / 3), ()), Pure(epsilon=0.0)
+    totals = Account(budget=budget, charged=third, held={"r2": Held(((none, 4),), ())})
     print_ledger(LedgerContent(datasets=(totals,), entries=()))
     shown = " ".join(capsys.readouterr().out.split())
     assert "[/b] adult: 1 releases, spent ε = 0.3334 of ε = 1 at δ = 0, per record; " in shown
