@@ -31,6 +31,10 @@ class Federation:
     schema: str = ""
     numbers: int = 0
 
+    def records(self, *, private: bool) -> int:
+        """N; where sizes are private n₍₁₎·m, which is public, stands for it."""
+        return self.parties * self.min_records if private else self.total_records
+
     @classmethod
     def of_sizes(
         cls, sizes: NDArray[np.int64], min_records: int | None = None, names: Sequence[str] = ()

@@ -9,8 +9,8 @@ guarantee N is m. Then
     τ = A/5            the length of the way of θ, rate · C · T/(1 − β)
     T = 10⌈τ/50⌉       steps of a length of 5 at most; 40 to 250 of them
     β = ½              distributed; fedavg begins anew every round: 0. The mean of later iterates
-    q = 4,096/N        at most 1: the noise of a budget is as large whatever q is, as long as a
-                       step's σ is above 1, and whole data have no coins; batches only spare work
+    q = 4,096/N        at most 1, N as in A: the noise of a budget is as large whatever q is, as long as
+                       a step's σ is above 1, and whole data have no coins; batches only spare work
     L                  steps of a round: T/max(4m, 20) with noise inside each of m parties, which
                        leads each away by itself; distributed 10, which are reserved together
 
@@ -67,7 +67,7 @@ def network_by_rule(
     signal, facts = min(found)
     way = signal * math.sqrt(1 - job.model.components_share) * _SHARE
     total = min(max(10 * math.ceil(way / (10 * _LENGTH)), _FEWEST), _MOST)
-    rate = min(1.0, _BATCH / parties.total_records)
+    rate = min(1.0, _BATCH / parties.records(private=job.privacy.private_sizes))
     rate = unless_auto(given.sampling_rate, rate)
     if given.batch_size != "auto":
         rate = min(1.0, given.batch_size / parties.min_records)

@@ -193,9 +193,8 @@ class DistributedDPSGD(_OfNetwork):
         parties = known(parties, self.kind)
         units, private = job.privacy.units, job.privacy.private_sizes
         training = self._training(job, model, parties, one_coin=False)
-        # Where sizes are private N is a public number, as n₍₁₎·m is.
         records = parties.min_records if private else parties.max_records
-        total = parties.min_records * parties.parties if private else parties.total_records
+        total = parties.records(private=private)
         # No batch that is worked on whole without notice has a longer sum; a longer one is clamped.
         longest = (training.clip_norm or 0.0) * padded_width(records, training.sampling_rate)
         party_norm = None

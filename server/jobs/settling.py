@@ -121,9 +121,7 @@ def signal_of(
     # Where nobody is honest the planner refuses the job, in its own words.
     honest = max(least - colluders, 1) if point.in_contributions else parties.parties
     mu = gaussian_mu(budget.epsilon, budget.delta)
-    # Where sizes are private the public number stands for all of them.
-    hidden = job.privacy.private_sizes
-    records = parties.parties * parties.min_records if hidden else parties.total_records
+    records = parties.records(private=job.privacy.private_sizes)
     whole = budget.unit is Unit.PARTY
     units = parties.parties if whole else records
     signal = units * mu * math.sqrt((1 if alone else honest) / parties.parties) / moved

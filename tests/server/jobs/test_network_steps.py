@@ -1,5 +1,7 @@
 """The rule of networks' steps: known answers, and each key that a job gives."""
 
+from dataclasses import replace
+
 import pytest
 
 from parley.server.jobs.federation import Federation
@@ -38,6 +40,15 @@ def test_noise_inside_the_parties_buys_a_shorter_way():
 def test_whole_data_that_are_few_are_in_every_step():
     few = Federation(parties=10, min_records=143, total_records=1437, max_records=144)
     assert settled(parties=few).dp_sgd.sampling_rate == 1.0
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "distributed-dp-sgd"])
+@pytest.mark.parametrize("what", ["neighbouring=add-or-remove-one", "unit=party"])
+def test_private_sizes_do_not_reach_the_rule(kind, what):
+    private = (f"privacy.{what}", "parties.min-records=6000")
+    larger = replace(TEN, total_records=99_999, max_records=50_000)
+    assert settled(*private, kind=kind, parties=larger) == settled(*private, kind=kind)
+    assert settled(parties=larger, kind=kind) != settled(kind=kind)
 
 
 @pytest.mark.parametrize(
