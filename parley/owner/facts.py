@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from parley.analytics.answer import title
 from parley.client.algorithms.own import is_own
-from parley.client.algorithms.registry import assumption_of
+from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.agreement import Agreement
+from parley.client.contract.assumptions import assumptions_for
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import Deployment, load_deployment
@@ -163,12 +164,15 @@ class OwnParty:
             yield Fact("From", f"{records}, columns: {columns}")
 
     def _assumed(self, asked: Asked) -> Fact:
-        """What the guarantee rests on."""
+        """What the guarantee rests on, by the algorithm, one's own map of features, and blocks."""
         rests: dict[str, None] = {}
         for agreed in asked.stages:
             with suppress(Declined):
-                said = assumption_of(task_of(self.consent, agreed.task))
-                rests |= dict.fromkeys(part for part in said.split("; ") if part)
+                task = task_of(self.consent, agreed.task)
+                said = assumptions_of(task, agreed.features.get("name", ""))
+                for unit in agreed.plan.units:
+                    own = assumptions_for(unit, (*said, *agreed.plan.assumptions))
+                    rests |= dict.fromkeys(own)
         return Fact("Rests, beyond its proof, on", "; ".join(rests) or "nothing")
 
     def _columns(self, dataset: DataSet, agreed: Agreement) -> str:

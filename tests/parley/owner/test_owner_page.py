@@ -5,6 +5,7 @@ import http.client
 import http.server
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from asked import left_waiting
@@ -13,6 +14,7 @@ from scenes import Scene
 from typer.testing import CliRunner
 
 from parley.cli import app
+from parley.client.contract.assumptions import FEATURES, IN_BLOCKS
 from parley.errors import exit_status
 from parley.owner.facts import opened
 from parley.owner.page import serving
@@ -136,6 +138,22 @@ def test_the_commands_say_what_the_page_says(homes):
     assert "has a no" in parley("refuse", homes[0], name, "--reason", "not these data")
     assert "Nothing waits" in parley("pending", homes[0])
     assert "no: not these data" in parley("status", homes[0])
+
+
+def test_an_owner_reads_all_that_the_guarantee_rests_on(homes):
+    with opened(homes[0]) as party:
+        (plain,) = party.pending()
+        (stage,) = plain.stages
+        plan = replace(stage.plan, blocks=("2024",))
+        other = replace(stage, plan=plan, features={"name": "mine.py:Map"})
+        said = [
+            {fact.name: fact.value for fact in party.offer(replace(plain, stages=(each,))).facts}
+            for each in (stage, other)
+        ]
+    assert [each["Rests, beyond its proof, on"] for each in said] == [
+        "nothing",
+        f"{FEATURES}; {IN_BLOCKS}",
+    ]
 
 
 def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tmp_path):
