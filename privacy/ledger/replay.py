@@ -207,24 +207,25 @@ class Replay:
                 budget = DatasetBudget.from_json(body["dataset"])
                 if budget.key != record.key or budget.key in self.accounts:
                     raise ValueError(f"Expected a new budget, got {budget.key}.")
-                return Account(budget=budget).recognising(body["known"], _rows(body))
+                rows = KnownRows.from_json(body.get("rows"))
+                return Account(budget=budget).recognising(body["known"], rows)
             case RecordKind.RESERVE | RecordKind.COMMIT | RecordKind.VOID:
-                first = record.kind == RecordKind.RESERVE
-                return self._reserved(record) if first else self._settled(record)
+                step = self._reserved if record.kind == RecordKind.RESERVE else self._settled
+                return step(record)
+        account = self.accounts[record.key]
+        match record.kind:
             case RecordKind.RECOGNISE:
-                return self.accounts[record.key].recognising(body["known"], _rows(body))
+                return account.recognising(body["known"], KnownRows.from_json(body.get("rows")))
             case RecordKind.HOLD:
-                claims = claims_from_json(body["claims"])
-                blocks = checked_blocks(body["blocks"])
-                return self.accounts[record.key].holding(str(record.run_id), claims, blocks)
+                claims, blocks = claims_from_json(body["claims"]), checked_blocks(body["blocks"])
+                return account.holding(str(record.run_id), claims, blocks)
             case RecordKind.RAISE:
-                account = self.accounts[record.key]
                 # What was released until now was bound by the budget as it was.
                 self._within_budget(account)
                 return account.raised(epsilon=body["epsilon"], delta=body["delta"])
             case RecordKind.DECIDE:
                 Decision.of(record)
-                return self.accounts[record.key]
+                return account
         raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
 
     def _reserved(self, record: Record) -> Account:
@@ -286,10 +287,6 @@ class Replay:
 
     def _add(self, position: int, message: str) -> None:
         self.problems.append(Problem(position=position, message=message))
-
-
-def _rows(body: Mapping[str, Any]) -> KnownRows | None:
-    return KnownRows.from_json(body.get("rows"))
 
 
 def replay(records: Iterable[Record]) -> Replay:
