@@ -95,7 +95,8 @@ def check(
 ) -> None:
     """The gate: the owner's yes to this very proposal, where policy wants one.
 
-    The data set is registered in the ledger; policy, task and budget hold.
+    Of a run that is to come, and before each of its rounds: others that began beside it may have
+    spent meanwhile. The data set is registered in the ledger; policy, task and budget hold.
 
     Raises:
         Declined: waiting-for-approval, refused-by-owner, approval-lapsed; busy, where too much
@@ -106,7 +107,9 @@ def check(
         return
     own, said = agreed.proposal().hex(), latest(ledger.decisions(agreed.run_id))
     if own in said:
-        check_standing(ledger, agreed)
+        if not said[own].accepted:
+            at = said[own].at
+            raise Declined(Reason.REFUSED, f"Expected the owner's yes, got a no at {at}.")
         return
     of_run = [
         each
@@ -129,17 +132,6 @@ def check(
         Reason.WAITING,
         "Expected the owner's yes, got none yet: `parley owner pending DIR` says what is asked.",
     )
-
-
-def check_standing(ledger: Ledger, agreed: Agreement) -> None:
-    """That no no stands, or came after a yes: asked before every round.
-
-    Raises:
-        Declined: refused-by-owner.
-    """
-    decision = latest(ledger.decisions(agreed.run_id)).get(agreed.proposal().hex())
-    if decision is not None and not decision.accepted:
-        raise Declined(Reason.REFUSED, f"Expected the owner's yes, got a no at {decision.at}.")
 
 
 def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:

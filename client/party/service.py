@@ -319,8 +319,8 @@ class PartyService:
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
         ledger = self._ledger.opened()
-        if self._consent.dataset(agreement.dataset).approval_above is not None:
-            approval.check_standing(ledger, joined.agreement)
+        # Again: runs that began together add up, and a no may have followed a yes.
+        approval.check(self._keeper, ledger, self._consent, joined.agreement, clock=self._clock())
         given = contribution(
             self._keeper,
             ledger,

@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from parley.client.algorithms.registry import describe_task
+from parley.client.contract.protocol import encode_frame
 from parley.client.party import approval
 from parley.client.party.consent import load_consent
 from parley.client.party.storage import Keeper
@@ -190,6 +191,25 @@ def test_small_jobs_add_up_to_what_needs_a_yes(world, owner, proposed):
     assert proposed(**other) == "waiting-for-approval"
     world.consent({}, party=0, **{"approval-above": 40.0})
     assert proposed(**other) == "ok"
+
+
+def test_jobs_that_began_together_add_up_too(world, owner, wired):
+    world.consent({}, party=0, **{"approval-above": 4.0})  # each has ε = 3
+    world.join("0d" * 16)
+    first = {name: getattr(world, name) for name in ("run", "plan", "session", "server")}
+    first["agreement"] = world.agreement
+    world.run, world.plan = "r-2", world.plan.for_run("r-2")
+    world.join("0e" * 16)
+    for number in (1, 2, 3):
+        world.vectors(number, number)
+        world.opened()
+    vars(world).update(first)
+    request = encode_frame(world.round_requests(1, 1, prepare=2)[0])
+    assert wired.reason(world.raw(0, request)) == "waiting-for-approval"
+    assert (len(owner.charged()), len(owner.names())) == (3, 1)
+    owner.say(True)
+    assert wired.ok(world.raw(0, request))
+    assert len(owner.charged()) == 4
 
 
 def test_a_yes_that_was_written_into_the_file_is_no_yes(world, owner, proposed):
