@@ -179,7 +179,7 @@ class OwnParty:
         """What a model is learned from."""
         through = agreed.features.get("name", "")
         mapped = f", through the public map {through}" if through else ""
-        if not dataset.path:
+        if dataset.prepared:
             return f"those that were prepared, without names here{mapped}"
         schema = load_schema(self.folder / dataset.data_schema)
         names = list(schema.features)

@@ -156,6 +156,21 @@ def test_an_owner_reads_all_that_the_guarantee_rests_on(homes):
     ]
 
 
+def test_the_columns_of_a_query_are_named(homes):
+    (homes[0] / "s.toml").write_text(
+        '[columns]\nage = { kind = "numeric", range = [0, 100] }\n'
+        'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    )
+    of = {"path": "", "prepared": "", "data_schema": "s.toml"}
+    of |= {"source": "sqlite:///w.db", "query": "SELECT * FROM visits"}
+    with opened(homes[0]) as party:
+        (asked,) = party.pending()
+        raw = party.consent.dataset(asked.dataset).model_copy(update=of)
+        consent = party.consent.model_copy(update={"data": {asked.dataset: raw}})
+        facts = dict(fact[:2] for fact in replace(party, consent=consent).offer(asked).facts)
+    assert facts["From"].endswith("columns: age, and the label sick")
+
+
 def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tmp_path):
     home = Scene(tmp_path / "scene").homes[0]
     shown = CliRunner().invoke(app, ["owner", "status", str(home)])
