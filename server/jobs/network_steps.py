@@ -9,8 +9,9 @@ guarantee N is m. Then
     τ = A/5            the length of the way of θ, rate · C · T/(1 − β)
     T = 10⌈τ/50⌉       steps of a length of 5 at most; 40 to 250 of them
     β = ½              distributed; fedavg begins anew every round: 0. The mean of later iterates
-    q = 4,096/N        at most 1, N as in A: the noise of a budget is as large whatever q is, as long as
-                       a step's σ is above 1, and whole data have no coins; batches only spare work
+    q = 4,096/N        at most 1, N as in A: the noise of a budget is as large whatever q is, as
+                       long as a step's σ is above 1, and whole data have no coins; batches only
+                       spare work
     L                  steps of a round: T/max(4m, 20) with noise inside each of m parties, which
                        leads each away by itself; distributed 10, which are reserved together
 
