@@ -50,7 +50,8 @@ class Covariate:
         if self.code is not None:
             return (values == self.code).astype(np.float64)
         scaled = (values.astype(np.float64) - self.centre) / self.half
-        return np.fmin(np.fmax(scaled, -1), 1)  # of NaN, too
+        found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # of NaN, too
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
