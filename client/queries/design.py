@@ -48,7 +48,7 @@ class Covariate:
     def of(self, values: NDArray[np.generic]) -> Numbers:
         """`[N]` in [−1, 1] of a column's values, whatever they are."""
         if self.code is not None:
-            return np.equal(values, self.code).astype(np.float64)
+            return np.where(values == self.code, 1.0, 0.0)
         scaled = (values.astype(np.float64) - self.centre) / self.half
         found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # of NaN, too
         return found
