@@ -41,8 +41,8 @@ from parley.client.where import parse_where
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of any query, beside `where` and `by`, with their defaults."""
 _LONGEST_NAME = 200
-_DERIVED = {"balance", "counted", "local"}
-"""Fields that a law decides."""
+_DERIVED = {"balance", "counted", "local", "step", "start", "centres"}
+"""Fields that a law decides, or the answers before."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.sums import Total
 from parley.client.queries.survival import Survival
 from parley.client.where import col
@@ -218,6 +219,16 @@ def batches(draw):
             bins=st.integers(1, 9),
             where=where,
             by=groups,
+        ),
+        st.builds(
+            Regression,
+            column=st.just("age"),
+            of=st.sampled_from([("stay",), ("sex", "stay")]),
+            family=st.just("hazards"),
+            event=st.just("sick"),
+            occurred=st.just("yes"),
+            bins=st.integers(1, 3),
+            where=where,
         ),
         st.builds(
             KMeansGrid,
