@@ -337,7 +337,7 @@ def plan_text(
     errors = planned.errors(terms.facts)
     lines = [
         f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}, noise scale {scale / weight:.6g}"
+        f"{error:.4g}, noise scale {scale / query.steps(weight):.6g}"
         for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
     ]
     if planned.instead is not None and planned.instead.trusted:
