@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -137,14 +138,16 @@ class Correlations(ColumnsQuery):
         @lru_cache(maxsize=1)
         def rows(block: TableBlock) -> Numbers:
             known = design.known(block)[:, None]
-            return np.rint(most * known * np.hstack([known, design.rows(block)]))
+            whole: Numbers = np.rint(most * known * np.hstack([known, design.rows(block)]))
+            return whole
 
         def entry(i: int, j: int, factor: int) -> Adds:
             size = factor * most**2
             return Adds(low=-size, high=size, of=lambda b: factor * rows(b)[:, i] * rows(b)[:, j])
 
-        categories = len({each.column for each in design.covariates if each.code is not None})
-        within = Set.triangle(len(self.of) - categories, categories, most=most)
+        indicators = Counter(each.column for each in design.covariates if each.code is not None)
+        numbers = len(self.of) - len(indicators)
+        within = Set.triangle(numbers, tuple(indicators.values()), most=most)
         adds = tuple(entry(*pair, factor) for pair, factor in _entries(design))
         return (Part(cells=groups_of(schema, self.by), adds=adds, within=within),)
 
@@ -250,8 +253,8 @@ class Correlations(ColumnsQuery):
 
 
 def _most(weight: int) -> int:
-    """What 1 is in a row."""
-    return math.isqrt(_STEPS * weight)
+    """What 1 is in a row: products of two, weighted, stay below 2⁵³."""
+    return min(math.isqrt(_STEPS * weight), 2**22)
 
 
 def _entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
@@ -294,17 +297,16 @@ def _regression(formula: Formula, design: Design, moments: SecondMoments) -> tup
     deviations = np.sqrt(np.diag(units @ found.covariance @ units.T))
     half = normal_quantile(0.05) * deviations
     columns = {
-        "coefficient": values,
-        "from": values - half,
-        "to": values + half,
-        "p": 2 * ndtr(-np.abs(values) / deviations),
+        "coefficient": _to_width(values, half),
+        "from": _to_width(values - half, half),
+        "to": _to_width(values + half, half),
+        "p": _shown(2 * ndtr(-np.abs(values) / deviations)),
     }
-    places = [0, *(1 + asked.index(k) for k in on)]
     terms: Table = {"term": ["1", *(design.names[k] for k in asked)]}
     for name, part in columns.items():
         whole = np.full(1 + len(asked), np.nan)
-        whole[places] = part
-        terms[name] = _shown(whole)
+        whole[[0, *(1 + asked.index(k) for k in on)]] = part
+        terms[name] = whole
     share, spread = found.r_squared
     low, high = np.clip(share + normal_quantile(0.05) * spread * np.array([[-1], [1]]), 0, 1)
     return terms, {
@@ -329,6 +331,14 @@ def _means(design: Design, moments: SecondMoments) -> Table:
 def _below(tables: Sequence[Table]) -> Table:
     """One below the other."""
     return {name: np.concatenate([np.asarray(t[name]) for t in tables]) for name in tables[0]}
+
+
+def _to_width(values: Numbers, half: Numbers) -> list[float]:
+    """To four digits of an interval's half-width."""
+    return [
+        round(float(value), 3 - math.floor(math.log10(width))) if width > 0 else float(value)
+        for value, width in zip(values, half, strict=True)
+    ]
 
 
 def _shown(values: Sequence[float] | Numbers) -> list[float]:

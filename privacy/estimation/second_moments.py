@@ -121,7 +121,7 @@ class SecondMoments:
 
     @property
     def _counted(self) -> bool:
-        return self.count > BEYOND * self._noise[0]
+        return bool(self.count > BEYOND * self._noise[0])
 
     @property
     def mean(self) -> Numbers:

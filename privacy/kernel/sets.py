@@ -30,6 +30,7 @@ All are whole numbers, and bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -117,28 +118,30 @@ class Set:
         return cls(Lengths(2 * scale, 2 * scale**2), farthest, scale)
 
     @classmethod
-    def triangle(cls, numbers: int, categories: int, *, most: int) -> Set:
+    def triangle(cls, numbers: int, categories: Sequence[int] = (), *, most: int) -> Set:
         """The weighted upper triangle of zzᵀ, z = (m, numbers in [−m, m], categories); or zeros.
 
-        An entry on the diagonal is 32·zᵢ², one beside it 45·zᵢzⱼ. A category is an indicator of m
-        for each of its values but one, at most one of which is not 0: those times each other, which
-        are 0, are left out, and zᵢ² and m·zᵢ, which are one number, are one entry with 55.
+        An entry on the diagonal is 32·zᵢ², one beside it 45·zᵢzⱼ. A category is so many indicators
+        of m, at most one of which is not 0: those times each other, which are 0, are left out, and
+        zᵢ² and m·zᵢ, which are one number, are one entry with 55.
 
         L2: ‖·‖² ≤ 32²‖z‖⁴, and ⟨·, ·⟩ is 45²/2·(z·y)² and what is no less than 0. L1, of numbers:
         with u, w = (z ± y)/2, |u| + |w| ≤ m and zᵢzⱼ − yᵢyⱼ = 2(uᵢwⱼ + wᵢuⱼ), so that all of it is
-        at most 2·45·Σ|u|·Σ|w| + (4·32 − 2·45)·Σ|uᵢwᵢ|, which is f(n) at |u| = |w|. A category's
-        Σ|u| and Σ|w| are m at most, each: it stands for two numbers there.
+        at most 2·45·Σ|u|·Σ|w| + (4·32 − 2·45)·Σ|uᵢwᵢ|, which is f(n) at |u| = |w|. Of two or more
+        indicators Σ|u| and Σ|w| are m at most, each: they stand for two numbers there. Nor is it
+        more than two radii, but for 32·m² that both have.
         """
-        rows = 1 + numbers + categories
-        pairs = BESIDE * (rows * (rows - 1) // 2 - categories) + INDICATED * categories
+        rows = 1 + numbers + len(categories)
+        indicated = (INDICATED - BESIDE) * len(categories)
+        pairs = BESIDE * (rows * (rows - 1) // 2) + indicated
         radius = most**2 * (ON_DIAGONAL * (1 + numbers) + pairs)
-        wide = 1 + numbers + 2 * categories
+        wide = 1 + numbers + sum(min(each, 2) for each in categories)
         apart = most**2 * (ON_DIAGONAL * wide + BESIDE * (wide * (wide - 1) // 2))
         squared = (ON_DIAGONAL * rows * most**2) ** 2
         return cls(
             Lengths(radius, squared),
-            Lengths(min(2 * radius, apart), 2 * squared),
-            INDICATED * most**2 if categories else BESIDE * most**2,
+            Lengths(max(radius, min(2 * (radius - ON_DIAGONAL * most**2), apart)), 2 * squared),
+            (INDICATED if categories else BESIDE) * most**2,
         )
 
     @classmethod
