@@ -91,7 +91,7 @@ def measured(records: int, law: str, epsilon: float, draws: int, heavy: bool) ->
         fitted = {name: np.asarray(part) for name, part in beside["cost ~ ."].items()}
         known = np.isfinite(fitted["coefficient"])
         told.append(known[1])
-        held += ((fitted["from"] <= SLOPES) & (SLOPES <= fitted["to"]))[known].tolist()
+        held += ((fitted["from"] <= SLOPES) & (fitted["to"] >= SLOPES))[known].tolist()
         level += (fitted["p"][3:4] < 0.05)[known[3:4]].tolist()
         width += (fitted["to"] - fitted["from"])[1:2][known[1:2]].tolist()
         value, low, high, p = (np.asarray(table[name]) for name in ("value", "low", "high", "p"))
