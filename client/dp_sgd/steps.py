@@ -43,6 +43,9 @@ _LARGEST_TOGETHER: Final = 1 << 18
 _ROWS_AT_ONCE: Final = (128, 256)
 """Records of a party in whole numbers that are worth a thread, and that stay in its cache."""
 
+_WRITTEN_AT_ONCE: Final = 1 << 21
+"""Numbers of windows and their gradients that stay in a machine's cache."""
+
 _VALUES_TOGETHER: Final = 1 << 17
 """Parameters, of the parties of a chunk, that stay in the cache with records."""
 
@@ -181,7 +184,9 @@ def _exact_sums(
         labels = y.cpu().numpy().reshape(rows.shape)
         return chain.clipped(values, labels, there, training.radius, training.grid_bits)
 
-    least, most = (min(layout.width, rows) if threads else layout.width for rows in _ROWS_AT_ONCE)
+    room = max(1, _WRITTEN_AT_ONCE // max(1, parties * chain.written))
+    width = min(layout.width, room)
+    least, most = (min(width, rows) if threads else width for rows in _ROWS_AT_ONCE)
     ranges = core_ranges(holds.shape[1], least=least, most=most)
     pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
     sums, signs = pieces[0]
