@@ -170,7 +170,7 @@ def _exact_sums(
     parties = len(batch.first)
     layers = linear_layers(network.module)
     if layers is None:
-        raise ValueError("Expected a chain of linear layers, got another network.")
+        raise ValueError("Expected a chain (nn.Sequential) of linear layers, got another network.")
     chain = Chain.at(layers, theta.numpy(), network.class_weights)
     holds = layout.holds(np.zeros_like(batch.owners), batch.owners, parties=parties, least=least)
     if not holds.shape[1]:  # nobody drew a record
