@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
 from parley.notebook import notebook_display
+from parley.report.page import write_report
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -87,8 +88,6 @@ def run(
         from parley.deploy.engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
 
         result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
-    from parley.report.page import write_report  # noqa: PLC0415 - start-up: `run` trains before it reports (altair takes .5 s)
-
     write_report(result.folder)
     for tracker in trackers:
         tracker.ended(result)
