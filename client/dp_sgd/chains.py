@@ -58,9 +58,13 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         if not _unchanged(module) or not all(p.requires_grad for p in module.parameters()):
             return None
         kind = type(module)
-        if kind is nn.Unflatten and not shape and (shape := _map_of(module)):
+        if type(module) is nn.Unflatten and not shape and (shape := _map_of(module)):
             continue
-        if kind is nn.Flatten and module.start_dim == 1 and module.end_dim in (-1, len(shape)):
+        if (
+            type(module) is nn.Flatten
+            and module.start_dim == 1
+            and module.end_dim in (-1, len(shape))
+        ):
             shape = ()
         elif (layer := _layer_of(module, tuple(before), shape)) is not None:
             found.append(layer)
@@ -70,7 +74,7 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         elif (pool := _pool_of(module, shape)) is not None:
             before.append(pool)
             shape = (shape[0], *pool.windows.counts)
-        elif kind is Scale:
+        elif type(module) is Scale:
             before.append(float(module.factor))
         elif kind in (nn.ReLU, nn.Tanh):
             before.append("relu" if kind is nn.ReLU else "tanh")

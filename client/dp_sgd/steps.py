@@ -29,8 +29,9 @@ from parley.client.dp_sgd.apart import layout_of
 from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
 from parley.client.dp_sgd.chains import linear_layers
 from parley.client.dp_sgd.clipping import clipped_sum, plain_sum
-from parley.client.dp_sgd.exact import Array, Chain
+from parley.client.dp_sgd.exact import Chain
 from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.windows import Array
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 

@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,23 +66,18 @@ class Windows:
         """Views `[…, c, n₁, …]`: the first number of every window, the second, and so on."""
         axes = list(zip(self.dilation, self.stride, self.counts, strict=True))
         for place in itertools.product(*map(range, self.kernel)):
-            cuts = [
-                slice(at * d, at * d + step * (n - 1) + 1, step)
-                for at, (d, step, n) in zip(place, axes, strict=True)
-            ]
-            yield padded[..., *cuts]
+            own = zip(place, axes, strict=True)
+            cuts = [slice(at * d, at * d + step * (n - 1) + 1, step) for at, (d, step, n) in own]
+            yield _cut(padded, cuts)
 
     def patches(self, values: Array, last: Array) -> Array:
         """`[…, c·places + b, windows]`: every window is a column, and `last` `[…, b]` below it."""
         rows, ones = self.channels * self.places, last.shape[-1]
         found = np.empty((*values.shape[:-1], rows + ones, math.prod(self.counts)))
         found[..., rows:, :] = last[..., None]
-        into = found[..., :rows, :].reshape(
-            *values.shape[:-1], self.channels, self.places, *self.counts, copy=False
-        )
-        axes = (slice(None),) * len(self.counts)
-        for at, own in enumerate(self.seen(self.padded(values))):
-            into[..., at, *axes] = own
+        seen = self.seen(self.padded(values))
+        for into, own in zip(self.by_place(found[..., :rows, :]), seen, strict=True):
+            into[...] = own
         return found
 
     def added(self, parts: Iterator[Array]) -> Array:
@@ -91,14 +87,17 @@ class Windows:
         total = np.zeros((*first.shape[: -len(shape)], *shape))
         for view, part in zip(self.seen(total), itertools.chain([first], parts), strict=True):
             np.add(view, part, out=view)
-        inside = (slice(p, p + s) for s, p in zip(self.sizes, self.padding, strict=True))
-        return total[..., *inside].reshape(*first.shape[: -len(shape) - 1], -1)
+        inside = [slice(p, p + s) for s, p in zip(self.sizes, self.padding, strict=True)]
+        return _cut(total, inside).reshape(*first.shape[: -len(shape) - 1], -1)
 
     def spread(self, slopes: Array) -> Array:
         """`[…, c·s₁⋯]` maps, of slopes `[…, c·places, windows]` of patches."""
-        own = slopes.reshape(*slopes.shape[:-2], self.channels, self.places, *self.counts)
-        axes = (slice(None),) * len(self.counts)
-        return self.added(own[..., at, *axes] for at in range(self.places))
+        return self.added(iter(self.by_place(slopes)))
+
+    def by_place(self, patches: Array) -> Array:
+        """`[places, …, c, n₁, …]`, a view of patches `[…, c·places, windows]`."""
+        shape = (*patches.shape[:-2], self.channels, self.places, *self.counts)
+        return np.moveaxis(patches.reshape(shape, copy=False), -1 - len(self.counts), 0)
 
     def outputs(self, values: Array) -> Array:
         """`[…, c, n₁, …]` of numbers of windows `[…, c·n₁⋯]`."""
@@ -145,3 +144,9 @@ class MeanPool:
             return self.windows.added(own for _ in range(self.windows.places))
 
         return (total * share).reshape(*values.shape[:-1], -1), back
+
+
+def _cut(values: Array, cuts: list[slice]) -> Array:
+    """A view, cut along the last axes."""
+    where: tuple[Any, ...] = (..., *cuts)
+    return values[where]
