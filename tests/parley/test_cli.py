@@ -224,8 +224,14 @@ def test_help_says_of_a_command_what_the_command_says_first():
 # Processes take a second each to start: one shows all that a process alone can show of these.
 COMMANDS = """
 import sys
+import parley.client.data.schema
+assert not {"polars", "sklearn"} & set(sys.modules)
+import parley.report.page
 from parley.cli import main
 for arguments in (["--help"], ["plan"], ["run", "-q", "--json", "--out", "r"]):
+    if arguments[0] == "run":
+        import parley.client.app, parley.server.app
+        assert "torch" not in sys.modules
     sys.argv = ["parley", *arguments]
     try:
         main()

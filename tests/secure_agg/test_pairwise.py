@@ -22,14 +22,6 @@ from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.state import MaskingState, Phase
 
 
-def test_a_round_gives_the_sum_and_leaves_everyone_idle(drill):
-    d = drill.joined(drill.build())
-    for number in (1, 2, 7):
-        assert np.array_equal(drill.finished(d, number), expected_sum(d))
-        assert all(p.state.phase is Phase.IDLE for p in d.parties.values())
-        assert d.server.phase is ServerPhase.READY
-
-
 def test_a_party_resumes_from_its_bytes_at_every_step(drill):
     def restart(d):
         for i, party in d.parties.items():

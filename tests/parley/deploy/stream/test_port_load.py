@@ -10,33 +10,10 @@ import time
 
 import pytest
 from attending import until
-from ports import asked, attended, echo, memory
+from ports import attended, echo, memory
 
 from parley.deploy.stream import attendance, settings
 from parley.deploy.stream.settings import CHUNK
-
-
-def test_a_request_is_repeated_after_a_lost_connection_and_computed_once(world):
-    transport = world.open(away_s=10.0)
-    computed, go_on = [], threading.Event()
-
-    def slow(request):
-        computed.append(request)
-        go_on.wait(20)
-        return b"done"
-
-    said = []
-    world.attend(0, slow, said=said)
-    until(lambda: transport.online() == (0,))
-    replies = asked(transport, {0: b"work"}, timeout_s=20)
-    until(lambda: computed)
-    # The line is cut in the middle of the computation, at the server.
-    port = transport._port
-    port.post(port.attendance._lines[0].end, attendance.Dropped("cut"))
-    until(lambda: sum("Connected" in line for line in said) == 2)
-    go_on.set()
-    until(lambda: replies == [(0, b"done")])
-    assert computed == [b"work"]
 
 
 def test_a_request_whose_time_is_over_is_not_computed(world):
