@@ -17,8 +17,11 @@ from unittest import mock
 
 import pytest
 import typer.main
+from ledgers import ADULT
 
 from parley.cli import app, main
+from parley.privacy.accounting.events import Pure
+from parley.privacy.ledger.ledger import Ledger
 
 SUM = "secure-aggregation"
 KEYS = {
@@ -329,16 +332,9 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
 
 
 def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
-    from parley.privacy.accounting.events import Pure
-    from parley.privacy.accounting.guarantee import Neighbouring, Unit
-    from parley.privacy.ledger.budget import DatasetBudget
-    from parley.privacy.ledger.ledger import Ledger
-
-    scope = {"unit": Unit.RECORD, "neighbouring": Neighbouring.REPLACE_ONE}
-    budget = DatasetBudget(name="adult", fingerprint="f", **scope, epsilon=1.0, delta=0.0)
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
-        ledger.register(budget)
-        ledger.hold("gone", {budget.key: ((Pure(epsilon=0.15), 4),)})
+        ledger.register(ADULT)
+        ledger.hold("gone", {ADULT.key: ((Pure(epsilon=0.15), 4),)})
     shown = parley("ledger", "show", "all.sqlite", cwd=tmp_path)
     assert "left ε = 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
     refused = parley("ledger", "free", "all.sqlite", "another", cwd=tmp_path)

@@ -2,22 +2,15 @@
 
 import shutil
 import stat
+from dataclasses import replace
 
 from ledger_children import fork_while_it_is_open, in_child
+from ledgers import ADULT
 
 from parley.client.party.kept_ledger import KeptLedger
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 
-WARD = DatasetBudget(
-    name="ward",
-    fingerprint="sha256:0c4a",
-    unit=Unit.RECORD,
-    neighbouring=Neighbouring.REPLACE_ONE,
-    epsilon=1.0,
-    delta=0.0,
-)
+WARD = replace(ADULT, name="ward")
 
 
 def test_a_ledger_that_was_being_made_when_its_party_was_killed_is_made(tmp_path):

@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
 import parley
-from parley.cli import app
 
 
 def call(*words):
-    return CliRunner().invoke(app, ["audit", "bound", *words])
+    return invoked("audit", "bound", *words)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
-from parley.cli import app
 from parley.privacy.mechanisms.gaussian import Gaussian
 
 QUICK = [
@@ -17,7 +16,7 @@ READERS = "record, replace-one, against whoever sees what was released"
 
 
 def call(*words):
-    return CliRunner().invoke(app, ["audit", *words])
+    return invoked("audit", *words)
 
 
 def test_an_audit_says_claim_bounds_and_verdict_and_opens_no_ledger(tmp_path, monkeypatch):

@@ -7,9 +7,8 @@ import tomllib
 
 import pytest
 import tomli_w
-from typer.testing import CliRunner
+from commands import invoked
 
-from parley.cli import app
 from parley.client.contract.roster import RosterError, load_deployment
 from parley.deploy.folders import DeployError, check_server, own_entry
 from parley.deploy.making import accept, make_own_keys, propose_keys
@@ -112,11 +111,11 @@ def test_keys_of_another_party_are_not_accepted_as_ones_own(folder, entry):
 def test_accept_shows_what_changes_and_asks(folder, entry):
     old, new = roster(folder), propose_keys(folder, entry)
     command = ["deploy", "accept", str(folder), str(entry)]
-    said = CliRunner().invoke(app, command, input="n\n")
+    said = invoked(*command, input="n\n")
     assert said.exit_code != 0
     assert roster(folder) == old
     identities = (new.new.identity.hex(), new.old.identity.hex())
     assert all(word in said.output for word in (old.spoken, new.after.spoken, *identities))
     assert "north, and no other party" in said.output
-    assert CliRunner().invoke(app, command, input="y\n").exit_code == 0
+    assert invoked(*command, input="y\n").exit_code == 0
     assert roster(folder) == new.after

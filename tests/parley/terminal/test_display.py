@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from ledgers import ADULT
 
 from parley.client.contract.assumptions import CERTIFIED
 from parley.planning import plan
 from parley.privacy.accounting.events import Approximate, Gaussian, Pure
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.account import Account, Held
 from parley.privacy.ledger.blocks import Spent
-from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.server.jobs.file import load_job
@@ -88,14 +87,7 @@ def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
 
 
 def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:
-    budget = DatasetBudget(
-        name="[/b] adult",  # a name is no markup
-        fingerprint="f",
-        unit=Unit.RECORD,
-        neighbouring=Neighbouring.REPLACE_ONE,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    budget = replace(ADULT, name="[/b] adult")  # a name is no markup
     third, none = Spent().adding(Pure(epsilon=1 / 3), ()), Pure(epsilon=0.0)
     totals = Account(budget=budget, charged=third, held={"r2": Held(((none, 4),), ())})
     print_ledger(LedgerContent(datasets=(totals,), entries=()))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from quick_runs import QUICK, StopAfter, run
+from quick_runs import QUICK, run
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -54,22 +54,6 @@ def test_with_a_huge_budget_a_run_comes_close_to_the_non_private_optimum(tmp_pat
     # Two local optima averaged are near the pooled one, not at it; descent gets all the way.
     limit = 2e-3 if algorithm == "gradient-perturbation" else 2e-2
     assert -1e-9 <= result.summary.excess_loss < limit
-
-
-def test_an_interrupted_run_resumes_to_the_same_bits_and_pays_nothing_twice(tmp_path):
-    whole = run(tmp_path, "run.seed=1", name="whole")
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "run.seed=1", name="cut", observer=StopAfter(4))
-    resumed = simulate(None, resume=tmp_path / "cut")
-    assert np.array_equal(resumed.theta, whole.theta)
-    assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
-    lines = (tmp_path / "cut" / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in lines] == list(range(1, 11))
-    with Ledger.open(tmp_path / "cut" / "ledger.sqlite", read_only=True) as ledger:
-        assert len(ledger.entries()) == 10
-        assert ledger.verify() == []
-    again = simulate(None, resume=tmp_path / "cut")
-    assert np.array_equal(again.theta, whole.theta)
 
 
 def test_dropouts_and_refusals_are_counted_and_survived(tmp_path):

@@ -11,10 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 from attending import NAMES, World
-from typer.testing import CliRunner
+from commands import invoked
 
 from parley.analytics.asked import ServedQueries, submission_from
-from parley.cli import app
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.where import WhereError
@@ -110,7 +109,7 @@ def ward(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["query", *map(str, arguments)])
+    return invoked("query", *map(str, arguments))
 
 
 def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path, monkeypatch):
@@ -147,7 +146,7 @@ def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path
     assert refused.exit_code != 0
     assert type(refused.exception).__name__ == "TooFewSurvivors"
     assert list(ward.spent()) == pytest.approx([0.75] * 3)  # of the count alone
-    status = CliRunner().invoke(app, ["status", str(laptop)])
+    status = invoked("status", laptop)
     assert "  3 parties: algorithm (its policy does not accept" in status.stdout
     select = "SELECT sex, COUNT(*) FROM ward GROUP BY sex"
     given = run(select, "--epsilon", 0.125, "--server", ward.root, "--session", asked, "--json")
