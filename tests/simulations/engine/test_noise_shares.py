@@ -113,16 +113,6 @@ def test_dealing_is_after_the_first_round_and_repeats_with_its_seed(tmp_path) ->
     assert np.array_equal(*first)
 
 
-def test_one_party_alone_adds_it_all(tmp_path) -> None:
-    job = load_job(overrides=[*BASE, "parties.count=1"])
-    alone = simulate(job, out=tmp_path / "alone")
-    assert alone.summary.status == "complete"
-    with Ledger.open(alone.folder / "ledger.sqlite", read_only=True) as ledger:
-        facts = ledger.entries()[0].entry.facts
-    assert (facts["honest_shares"], facts["colluders"]) == (1, 0)
-    assert facts["share_parameter"] == facts["noise_parameter"]
-
-
 def test_a_round_that_is_repeated_sends_the_very_same_vectors(tmp_path, monkeypatch) -> None:
     from parley.client.party.block_session import PartySession
 
