@@ -227,6 +227,8 @@ def test_help_says_of_a_command_what_the_command_says_first():
 # Processes take a second each to start: one shows all that a process alone can show of these.
 COMMANDS = """
 import sys
+import parley.privacy.calibration.calibration
+assert not {"scipy.optimize", "scipy.stats", "sqlalchemy", "mpmath"} & set(sys.modules)
 import parley.client.data.schema
 assert not {"polars", "sklearn"} & set(sys.modules)
 import parley.report.page

@@ -61,9 +61,7 @@ ADAM = ["algorithm.rounds=3", "dp-sgd.server-optimiser=adam", "dp-sgd.server-lea
 COUNTING = ["dp-sgd.clipped-fraction-share=0.01", "algorithm.rounds=3", "privacy.epsilon=8"]
 
 
-@pytest.mark.parametrize(
-    "more", [ADAM, [*ADAM, "model.kind=pca-mlp", "model.components=6"], COUNTING]
-)
+@pytest.mark.parametrize("more", [[*ADAM, "model.kind=pca-mlp", "model.components=6"], COUNTING])
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, more) -> None:
     whole = run(tmp_path / "whole", *more)
     with pytest.raises(KeyboardInterrupt):

@@ -176,6 +176,7 @@ def test_written_gradients_that_nobody_clips_are_refuted(monkeypatch):
     assert verdict(job, trials=20, method="mu") == "refuted"
 
 
+@pytest.mark.heavy  # the accounts of a profile take ten seconds
 def test_fixed_batches_charged_as_poisson_are_refuted_by_a_crowd(monkeypatch):
     job = (*DP_SGD[:3], "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.local-steps=1")
     job = (*job, "dp-sgd.sampling-rate=0.25")

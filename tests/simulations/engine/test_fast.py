@@ -107,7 +107,7 @@ def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["robust", "optimistic"])
-@pytest.mark.parametrize("faults", ["", "drop:0.25", "drop:0.25@before-vector,decline:0.125"])
+@pytest.mark.parametrize("faults", ["drop:0.25", "drop:0.25@before-vector,decline:0.125"])
 def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, protocol, faults):
     common = (
         "run.seed=11",
