@@ -7,14 +7,10 @@ from hypothesis import strategies as st
 
 from parley.client.contract.protocol import (
     REQUESTS,
-    WIRE_VERSION,
     Frame,
-    Reason,
     WireError,
-    answer,
     decode_frame,
     encode_frame,
-    refusal,
 )
 
 _JSON = st.recursive(
@@ -78,15 +74,6 @@ def test_a_head_that_is_not_strict_json_is_refused(text):
     head = text.encode()
     with pytest.raises(WireError):
         decode_frame(b"PLY1" + len(head).to_bytes(4, "big") + head)
-
-
-def test_answers_say_how_and_why_by_class_alone():
-    assert answer({"party": 1}).head == {"version": WIRE_VERSION, "status": "ok", "party": 1}
-    assert refusal(Reason.UNIT).head == {
-        "version": WIRE_VERSION,
-        "status": "refused",
-        "reason": "unit",
-    }
 
 
 def test_a_frame_shows_no_blob_in_its_repr():

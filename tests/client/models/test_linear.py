@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from linear_blocks import KINDS, make_block, theta_for
 
-from parley.client.data.chunks import chunk_ranges, for_each_chunk
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.rows import prepare_rows
@@ -96,16 +95,3 @@ def test_labels_a_loss_is_not_defined_for_are_refused(kind, good, bad):
 def test_parameters_out_of_range_are_refused(build):
     with pytest.raises(ValueError, match="Expected"):
         build()
-
-
-def test_chunks_keep_order_and_pass_errors_on():
-    ranges = chunk_ranges(np.arange(0, 101, 5), 11)
-    assert for_each_chunk(lambda a, b: (a, b), ranges) == ranges
-    assert ranges[0] == (0, 2)
-    assert ranges[-1][1] == 20
-
-    def fail(first, last):
-        raise KeyError(first)
-
-    with pytest.raises(KeyError):
-        for_each_chunk(fail, ranges)

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 
-from parley.deploy.processes import ProcessError, Supervisor, free_ports, wait_until
+from parley.deploy.processes import ProcessError, Supervisor, wait_until
 
 STUBBORN = (
     "import signal, subprocess, sys, time\n"
@@ -100,10 +99,3 @@ def test_no_library_hears_of_a_fork_when_a_process_starts(tmp_path):
     # gRPC's handlers of forks abort now and then in the process that is to become another.
     assert launcher(tmp_path, "pass", "sys.exit(p.popen.wait())").wait() == 0
     assert not (tmp_path / "heard").exists()
-
-
-def test_free_ports_are_different_and_free():
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    for port in ports:
-        socket.create_server(("127.0.0.1", port)).close()
