@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from parley.audit.bound_commands import bound_app
 from parley.audit.claims import claims_of_queries, is_of_queries
+from parley.audit.page import write_audit
 from parley.audit.words import lines_of
 from parley.options import AsJson, Sets
 from parley.server.jobs.file import load_job
@@ -124,8 +125,6 @@ def audit_job(
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
     if out is not None:
-        from parley.audit.page import write_audit  # noqa: PLC0415 - start-up: altair takes .5 s
-
         page = write_audit(reports, out)
         if not as_json:
             typer.echo(f"{page}")

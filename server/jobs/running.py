@@ -52,9 +52,6 @@ class SecureAggregation(Section):
         description="Grid of 2^scale-bits steps per unit; auto: the finest that fits. Real parties "
         "decline a coarser one unless insist-on-fine-grid is false.",
     )
-    max_inflation: float = Field(
-        1e-3, gt=0, description="Most that rounding to the grid may add to the sensitivity (auto)."
-    )
     masked_check: bool = Field(
         True,
         description="With backend = 'ideal', check the first round against the masked protocol "

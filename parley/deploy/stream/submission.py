@@ -14,6 +14,7 @@ from parley.deploy.folders import DeployError
 from parley.deploy.follow import board_from, counted, farewell, follow, refusals
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
+from parley.report.page import write_report
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
 from parley.server.model_file import open_model
@@ -27,8 +28,6 @@ def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
 ) -> Run:
     """Submits a job, follows it to its end, writes its report, and returns what it came to."""
-    from parley.report.page import write_report  # noqa: PLC0415 - start-up: `submit` waits for the run first (altair takes .5 s)
-
     if resume is not None and (job is not None or sets):
         raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
     with Operator(operator_home(to)) as operator:

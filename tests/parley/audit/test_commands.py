@@ -153,7 +153,6 @@ def bound(*words):
         ("one-run --canaries 1000 --guesses 100 --right 75 --delta 1e-4", 0.672985, None),
         ("one-run-fdp --canaries 100 --guesses 100 --right 95", 4.80343, 1.08333),
         ("factor --law l2-laplace --vectors 100 --dimension 10 --mean-norm 10", 0.948560, None),
-        ("bayes --false-positives 10/100 --false-negatives 10/100 --delta 0", 1.91299, None),
     ],
 )
 def test_a_calculator_says_what_the_statistic_says(words, epsilon, mu):

@@ -276,7 +276,7 @@ def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_in
     assert second["excess_loss ±95 %"] is None
     (figure,) = draw([first, second], tmp_path)
     spec = json.loads((tmp_path / f"{figure.name}.vl.json").read_text())
-    points = spec["data"]["values"]
+    points = spec["layer"][0]["data"]["values"]
     assert sorted(point["x"] for point in points) == [1.0, 3.0]
 
 
