@@ -148,5 +148,6 @@ class MeanPool:
 
 def _cut(values: Array, cuts: list[slice]) -> Array:
     """A view, cut along the last axes."""
-    where: tuple[Any, ...] = (..., *cuts)
-    return values[where]
+    where: Any = (..., *cuts)
+    found: Array = values[where]
+    return found
