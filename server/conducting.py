@@ -72,7 +72,6 @@ def telling(place: Callable[[], Path | None]) -> Iterator[None]:
 
 def open_run(path: Path) -> tuple[RunFolder, Job]:
     """A folder that was made before this run began: commissioned, or still without a ledger."""
-
     if (path / "run-id").exists():
         return RunFolder.open(path)
     job, proposed = load_job(path / "job.toml"), path / PROPOSED
@@ -112,13 +111,11 @@ def _fingerprint(run: Path) -> str:
 
 def _components(run: Path) -> NDArray[np.float64] | None:
     """Public components where the launcher prepared them; else the job's own file has them."""
-
     path = run / "parties" / "components.safetensors"
     return load_file(path)["components"] if path.exists() else None
 
 
 def _version() -> str:
-
     try:
         return version("parley")
     except PackageNotFoundError:

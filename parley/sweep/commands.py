@@ -102,7 +102,6 @@ def compare(
 
 
 def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
-
     table = plain_table("", *(Text(one_line(run.name)) for run in runs))
     for name, values in rows:
         cells = (Text(one_line(value)) for value in values)
