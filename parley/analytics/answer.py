@@ -147,7 +147,7 @@ class Answer:
     def reread(self, **changes: Any) -> Answer:
         """The same noisy numbers under other settings that cost nothing: post-processing.
 
-        >>> answer.reread(regressions=["cost ~ age", "cost ~ age + sex"])  # doctest: +SKIP
+        `answer.reread(regressions=["cost ~ age", "cost ~ age + sex"])`, of correlations.
 
         Raises:
             QueryError: a setting that is none of these, or an answer that was changed since.
