@@ -5,7 +5,7 @@ import stat
 
 from ledger_children import fork_while_it_is_open, in_child
 
-from parley.client.party.kept_ledger import KeptLedger
+from parley.client.party.kept_records import KeptLedger
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
