@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import small_networks
 import torch
 from torch import nn
 
@@ -41,10 +42,10 @@ def own_norm(
 
 
 def config() -> LocalTraining:
-    return LocalTraining(
-        steps=1, sampling_rate=1.0, clip_norm=CLIP, noise_multiplier=0.0, optimiser="sgd",
-        learning_rate=1.0, momentum=0.0, per_example_method="vmap", micro_batch=2048,
-    )  # fmt: skip
+    whole = {"steps": 1, "sampling_rate": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
+    return small_networks.training(
+        **whole, learning_rate=1.0, per_example_method="vmap", micro_batch=2048
+    )
 
 
 def as_network(module: nn.Module, x: torch.Tensor, classes: int = CLASSES) -> Network:

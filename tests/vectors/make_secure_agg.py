@@ -1,7 +1,7 @@
 """Writes the known answers of secure aggregation: `python tests/vectors/make_secure_agg.py`.
 
 They say what another implementation must give and what it must refuse; everything is hexadecimal.
-Files change only with the protocol's version: `tests/secure_agg/test_vectors.py` compares.
+Files change only with the protocol's version: `tests/secure_agg/test_messages.py` compares.
 
 Encapsulation takes no seed, so ciphertexts are read from the files that are there, and the secrets
 are decapsulated again; one that was made for a key which is no longer there is made anew.

@@ -17,7 +17,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import Randomness
-from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.messages import Survivors, decode, encode
 
 
@@ -69,17 +68,6 @@ def test_two_rounds_over_the_wire_give_the_plain_sum_whoever_serves_the_messages
 
 
 FIVE = (40, 50, 60, 45, 55)
-
-
-def test_a_party_that_falls_silent_is_left_out_of_the_sum(tmp_path, wired):
-    world = wired.World(tmp_path, sizes=FIVE)
-    world.join()
-    requests = world.round_requests(1)
-    for i in (0, 1, 2, 4):
-        world.server.on_vector(wired.ok(world.raw(i, encode_frame(requests[i]))).blobs[0])
-    total = world.opened()
-    rest = plain_sum(world, wired, world.algorithm.init(), parties=(0, 1, 2, 4))
-    np.testing.assert_array_equal(total, rest)
 
 
 def test_a_repeated_round_is_answered_with_the_same_contribution_and_charged_once(tmp_path, wired):
@@ -327,60 +315,3 @@ def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribu
     assert len(made) == (6 if broken == "keep_contribution" else 3)
     assert [(index, kind) for index, kind, _ in charged(world)] == [(1, "committed")]
     world.opened()
-
-
-def test_a_run_of_one_release_and_one_of_whole_parties_are_served_too(tmp_path, wired):
-    (tmp_path / "one").mkdir()
-    world = wired.World(tmp_path / "one", overrides=("algorithm.kind=output-perturbation",))
-    world.join()
-    world.vectors(1)
-    expected = plain_sum(world, wired, world.algorithm.init())
-    np.testing.assert_array_equal(world.opened(), expected)
-
-    (tmp_path / "two").mkdir()
-    world = wired.World(
-        tmp_path / "two",
-        overrides=(
-            "algorithm.kind=fedavg",
-            "model.kind=mlp",
-            "model.hidden=[3]",
-            "dp-sgd.local-steps=2",
-            "dp-sgd.party-clip-norm=0.5",
-            "dp-sgd.sampling-rate=0.3",
-            "privacy.noise=gaussian",
-            "privacy.unit=party",
-        ),
-        unit="party",
-    )
-    world.join()
-    world.vectors(1)
-    assert world.opened().any()
-
-
-def test_weights_by_size_are_weighed_by_the_party_itself(tmp_path, wired):
-    world = wired.World(tmp_path, overrides=("parties.weights=size",))
-    world.join()
-    world.vectors(1)
-    expected = plain_sum(world, wired, world.algorithm.init())
-    np.testing.assert_array_equal(world.opened(), expected)
-
-
-def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_path, wired):
-    world = wired.World(tmp_path, policy={"confirm-survivors": False})
-    world.parameters = lambda session="0a" * 16: wired.World.parameters(
-        world, session, dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False
-    )
-    run = world.parameters()
-    world.session, world.server = "0a" * 16, world.protocol_server(run)
-    for i in range(3):
-        reply = wired.ok(world.ask(i, "join", **world.join_head()))
-        world.server.on_advertise(reply.blobs[0])
-    rosters = world.server.roster()
-    world.agree(rosters[0])
-    for i, roster in rosters.items():
-        reply = wired.ok(world.ask(i, "roster", [roster, b""], session=world.session, prepare=None))
-        (ciphertexts,) = reply.blobs  # and no shares
-        world.server.on_encapsulated(ciphertexts)
-    world.vectors(1, prepare=None)
-    expected = plain_sum(world, wired, world.algorithm.init())
-    np.testing.assert_array_equal(world.server.finish(), expected)
