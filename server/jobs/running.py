@@ -121,8 +121,9 @@ class DPSGD(Section):
     per_example_method: Literal["auto", "exact", "vmap"] = Field(
         "auto",
         description="How clipped sums of per-record gradients are computed; auto: exact, in "
-        "whole numbers, for chains of linear layers, ReLU and tanh; vmap, each record's written "
-        "out, for any other network, which rests on an assumption that is printed beside ε.",
+        "whole numbers, for chains of linear layers, convolutions, pools, ReLU and tanh; vmap, "
+        "each record's written out, for any other network, which rests on an assumption that is "
+        "printed beside ε.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",
