@@ -13,6 +13,7 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
 from parley.client.queries.base import Facts, Query
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -279,6 +280,7 @@ class TestSurvival(QueryConformance):
     )
 
 
+<<<<<<< HEAD
 class TestRegression(QueryConformance):
     near = (0.25, 0.4)  # a ball: of slopes that differ, with curvatures that do not
     examples = (
@@ -309,6 +311,14 @@ class TestRegression(QueryConformance):
             start=(-9.0, 0.0),
         ),
         Regression(column="first", of=("change",), family="poisson", cap=0.5, start=(-9.0, 0.0)),
+=======
+class TestCorrelations(QueryConformance):
+    examples = (
+        Correlations(of=("age", "change")),
+        Correlations(of=("age", "change", "first"), where=OLD, by=("sex",)),
+        Correlations(of=("sex", "ward")),
+        Correlations(of=("age", "change", "ward", "first")),
+>>>>>>> main
     )
 
 
