@@ -172,11 +172,8 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (Balance(column="age", border=4.5, share=0.25),),
     (Survival(column="age", event="sick", occurred="yes", bins=4, by=("sex",)),),
-<<<<<<< HEAD
     (Regression(column="sick", of=("age", "ward"), family="logistic", occurred="yes"),),
-=======
     (Correlations(of=("age", "stay", "ward")),),
->>>>>>> main
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )

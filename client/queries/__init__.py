@@ -27,11 +27,7 @@ QUERIES: dict[str, type[Query]] = {
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
         *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance),
-<<<<<<< HEAD
-        *(Survival, Regression),
-=======
-        *(Survival, Correlations),
->>>>>>> main
+        *(Survival, Regression, Correlations),
     )
 }
 """Name → the query."""

@@ -116,7 +116,6 @@ class Asking(ABC):
         own = {"column": column, "event": event, "occurred": occurred}
         return self._named(Survival, price, **own, bins=bins, edges=ends, end=float(end))
 
-<<<<<<< HEAD
     def regression(
         self,
         column: str,
@@ -138,13 +137,12 @@ class Asking(ABC):
         ends = tuple(float(edge) for edge in edges)
         own |= {"column": column, "of": _names(of), "family": family, "edges": ends}
         return self._named(Regression, price, **own)
-=======
+
     def correlations(
         self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
     ) -> Answer:
         """Of every two columns; and regressions among them, such as "cost ~ age + sex"."""
         return self._named(Correlations, price, of=_names(columns), regressions=_names(regressions))
->>>>>>> main
 
     def choose(self, column: str, **price: Any) -> Answer:
         """The category that most records have."""

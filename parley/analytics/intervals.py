@@ -147,13 +147,7 @@ class Made:
             raise QueryError(CUT)
         if wanted.sampling and not self.samples:
             raise QueryError(
-<<<<<<< HEAD
-                "Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival "
-                "or regression for sampling (a sum under add-or-remove-one of a range on one side "
-                f"of 0), got {kind}."
-=======
-                f"Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival "
-                f"or correlations for sampling (a sum under add-or-remove-one of a range on one "
-                f"side of 0), got {kind}."
->>>>>>> main
+                "Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival, "
+                "correlations or regression for sampling (a sum under add-or-remove-one of a range "
+                f"on one side of 0), got {kind}."
             )

@@ -280,7 +280,6 @@ class TestSurvival(QueryConformance):
     )
 
 
-<<<<<<< HEAD
 class TestRegression(QueryConformance):
     near = (0.25, 0.4)  # a ball: of slopes that differ, with curvatures that do not
     examples = (
@@ -311,14 +310,15 @@ class TestRegression(QueryConformance):
             start=(-9.0, 0.0),
         ),
         Regression(column="first", of=("change",), family="poisson", cap=0.5, start=(-9.0, 0.0)),
-=======
+    )
+
+
 class TestCorrelations(QueryConformance):
     examples = (
         Correlations(of=("age", "change")),
         Correlations(of=("age", "change", "first"), where=OLD, by=("sex",)),
         Correlations(of=("sex", "ward")),
         Correlations(of=("age", "change", "ward", "first")),
->>>>>>> main
     )
 
 

@@ -60,7 +60,6 @@ QUERIES_ASKED = (
     Marginals(of=("sex", "ward", "sick")),
     Choose(column="ward", by=("sex",)),
     Survival(column="age", event="sick", occurred="yes", edges=(0.0, 18.0, 100.0), by=("ward",)),
-<<<<<<< HEAD
     Regression(column="sick", of=("age", "ward"), family="logistic", occurred="yes"),
     Regression(
         column="age",
@@ -74,9 +73,7 @@ QUERIES_ASKED = (
         centres=(0.5, 0.1),
     ),
     Regression(column="age", of=("part",), family="poisson", cap=5.0, start=(0.0, 1.0)),
-=======
     Correlations(of=("age", "share", "ward"), regressions=("age ~ share + ward",), by=("sex",)),
->>>>>>> main
     Response(column="ward"),
     ChooseBest(of=("share", "part")),
     Balance(column="age", border=30.0, where=OLD),
