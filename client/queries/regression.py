@@ -357,22 +357,15 @@ class Regression(ColumnQuery):
         ends = {"value": value, "low": value - half, "high": value + half}
         if not usable:
             ends = {name: np.full_like(part, np.nan) for name, part in ends.items()}
-        p = student_p(value / deviation, degrees) if noise.sampling and usable else None
+        p = student_p(value / deviation, degrees)
+        if not (noise.sampling and usable):
+            p = np.full_like(value, np.nan)
         with np.errstate(over="ignore"):
-            ratios = {name: np.exp(part) for name, part in ends.items()}
+            ratios = [_shown(np.exp(part)) for part in ends.values()]
         ratio = RATIOS[self.family]
-        shown = [f"{x:.4g}" if math.isfinite(x) else "–" for x in ratios["value"]]
-        between = [
-            f"{low:.4g} … {high:.4g}" if math.isfinite(low) else "–"
-            for low, high in zip(ratios["low"], ratios["high"], strict=True)
-        ]
-        return {
-            "coefficient": list(design.names),
-            ratio: shown,
-            f"{ratio} 95 %": between,
-            "p": ["–"] * len(value) if p is None else [f"{x:.2g}" for x in p],
-            **ends,
-        }
+        names = (ratio, f"{ratio} from", f"{ratio} to", "p")
+        shown = dict(zip(names, (*ratios, _shown(p)), strict=True))
+        return {"coefficient": list(design.names), **shown, **ends}
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
         """What noise does to each coefficient, and how much more would be enough."""
@@ -396,3 +389,8 @@ class Regression(ColumnQuery):
         s = min(weight, _MOST_WEIGHT)
         units = float(np.median(Design.of(facts.schema, self.of).half))
         return noise.deviation / s / ((facts.records or 1) / 20) / units
+
+
+def _shown(values: Numbers) -> list[float]:
+    """To four digits."""
+    return [float(f"{value:.4g}") for value in values]

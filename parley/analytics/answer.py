@@ -366,4 +366,6 @@ def shown_cell(value: Any) -> str:
     """A cell's key: a category, the end of an interval, a quantile; empty where there is none."""
     if value is None:
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return "–" if np.isnan(value) else f"{value:g}"
+    return str(value)

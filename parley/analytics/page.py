@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -118,11 +119,12 @@ def tables_beside(answer: Answer) -> list[Figure]:
 def _finding(answer: Answer, unknown: int) -> str:
     charge = answer.ledger
     together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
+    together += f" in {len(answer.earlier) + 1} steps" if answer.earlier else ""
     few = f" {unknown} of the cells have too few records for this ε." if unknown else ""
     return (
         f"{len(answer.table['value']):,} cells from {answer.survivors} of {answer.parties} "
         f"parties; {answer.law}, scale {answer.scale:.4g}; "
-        f"ε = {as_written(charge.epsilon)}{together}.{few}"
+        f"ε = {answer.asked}{together}.{few}"
     )
 
 
@@ -167,8 +169,9 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
     Raises:
         RunFolderError: it can't be written to.
     """
-    single = [each for each in answers if each.alone]
-    wide = [each for each in answers if not each.alone]
+    asked = [each for each in answers if not each.query.interim]
+    single = [each for each in asked if each.alone]
+    wide = [each for each in asked if not each.alone]
     figures = [answer_figure(each) for each in wide]
     beside = [table for each in wide for table in tables_beside(each)]
     try:
@@ -177,7 +180,7 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
             "session.html.j2",
             package="parley.analytics",
             name=name,
-            headline=_headline(answers, totals),
+            headline=_headline(asked, totals),
             notices=_notices(answers),
             cards=_cards(answers, totals),
             numbers=[
@@ -231,7 +234,7 @@ def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
     cards.append(
         Card(
             title="Questions",
-            value=number(len(answers)),
+            value=number(sum(not each.query.interim for each in answers)),
             note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
         )
     )
@@ -258,7 +261,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
                 own[0].law,
                 f"{own[0].survivors} of {own[0].parties}",
                 as_written(charge.epsilon),
-                f"{own[0].tradeoff():.1%}",
+                f"{replace(own[0], earlier=()).tradeoff():.1%}",
                 f"{shown_down(charge.left)} of {as_written(charge.budget.epsilon)}",
             ]
         )

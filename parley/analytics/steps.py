@@ -78,7 +78,8 @@ def prices(
     mu = Composition.of([whole.event]).mu
     if mu is not None:
         below = mu * (1 - 2.0**-30)  # each is calibrated anew
-        return [gaussian_epsilon(below * math.sqrt(share / 100), delta) for share in shares]
+        each = [gaussian_epsilon(below * math.sqrt(share / 100), delta) for share in shares]
+        return [float(f"{one * (1 - 5e-7):.7g}") for one in each]  # less, and not seventeen digits
     return [_below(exact(epsilon) * share / 100) for share in shares]
 
 
