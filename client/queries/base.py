@@ -268,7 +268,7 @@ class Query(ABC):
 class Asked:
     """A query as it was answered: the noisy sum, at this weight and with this noise."""
 
-    query: Query
+    query: Any
     noisy: Integers
     weight: int
     noise: Reach

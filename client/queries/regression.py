@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import MISSING, TableBlock, Texts, field_of
-from parley.client.models.responses import Both, counts, hazards, logistic
 from parley.client.queries.base import (
     Asked,
     ColumnQuery,
@@ -39,12 +38,11 @@ from parley.client.queries.base import (
     Query,
     QueryError,
     Table,
-    numeric,
 )
 from parley.client.queries.cells import Adds, Cells
 from parley.client.queries.design import Design
+from parley.client.queries.families import FAMILIES, Family, Outcome
 from parley.client.queries.newton_rows import BASE, Layout, Read
-from parley.client.queries.survival import Survival, check_event, happened
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach, normal_quantile
 from parley.privacy.estimation.regression import (
@@ -61,14 +59,6 @@ SHARES = (5, 10, 20, 65)
 """Percent of the budget, a step each."""
 STEPS = len(SHARES)
 MOST_COEFFICIENTS = 32
-RATIOS = {
-    "logistic": "odds ratio",
-    "poisson": "rate ratio",
-    "negative-binomial": "rate ratio",
-    "hazards": "hazard ratio",
-}
-"""Family → what e to a coefficient is."""
-
 _LARGEST = 50.0
 """Of a γ or β that a step is asked at."""
 _MOST_WEIGHT = 2**20
@@ -83,7 +73,7 @@ class Regression(ColumnQuery):
     Attributes:
         column: the outcome: whether something happened, a count, or a time.
         of: columns of covariates.
-        family: of `RATIOS`.
+        family: of `FAMILIES`.
         event, occurred, bins, end, edges: see `Survival`; `occurred` alone with logistic.
         exposure: of counts: a column of numbers > 0 that the mean is a multiple of; empty: none.
         cap: at which counts are cut; 0: at the end of their range.
@@ -114,29 +104,13 @@ class Regression(ColumnQuery):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.family not in RATIOS:
-            raise QueryError(f"Expected a family of {', '.join(RATIOS)}, got {self.family!r}.")
-        own = {
-            "event": ("hazards",),
-            "occurred": ("hazards", "logistic"),
-            **dict.fromkeys(("bins", "end", "edges"), ("hazards",)),
-            **dict.fromkeys(("exposure", "cap"), ("poisson", "negative-binomial")),
-            "dispersion": ("negative-binomial",),
-        }
-        for name, families in own.items():
-            if getattr(self, name) and self.family not in families:
-                raise QueryError(
-                    f"Expected no {name} with {self.family}, got {getattr(self, name)}."
-                )
-        if self.family == "hazards":
-            self._times()
-        if not 0 <= self.dispersion <= 1000 or (
-            (self.family == "negative-binomial") != (self.dispersion > 0)
-        ):
-            raise QueryError(
-                "Expected a dispersion in (0, 1000] with negative-binomial, and with no other "
-                f"family (poisson's intervals hold whatever it is), got {self.dispersion}."
-            )
+        if self.family not in FAMILIES:
+            raise QueryError(f"Expected a family of {', '.join(FAMILIES)}, got {self.family!r}.")
+        for name in fields(Outcome):
+            given = getattr(self, name.name)
+            if given and name.name not in {"column", *self._family.keys}:
+                raise QueryError(f"Expected no {name.name} with {self.family}, got {given}.")
+        self._family.check_keys(self._outcome)
         names = [self.column, *self.of, *filter(None, (self.event, self.exposure))]
         if not self.of or len(set(names)) < len(names):
             raise QueryError(
@@ -171,13 +145,18 @@ class Regression(ColumnQuery):
 
     def follows(self, other: Query) -> bool:
         """See `Query.follows`."""
-        if not isinstance(other, Regression) or other.step + 1 != self.step:
+        asked, own = other.to_json(), self.to_json()
+        if other.kind != self.kind or asked["step"] + 1 != self.step:
             return False
-        return replace(other, step=self.step, start=self.start, centres=self.centres) == self
+        return {**asked, **{k: own[k] for k in ("step", "start", "centres")}} == own
 
-    def _times(self) -> Survival:
-        own = {name: getattr(self, name) for name in ("event", "occurred", "bins", "end", "edges")}
-        return Survival(column=self.column, **own)
+    @property
+    def _family(self) -> Family:
+        return FAMILIES[self.family]
+
+    @property
+    def _outcome(self) -> Outcome:
+        return Outcome(**{each.name: getattr(self, each.name) for each in fields(Outcome)})
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
@@ -188,56 +167,26 @@ class Regression(ColumnQuery):
                 f"Expected 1 to {MOST_COEFFICIENTS} coefficients, got {count}: one a column of "
                 "numbers, and one a category but the first."
             )
-        if self.family == "hazards":
-            self._times().check(schema, neighbouring)
-        elif self.family == "logistic":
-            check_event(schema, self.column, self.occurred)
-        else:
-            self._check_counts(schema)
+        self._family.check(self._outcome, schema)
         wanted = self.intervals(schema) + count
         if self.start and len(self.start) != wanted:
             raise QueryError(f"Expected a start of {wanted} numbers, got {len(self.start)}.")
         if self.centres and len(self.centres) != 2 * count:
             raise QueryError(f"Expected {2 * count} centres, got {len(self.centres)}.")
 
-    def _check_counts(self, schema: Schema) -> None:
-        known = numeric(schema, self.column)
-        if known.low < 0 or not 0 <= self.cap <= known.high or known.high <= 0:
-            raise QueryError(
-                f"Expected counts from 0 on and a cap within their range, got {self.column!r} in "
-                f"[{known.low:g}, {known.high:g}] and cap {self.cap:g}."
-            )
-        if self.exposure and not numeric(schema, self.exposure).low > 0:
-            raise QueryError(
-                f"Expected an exposure > 0, got {self.exposure!r} from "
-                f"{numeric(schema, self.exposure).low:g} on: say its range in the schema."
-            )
-
     def intervals(self, schema: Schema) -> int:
         """K: how many γ there are."""
-        return len(self._times().ends(schema)) - 1 if self.family == "hazards" else 1
+        return self._family.intervals(self._outcome, schema)
 
     def place(self, schema: Schema) -> Place:
         """Where this step is asked: as it says, or at no effect and a usual base."""
         count, base = len(Design.of(schema, self.of).covariates), self.intervals(schema)
-        start = np.array(self.start or (*[self._usual(schema)] * base, *[0.0] * count))
+        usual = self._family.usual(self._outcome, schema)
+        start = np.array(self.start or (*[usual] * base, *[0.0] * count))
         centres = np.array(self.centres or [0.0] * (2 * count)).reshape(2, count)
         if base == 1:
             centres[1] = 0
         return Place(base=start[:base], coefficients=start[base:], centres=centres)
-
-    def _usual(self, schema: Schema) -> float:
-        """γ at the first step: a half of all, an eighth of the cap, half of them in the end."""
-        if self.family == "logistic":
-            return 0.0
-        if self.family == "hazards":
-            return -math.log(2 * self.intervals(schema))
-        known = numeric(schema, self.exposure) if self.exposure else None
-        usual = (known.low + known.high) / 2 if known else 1.0
-        return math.log(self._cap(schema) / 8 / usual)
-
-    def _cap(self, schema: Schema) -> float:
-        return self.cap or numeric(schema, self.column).high
 
     def layout(self, schema: Schema) -> Layout:
         """How its vector is laid out, and how long it is at most."""
@@ -294,37 +243,14 @@ class Regression(ColumnQuery):
         margins = np.zeros(len(x))
         for axis, coefficient in enumerate(place.coefficients):  # in one order, whoever is there
             margins += x[:, axis] * coefficient
-        slopes, curvatures = self._answers(block, place.base, margins)
+        slopes, curvatures = self._family.both(self._outcome, block, place.base, margins)
         return layout.rows_of(x, slopes, curvatures, place.centres)
-
-    def _answers(self, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
-        if self.family == "logistic":
-            happens = happened(block, self.column, self.occurred)
-            return logistic(base, margins, happens.astype(np.float64))
-        if self.family == "hazards":
-            codes, count = self._times().axis(block.schema).codes(block), len(base)
-            events = codes < count
-            at_risk = np.where(events, codes + 1, codes - count)
-            return hazards(base, margins, at_risk, events.astype(np.float64))
-        exposed = block.columns[self.exposure] if self.exposure else np.ones(len(margins))
-        return counts(
-            base,
-            margins,
-            block.columns[self.column],
-            exposures=exposed,
-            cap=self._cap(block.schema),
-            dispersion=self.dispersion,
-        )
 
     def read(self, noisy: Integers, weight: int, noise: Reach, schema: Schema) -> Read:
         """The sums that a noisy vector says."""
         s = min(weight, _MOST_WEIGHT)
-        return self.layout(schema).read(noisy / s, noise.deviation / s, self._scale(schema))
-
-    def _scale(self, schema: Schema) -> float:
-        """What slopes are in units of: a cap, or 1."""
-        counted = self.family in ("poisson", "negative-binomial")
-        return self._cap(schema) if counted else 1.0
+        scale = self._family.scale(self._outcome, schema)
+        return self.layout(schema).read(noisy / s, noise.deviation / s, scale)
 
     def after(self, steps: Sequence[Asked], schema: Schema) -> Regression:
         """See `Query.after`: where all of them together point."""
@@ -332,8 +258,6 @@ class Regression(ColumnQuery):
         search = Search.of(len(place.coefficients))
         for each in steps:
             own = each.query
-            if not isinstance(own, Regression):
-                raise TypeError(f"Expected steps of a regression, got {own.kind}.")
             read = own.read(each.noisy, each.weight, each.noise, schema)
             at = own.place(schema)
             place = search.next(at, read.sums, read.base, BASE, first=not own.start)
@@ -362,7 +286,7 @@ class Regression(ColumnQuery):
             p = np.full_like(value, np.nan)
         with np.errstate(over="ignore"):
             ratios = [_shown(np.exp(part)) for part in ends.values()]
-        ratio = RATIOS[self.family]
+        ratio = self._family.ratio
         names = (ratio, f"{ratio} from", f"{ratio} to", "p")
         shown = dict(zip(names, (*ratios, _shown(p)), strict=True))
         return {"coefficient": list(design.names), **shown, **ends}

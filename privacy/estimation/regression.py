@@ -6,8 +6,8 @@ noise of known law, at parameters θ. One step, θ + H⁻¹g, is off by sampling
     H⁻¹ (M + σ_g²·I + ½σ_h²·(‖d‖²·I + ddᵀ)) H⁻¹,   d = H⁻¹g,
 
 the sandwich (Huber 1967; White 1982) with the noise of slopes, and that of curvatures times the
-step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M has
-noise of its own, so that a variance has, too: by Satterthwaite's rule (1946) it has 2/r² degrees of
+step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M is
+noisy itself, and so is a variance: by Satterthwaite's rule (1946) it has 2/r² degrees of
 freedom, r its relative error, and Student's law takes the place of the normal one.
 
     >>> sums = Sums(
