@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from parley.analytics.parties import terms_of
+from parley.analytics.query_file import table_file
 from parley.analytics.settings import settings_from
-from parley.analytics.table_one import even_shares, relative_errors, table_one
+from parley.analytics.table_one import even_shares, relative_errors
 from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
@@ -76,7 +77,8 @@ def test_without_noise_its_lines_are_the_pooled_rows_own_figures(folder, by):
     grouped = ["--by", by] if by else []
     done = run("--table-one", "all", *grouped, "--epsilon", "1e6", "--out", "s")
     assert done.exit_code == 0, (done.output, done.exception)
-    first = done.output.splitlines()[0]
+    whole, _, first = done.output.splitlines()[:3]
+    assert whole.startswith("ε = 1000000 for all of it at δ = 0 (5 queries in one")
     assert first == (
         "Table one: ε = 1000000 for the whole table at δ = 0 (record, replace-one; against whoever "
         "sees what was released)"
@@ -97,7 +99,8 @@ def test_without_noise_its_lines_are_the_pooled_rows_own_figures(folder, by):
         assert line["low"] - 1e-9 <= line["value"] <= line["high"] + 1e-9
         compared += 1
     assert compared == (2 * (1 + 5 + 4 + 26) if by else 1 + 5 + 4 + 26 + 6)
-    page = (folder / "s" / "table-one.html").read_text(encoding="utf-8")
+    page = (folder / "s" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Table one</h2>" in page
     assert "&lt;b&gt;A&lt;/b&gt;" in page
     assert "<b>" not in page
     assert ("Left out" in done.output) == bool(by)
@@ -175,7 +178,7 @@ def test_a_table_that_cannot_be_made_says_what_would_do_and_costs_nothing(folder
 
 def test_a_price_is_asked_for_and_groups_belong_to_a_table(folder):
     with pytest.raises(QueryError, match="Expected --epsilon"):
-        table_one("all", by=None, epsilon=None, session=folder / "queries.toml")
+        table_file("all", by=None, epsilon=None, session_file=folder / "queries.toml")
     assert "Expected --by with --table-one" in str(run("queries.toml", "--by", "arm").exception)
 
 
