@@ -104,10 +104,12 @@ def answer_figure(answer: Answer) -> Figure:
     )
 
 
-def tables_beside(answer: Answer) -> list[Figure]:
-    """What else its noisy numbers say, a table each."""
+def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
+    """What else its noisy numbers say, a table each, but for the one that is shown already."""
     figures = []
     for name, table in answer.beside.items():
+        if name == shown:
+            continue
         rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
         title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
         caption = answer.intervals.several if ENDS[1] in head else "of noise and sampling together"
@@ -178,7 +180,8 @@ def write_session_page(
     single = [each for each in others if each.alone]
     wide = [each for each in others if not each.alone]
     figures = [answer_figure(each) for each in wide]
-    beside = [table for each in (*wide, *first) for table in tables_beside(each)]
+    beside = [table for each in wide for table in tables_beside(each)]
+    beside += [table for each in first for table in tables_beside(each, shown="mean")]
     try:
         return write_page(
             target,

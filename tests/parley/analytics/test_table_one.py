@@ -176,6 +176,57 @@ def test_a_table_that_cannot_be_made_says_what_would_do_and_costs_nothing(folder
     assert not (folder / "s" / "answers.jsonl").exists()
 
 
+TABLE = """
+[[query]]
+query = "table-one"
+columns = ["age", "ward"]
+by = ["arm"]
+where = "age > 20"
+epsilon = 0.75
+
+[[query]]
+query = "mean"
+column = "age"
+epsilon = 0.25
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (('by = ["arm"]', 'by = ["arm", "ward"]'), "Expected one column in by"),
+        (('by = ["arm"]', "by = 3"), "by to be a valid tuple"),
+        (("epsilon = 0.75", ""), "Expected epsilon, what the table one costs"),
+        (("epsilon = 0.75", "bins = 3"), "got bins too"),
+        (('query = "mean"\ncolumn = "age"', 'query = "table-one"'), "Expected one table-one"),
+        (("epsilon = 0.75", "epsilon = 2e6"), "got ε = 2000000.25"),
+        (("epsilon = 0.75", "epsilon = 0.01"), "Expected a larger epsilon for this table"),
+    ],
+)
+def test_a_file_with_a_table_that_cannot_be_made_costs_nothing(folder, edit, said):
+    (folder / "queries.toml").write_text("[session]\n" + SESSION + TABLE.replace(*edit))
+    refused = run("queries.toml", "--out", "s")
+    assert said in str(refused.exception)
+    assert not (folder / "s" / "answers.jsonl").exists()
+
+
+def test_a_file_says_what_all_of_it_costs_and_has_the_table_of_whom_it_selects(folder):
+    known = SESSION.replace("1e6", "2e6") + "sampling = true\n"
+    costly = TABLE.replace("0.75", "1e6").replace("0.25", "1e6")
+    (folder / "queries.toml").write_text("[session]\n" + known + costly)
+    planned = run("queries.toml", "--plan").output
+    done = run("queries.toml", "--out", "s")
+    first = "ε = 2000000 for all of it at δ = 0 (5 queries in 2 releases; record, replace-one; "
+    assert planned.startswith(first)
+    assert done.output.startswith(first)
+    old = pl.concat(pl.DataFrame(rows_of(place)) for place in range(4)).filter(pl.col("age") > 20)
+    assert f"{(old['arm'] == 'new').sum()}" in done.output
+    assert (folder / "s" / "tables" / "mean-2.csv").read_text().startswith(f"# {first}")
+    page = (folder / "s" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<h2>Table one</h2>") == 1
+    assert "variance age" not in page.split("The budget as it went")[0].split("Answers")[0]
+
+
 def test_a_price_is_asked_for_and_groups_belong_to_a_table(folder):
     with pytest.raises(QueryError, match="Expected --epsilon"):
         table_file("all", by=None, epsilon=None, session_file=folder / "queries.toml")

@@ -184,13 +184,16 @@ def test_a_curve_is_asked_of_parties_that_attend(ward, tmp_path):
     assert list(ward.spent()) == pytest.approx([0.5] * 3)
 
 
-STUDY = CURVE + """
+STUDY = (
+    CURVE
+    + """
 [[query]]
 query = "table-one"
 columns = ["sex"]
 by = ["sick"]
 epsilon = 0.5
 """
+)
 
 
 def test_a_study_of_parties_that_attend_is_one_file(ward, tmp_path):
