@@ -317,9 +317,11 @@ def _table(
     given: Mapping[str, Any], session: Mapping[str, Any], where: str = "table one"
 ) -> tuple[AskedQuery, ...]:
     """The batch of a table one."""
-    keys = {key: value for key, value in given.items() if key not in ("query", "where")}
+    keys = {**given}
+    keys.pop("query", None)
+    condition = _condition(keys.pop("where", None), where)
     try:
-        asked = Asked.of(keys, _condition(given.get("where"), where))
+        asked = Asked.of(keys, condition)
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
     settings = settings_from({k: v for k, v in session.items() if k not in ("data", "schema")})

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.analytics.answer import BEYOND, shown_number
+from parley.client.queries.base import key_of
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.estimation.intervals import Reach, ratio_interval
@@ -73,7 +74,7 @@ class TableOne:
     def of(cls, answers: Sequence[dict[str, Any]]) -> Self:
         """The table that a batch's answers make, each as `Answer.to_json` has it."""
         first, by = answers[0], answers[0]["query"]["by"]
-        groups = tuple(first["table"][by[0]]) if by else ("all",)
+        groups = tuple(first["table"][key_of(by[0])]) if by else ("all",)
         figures = tuple(_figures(answers, groups))
         return cls(figures=figures, groups=groups, by=by[0] if by else "", facts=first)
 
@@ -208,24 +209,20 @@ def _figures(answers: Sequence[dict[str, Any]], groups: Sequence[str]) -> Iterat
     for each in others:
         column = each["query"]["column"]
         ends = _values(each["table"]).reshape(len(groups), -1, 3)
+        texts, mean = each["table"].get(key_of(column)), each.get("beside", {}).get("mean")
         for place, group in enumerate(groups):
             rows = ends[place].tolist()
-            match each["query"]["query"]:
-                case "histogram":
-                    texts = each["table"][column]
-                    for text, row in zip(texts, rows, strict=False):  # those of each group in turn
-                        yield Figure(column, text, group, "n", *(max(end, 0.0) for end in row))
-                        share = _percentage(
-                            row, sizes[place][0], float(each["scale"]), noise, first
-                        )
-                        yield Figure(column, text, group, "%", *share)
-                case "variance":
-                    mean = _values(each["beside"]["mean"])[place].tolist()
-                    yield Figure(column, "", group, "mean", *mean)
-                    yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
-                case _:
-                    for name, row in zip(_QUARTILES, rows, strict=True):
-                        yield Figure(column, "", group, name, *row)
+            if texts is not None:  # those of each group in turn
+                for text, row in zip(texts, rows, strict=False):
+                    yield Figure(column, text, group, "n", *(max(end, 0.0) for end in row))
+                    share = _percentage(row, sizes[place][0], float(each["scale"]), noise, first)
+                    yield Figure(column, text, group, "%", *share)
+            elif mean is not None:
+                yield Figure(column, "", group, "mean", *_values(mean)[place].tolist())
+                yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
+            else:
+                for name, row in zip(_QUARTILES, rows, strict=True):
+                    yield Figure(column, "", group, name, *row)
 
 
 def _values(table: dict[str, Any]) -> NDArray[np.float64]:
