@@ -22,6 +22,7 @@ from parley.analytics.asking import Asking, Batch, by_party
 from parley.analytics.clusters import Lloyd
 from parley.analytics.intervals import Intervals
 from parley.analytics.logs import Logs
+from parley.analytics.page import write_session_page
 from parley.analytics.partition import Partitions
 from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
@@ -247,8 +248,6 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         Args:
             table_one: the release that is shown as a table one, if any is.
         """
-        from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: `query --plan` draws no page (altair takes .5 s)
-
         self._check_open()
         target = Path(path) if path else self.folder / "report.html"
         return write_session_page(
