@@ -239,7 +239,8 @@ def load_queries(path: Path) -> QueryFile:
     of_table: list[int] = []
     try:
         for number, table in enumerate(tables, start=1):
-            if isinstance(table, Mapping) and table.get("query") == KIND:
+            kind = table.get("query") if isinstance(table, Mapping) else None
+            if kind == KIND:
                 of_table.append(len(batches))
                 batches[f"\0{number}"] = list(_table(table, session, where=f"query {number}"))
                 continue
