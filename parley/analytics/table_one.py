@@ -46,7 +46,7 @@ WORST = 0.1
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
-_KEYS = {"name": "table one", "columns": [], "by": [], "epsilon": None}
+_KEYS: dict[str, Any] = {"name": "table one", "columns": [], "by": [], "epsilon": None}
 """Of its [[query]], beside `where`, with their defaults."""
 
 
