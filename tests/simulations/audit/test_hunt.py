@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from parley.client.queries.base import QueryError
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -219,6 +220,7 @@ def batches(draw):
             where=where,
             by=groups,
         ),
+        st.builds(Correlations, of=st.just(("age", "stay", "sick")), where=where, by=groups),
         st.builds(
             KMeansGrid,
             of=st.sampled_from([("age",), ("age", "stay")]),
