@@ -151,11 +151,11 @@ class AlgorithmConformance:
         if not claim.whole:
             return
 
-        def whole(rows, labels, begin):
-            """Party 0's vector with these in place of its first records."""
+        def whole(rows, labels, begin, turned=1):
+            """Party 0's vector with these in place of its first records; others may be turned."""
             own = PartyBlock(
-                features=np.concatenate([rows, block.features[begin:]]),
-                labels=np.concatenate([labels, block.labels[begin:]]).astype(float),
+                features=np.concatenate([rows, block.features[begin:][::turned]]),
+                labels=np.concatenate([labels, block.labels[begin:][::turned]]).astype(float),
                 offsets=np.cumsum([0, len(rows) + SIZES[0] - begin, *SIZES[1:]]),
             )
             with np.errstate(all="ignore"):
@@ -171,6 +171,10 @@ class AlgorithmConformance:
             return
         records = list(itertools.product(HOSTILE, (*self.labels, *self.strange)))
         found = [whole(row[None], np.array([label]), 1) for row, label in records]
+        # What a record changes is its own, whoever stands beside it.
+        beside = [whole(row[None], np.array([label]), 1, -1) for row, label in records[::5]]
+        for one, other in zip(found[::5], beside, strict=True):
+            assert np.array_equal(one - found[0], other - beside[0])
         others = found
         if claim.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
             others = [whole(np.empty((0, 4)), np.empty(0), 1)]
