@@ -17,9 +17,8 @@ from safetensors.numpy import load_file
 
 from parley.client.contract.file_reading import text_of
 from parley.server.jobs.file import load_job
-from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import PROPOSED, RunFolder
+from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from parley.secure_agg.edges import (
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.graph import commitment, commitments_digest, next_nonce
 from parley.secure_agg.interface import DropoutPolicy, DropStage, KeyExchange
-from parley.secure_agg.masks import add_masks
+from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import kem_items
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server

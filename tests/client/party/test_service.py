@@ -8,34 +8,13 @@ from plans import with_primary
 
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.protocol import decode_frame, encode_frame
-from parley.client.data.block import PartyBlock
 from parley.client.party import charging
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_session import PartySession
 from parley.client.party.outlet import Released
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.messages import Survivors, decode, encode
-
-
-def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):
-    """What the parties' encoded contributions add up to, without any protocol."""
-    parts = [wired.rows_of(i, world.sizes[i]) for i in parties]
-    block = PartyBlock(
-        features=np.concatenate([rows for rows, _ in parts]),
-        labels=np.concatenate([labels for _, labels in parts]),
-        offsets=np.cumsum([0] + [len(labels) for _, labels in parts]),
-    )
-    session = PartySession(
-        block=block,
-        algorithm=world.algorithm,
-        policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
-        randomness=Randomness.from_entropy(),
-    )
-    answer = session.answer(world.plan.at_round(number), state)
-    return answer.encoded.sum(axis=0, dtype=answer.encoded.dtype)
 
 
 def charged(world, party=0):
@@ -56,7 +35,7 @@ def test_two_rounds_over_the_wire_give_the_plain_sum_whoever_serves_the_messages
         answers = world.vectors(number, number, state=world.state(state["theta"]))
         assert [a.head["status"] for a in answers.values()] == ["ok"] * 3
         result = world.opened()
-        np.testing.assert_array_equal(result, plain_sum(world, wired, state, number=number))
+        np.testing.assert_array_equal(result, world.plain_sum(state=state, number=number))
         state = {"theta": state["theta"] + 0.125}
     for i in range(3):
         assert [(index, kind) for index, kind, _ in charged(world, i)] == [
@@ -81,7 +60,7 @@ def test_a_repeated_round_is_answered_with_the_same_contribution_and_charged_onc
     world.join(session="0b" * 16)  # and then it was killed, and resumes
     world.vectors(1)
     np.testing.assert_array_equal(world.opened(), first)
-    np.testing.assert_array_equal(first, plain_sum(world, wired, world.algorithm.init()))
+    np.testing.assert_array_equal(first, world.plain_sum())
     assert [index for index, _, _ in charged(world)] == [1]
     assert before
 

@@ -13,8 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import parley
 from parley.client.data.table import DataError
-from parley.prediction.commands import show
-from parley.prediction.files import predict_file
+from parley.prediction.commands import predict_file, show
 from parley.prediction.loading import load_model
 from parley.sampling import sample_table
 from parley.server.model_file import ModelFileError, model_bytes, open_model

@@ -47,6 +47,28 @@ def parabola(scale: int) -> Listed:
     return Set.parabola(scale), list(dict.fromkeys(map(tuple, both.astype(int).tolist())))
 
 
+def triangle(numbers: int, categories: tuple[int, ...], most: int) -> Listed:
+    """Rows, entry by entry as the docstring has them."""
+    indicated = [
+        [tuple(most * (at == k) for at in range(size)) for k in range(-1, size)]
+        for size in categories
+    ]
+    column = np.repeat(range(1 + numbers + len(categories)), [1] * (1 + numbers) + [*categories])
+    found: list[Vector] = []
+    for row in itertools.product(range(-most, most + 1), repeat=numbers):
+        for chosen in itertools.product(*indicated):
+            z = (most, *row, *itertools.chain(*chosen))
+            found.append(
+                tuple(
+                    z[i] * z[j] * (32 if i == j else 55 if i == 0 and column[j] > numbers else 45)
+                    for i in range(len(z))
+                    for j in range(i, len(z))
+                    if column[i] <= numbers or column[i] != column[j]
+                )
+            )
+    return Set.triangle(numbers, categories, most=most), [*found, (0,) * len(found[0])]
+
+
 def in_one_of(cells: int, within: Listed) -> Listed:
     of, inner = within
     zeros = (0,) * len(inner[0])
@@ -115,6 +137,24 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(listed: Listed) -> None:
 
 
 @pytest.mark.parametrize(
+    ("numbers", "categories", "most"),
+    [(1, (), 4), (2, (), 3), (3, (), 2), (1, (1,), 3), (2, (3,), 1), (0, (2,), 1), (1, (1, 2), 1)],
+)
+def test_triangles_are_no_further_apart_than_their_set_says(
+    numbers: int, categories: tuple[int, ...], most: int
+) -> None:
+    """Every two rows of such numbers; and the bounds are near what some two come to."""
+    of, many = triangle(numbers, categories, most)
+    rows = np.array(many)
+    apart = (rows[:, None] - rows).reshape(-1, rows.shape[1])
+    assert np.abs(rows).max() == of.largest
+    for vectors, claimed in ((rows, of.radius), (apart, of.diameter)):
+        l1, l2 = np.abs(vectors).sum(axis=1).max(), np.square(vectors).sum(axis=1).max()
+        assert l1 <= claimed.l1 <= 1.7 * l1
+        assert l2 <= claimed.l2_squared <= 1.7 * l2
+
+
+@pytest.mark.parametrize(
     ("of", "radius", "diameter"),
     [
         (Set.interval(-2, 5), (5, 25), (7, 49)),
@@ -128,6 +168,8 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(listed: Listed) -> None:
         (Set.product(Set.interval(0, 1), Set.interval(0, 2)), (3, 5), (3, 5)),
         (Set.l1_ball(4).acute(), (4, 16), (8, 32)),
         (Set.ball(2, squared=25).acute(), (7, 25), (14, 50)),
+        (Set.triangle(3, most=2), (4 * 398, 512**2), (4 * 398, 2 * 512**2)),
+        (Set.triangle(1, (1, 2), most=1), (354, 128**2), (610, 2 * 128**2)),
         (Set.parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
     ],
 )
