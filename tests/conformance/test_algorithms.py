@@ -287,6 +287,34 @@ class TestFederatedAveraging(AlgorithmConformance):
         return Network.build(job.model.kind, features=4, classes=3, hidden=(8, 5))
 
 
+class TestFederatedAveragingOfRecords(TestFederatedAveraging):
+    job = (
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "privacy.epsilon=8",
+        "algorithm.rounds=2",
+        "dp-sgd.sampling-rate=0.5",
+        "dp-sgd.local-steps=1",
+    )
+
+    def test_a_neighbour_moves_the_sum_by_no_more_than_is_claimed(self):
+        """The sum of a step, of which the update is a multiple."""
+        algorithm, plan = self.made()
+        training, claim = algorithm.training, algorithm.claim(FACTS)
+        first = SIZES[0]
+        block, state = block_of(self.labels), algorithm.init()
+        moved = []
+        for at in range(20):
+            rows, labels = block.features.copy(), block.labels.copy()
+            rows[at], labels[at] = HOSTILE[at % len(HOSTILE)], (labels[at] + 1) % 3
+            other = replace(block, features=rows, labels=labels)
+            one, two = (algorithm.local(state, b, plan, SEEDED).values for b in (block, other))
+            assert np.array_equal(one[1:], two[1:])
+            step = training.learning_rate / (training.sampling_rate * first)
+            moved.append(np.linalg.norm((one - two)[0]) / step)
+        assert 0.4 * claim.sensitivity < max(moved) <= claim.sensitivity * (1 + 1e-9)
+
+
 class TestDistributedDPSGD(AlgorithmConformance):
     kind = "distributed-dp-sgd"
     job = (
