@@ -212,29 +212,9 @@ class Correlations(ColumnsQuery):
             tables["fit of regressions"] = _below(fits)
         means = _below([_means(design, each) for each in groups])
         tables["means"] = {**self._repeated(facts.schema, len(design.names)), **means}
-        rows = _below([self._precision(each, noise, design) for each in groups])
+        rows = _below([_precision(each, noise, design) for each in groups])
         tables["precision of correlations"] = {**self._repeated(facts.schema, 1), **rows}
         return tables
-
-    def _precision(self, moments: SecondMoments, noise: Reach, design: Design) -> Table:
-        """How far noise moves a correlation at most, and how many records would make that .05."""
-        reach = noise.half_width() / noise.deviation
-        found = moments.correlations().noise[_both(design)]
-        lost = not np.isfinite(found).all()
-        count = float(moments.count)
-        most = math.nan if lost else reach * float(found.max())
-        # A variance of ¼ where the real one is lost.
-        usual = reach * 4 * float(moments.deviations.max())
-        needed = math.ceil((usual if lost else most * count) / WITHIN)
-        half = 0.0 if moments.records is not None else reach * float(moments.deviations[0])
-        return {
-            "noise ± at most": _shown([most]),
-            f"records for ±{WITHIN}": [needed],
-            f"or ε times, for ±{WITHIN}": [round(needed / max(count, 1.0), 2)],
-            "value": [count],
-            "low": [count - half],
-            "high": [count + half],
-        }
 
     def steps(self, weight: int) -> int:
         """Of a square."""
@@ -315,6 +295,24 @@ def _regression(formula: Formula, design: Design, moments: SecondMoments) -> tup
         "to": _shown(high),
         "residual deviation": _shown([design.half[target] * found.residual]),
         "records it takes": [math.ceil(found.needed)],
+    }
+
+
+def _precision(moments: SecondMoments, noise: Reach, design: Design) -> Table:
+    """How far noise moves a correlation at most, and how many records would make that .05."""
+    reach = noise.half_width() / noise.deviation
+    found = moments.correlations().noise[_both(design)]
+    lost = not np.isfinite(found).all()
+    count = float(moments.count)
+    most = math.nan if lost else reach * float(found.max())
+    # A variance of ¼ where the real one is lost.
+    usual = reach * 4 * float(moments.deviations.max())
+    needed = math.ceil((usual if lost else most * count) / WITHIN)
+    return {
+        "records": [round(count)],
+        "noise ± at most": _shown([most]),
+        f"records for ±{WITHIN}": [needed],
+        f"or ε times, for ±{WITHIN}": [round(needed / max(count, 1.0), 2)],
     }
 
 
