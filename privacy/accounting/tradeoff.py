@@ -148,7 +148,7 @@ def found(spent: Composition, *, members: int = 1, alpha: float = ALARMS) -> flo
     >>> [round(found(spent, members=members), 4) for members in GROUPS]
     [0.1261, 0.2595, 0.8038, 0.9996]
     """
-    _check_members(members)
+    check_whole("members", members)
     slack, steps = round_up(spent.slack), members * members
     if spent.mu is not None:
         # Each step to the next neighbour moves a Gaussian by μ.
