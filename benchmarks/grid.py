@@ -81,9 +81,8 @@ def told(asked: argparse.Namespace) -> None:
     for name, epsilon, split, features, clip, way, value in read(asked.lines):
         cells = found.setdefault((name, epsilon), {})
         cells.setdefault((features, clip, way), {})[split] = value
-    print(
-        "| table | ε | splits | rule | best of 45 | which | behind by |\n|---|---|---|---|---|---|---|"
-    )
+    print("| table | ε | splits | rule | best of 45 | which | behind by |")
+    print("|---|---|---|---|---|---|---|")
     for (name, epsilon), cells in found.items():
         whole = set.intersection(*(set(each) for each in cells.values()))
         if len(cells) < 1 + len(GRID) or len(whole) < 2:
