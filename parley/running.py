@@ -60,7 +60,6 @@ def run(
         what `parley.simulations.engine.fast.simulate` raises, and ProcessError, PkiError of real
         processes.
     """
-
     out = None if out is None else Path(out)
     resume = None if resume is None else Path(resume)
     job = job or load_job() if resume is None else RunFolder.open(resume)[1]

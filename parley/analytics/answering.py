@@ -80,7 +80,7 @@ def answers_of(
                 query=own,
                 table=table,
                 law=released.law,
-                scale=released.scale / weight,
+                scale=released.scale / query.steps(weight),
                 survivors=released.survivors,
                 parties=released.parties,
                 records=released.records,

@@ -102,7 +102,7 @@ def draw(
         if len({point["x"] for point in points}) < 2:
             continue
         lines = _lines(cells, axis, name, non_private)
-        spec = json.dumps(_chart(points, lines, axis, title), indent=2)
+        spec = json.dumps(_chart(points, lines, axis, title), indent=2, allow_nan=False)
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
         (folder / f"{name}.vl.json").write_text(spec, encoding="utf-8")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
