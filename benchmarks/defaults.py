@@ -1,7 +1,7 @@
 """What a newcomer gets: the defaults, beside ten rounds and beside columns as they are.
 
     python benchmarks/defaults.py adult.csv.gz [--splits 10]
-    python benchmarks/defaults.py --networks [--splits 2]
+    python benchmarks/defaults.py --networks [--splits 5]
     python benchmarks/defaults.py --kdd99 kddcup.data_10_percent.gz   (all its 494,021 records)
 
 Ten parties, δ = 1e-5, a fifth of the records held out anew in every split: means with Student's
