@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
 from parley.analytics.curve_figure import curve_plot
+from parley.analytics.table_one_shown import TableOne
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import found, group_epsilon
@@ -76,7 +78,7 @@ def answer_figure(answer: Answer) -> Figure:
     plot = NOTHING
     if answer.query.curve:
         plot, key = curve_plot(answer, **drawn)
-    elif known.any():
+    elif known.any() and not answer.query.inference:  # whose ratios and p-values are read
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
@@ -103,10 +105,12 @@ def answer_figure(answer: Answer) -> Figure:
     )
 
 
-def tables_beside(answer: Answer) -> list[Figure]:
-    """What else its noisy numbers say, a table each."""
+def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
+    """What else its noisy numbers say, a table each, but for the one that is shown already."""
     figures = []
     for name, table in answer.beside.items():
+        if name == shown:
+            continue
         rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
         title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
         caption = answer.intervals.several if ENDS[1] in head else "of noise and sampling together"
@@ -118,11 +122,12 @@ def tables_beside(answer: Answer) -> list[Figure]:
 def _finding(answer: Answer, unknown: int) -> str:
     charge = answer.ledger
     together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
+    together += f" in {len(answer.earlier) + 1} steps" if answer.earlier else ""
     few = f" {unknown} of the cells have too few records for this ε." if unknown else ""
     return (
         f"{len(answer.table['value']):,} cells from {answer.survivors} of {answer.parties} "
         f"parties; {answer.law}, scale {answer.scale:.4g}; "
-        f"ε = {as_written(charge.epsilon)}{together}.{few}"
+        f"ε = {answer.asked}{together}.{few}"
     )
 
 
@@ -161,25 +166,35 @@ _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
 
-def write_session_page(answers: Sequence[Answer], totals: Account, name: str, target: Path) -> Path:
+def write_session_page(
+    answers: Sequence[Answer], totals: Account, name: str, target: Path, *, table_one: int = 0
+) -> Path:
     """Writes the page of the session `name`, replacing an older one, and returns its path.
+
+    Args:
+        table_one: the release that is shown as a table one, if any is.
 
     Raises:
         RunFolderError: it can't be written to.
     """
-    single = [each for each in answers if each.alone]
-    wide = [each for each in answers if not each.alone]
+    asked = [each for each in answers if not each.query.interim]
+    first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
+    others = [each for each in asked if each.ledger.index != table_one]
+    single = [each for each in others if each.alone]
+    wide = [each for each in others if not each.alone]
     figures = [answer_figure(each) for each in wide]
     beside = [table for each in wide for table in tables_beside(each)]
+    beside += [table for each in first for table in tables_beside(each, shown="mean")]
     try:
         return write_page(
             target,
             "session.html.j2",
             package="parley.analytics",
             name=name,
-            headline=_headline(answers, totals),
+            headline=_headline(asked, totals),
             notices=_notices(answers),
             cards=_cards(answers, totals),
+            table=TableOne.of([each.to_json() for each in first]) if first else None,
             numbers=[
                 numbers_table([each for each in single if each.intervals == covered])
                 for covered in dict.fromkeys(each.intervals for each in single)
@@ -231,7 +246,7 @@ def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
     cards.append(
         Card(
             title="Questions",
-            value=number(len(answers)),
+            value=number(sum(not each.query.interim for each in answers)),
             note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
         )
     )
@@ -258,7 +273,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
                 own[0].law,
                 f"{own[0].survivors} of {own[0].parties}",
                 as_written(charge.epsilon),
-                f"{own[0].tradeoff():.1%}",
+                f"{replace(own[0], earlier=()).tradeoff():.1%}",
                 f"{shown_down(charge.left)} of {as_written(charge.budget.epsilon)}",
             ]
         )
