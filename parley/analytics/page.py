@@ -78,7 +78,7 @@ def answer_figure(answer: Answer) -> Figure:
     plot = NOTHING
     if answer.query.curve:
         plot, key = curve_plot(answer, **drawn)
-    elif known.any():
+    elif known.any() and not answer.query.inference:  # whose ratios and p-values are read
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]

@@ -27,7 +27,7 @@ from parley.analytics.page import write_session_page
 from parley.analytics.partition import Partitions
 from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
-from parley.analytics.steps import check_alone, check_left, in_steps, with_earlier
+from parley.analytics.steps import check_alone, in_steps, with_earlier
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
 from parley.privacy.ledger.account import Account
@@ -176,7 +176,9 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
         )
 
-    def check_room(self, planned: Sequence[PlannedBatch]) -> None:
+    def check_room(
+        self, planned: Sequence[PlannedBatch], budget: DatasetBudget | None = None
+    ) -> None:
         """Refuses releases that the budget has no room for; nothing is charged.
 
         Of a session that goes on the first ones are those that it had.
@@ -186,7 +188,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         """
         own = self._session
         new = tuple((each.event, 1) for each in planned[len(own.again) :])
-        own.ledger.check_room(own.folder.run_id, {own.budget.key: new})
+        own.ledger.check_room(own.folder.run_id, {(budget or own.budget).key: new})
 
     def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
         self._check_open()
@@ -216,7 +218,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         if not any(query.shares for query in queries):
             return one(queries, planned, epsilon=epsilon)
         if not self._session.again:
-            check_left(epsilon, self.left_of(budget or self._session.budget))
+            self.check_room([planned], budget)
         return [in_steps(one, self, queries[0], planned, epsilon=epsilon)]
 
     def _released(

@@ -17,7 +17,7 @@ from parley.analytics.asking import Whole
 from parley.client.queries.base import Asked, Query, QueryError
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
-from parley.privacy.accounting.rounding import as_written, exact
+from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.intervals import Reach
 from parley.server.planning.queries import PlannedBatch
 
@@ -30,15 +30,6 @@ def check_alone(queries: Sequence[Query], *, by_party: bool) -> None:
         raise QueryError(
             f"Expected {stepped.kind} by itself, of all parties together, got {got}: it is asked "
             f"in {len(stepped.shares)} steps, each where the one before points."
-        )
-
-
-def check_left(epsilon: float, left: float) -> None:
-    """Refuses steps of which only the first could be paid. Raises QueryError."""
-    if exact(epsilon) > exact(left):
-        raise QueryError(
-            f"Expected at most {as_written(left)}, what is left of the budget, got "
-            f"ε = {as_written(epsilon)} for all steps together. Nothing was charged."
         )
 
 
