@@ -10,6 +10,7 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
+from parley.privacy.ledger.errors import BudgetExceeded
 
 ASKED = {"column": "sick", "of": ["age", "sex"], "family": "logistic", "occurred": "yes"}
 
@@ -35,10 +36,13 @@ def test_a_session_that_goes_on_finds_its_steps_paid(tmp_path):
     frames = [pl.DataFrame(rows_of(place)) for place in range(3)]
     given = {"epsilon": 60.0, "delta": 1e-6, "schema": Schema.from_toml(SCHEMA)}
     with parley.Session(frames, out=tmp_path / "s", **given) as session:
-        with pytest.raises(QueryError, match="by itself"), session.batch(epsilon=1.0) as batch:
-            batch.regression(**ASKED)
-            batch.mean("age")
-        with pytest.raises(QueryError, match="for all steps together"):
+        batch = session.batch(epsilon=1.0)
+        batch.regression(**ASKED)
+        batch.mean("age")
+        with pytest.raises(QueryError, match="by itself"):
+            batch.plan()
+        batch.__exit__(ValueError)
+        with pytest.raises(BudgetExceeded):
             session.regression(**ASKED, epsilon=61.0)
         with pytest.raises(QueryError, match="each party's own"):
             session.regression(**ASKED, epsilon=1.0, by="party")
