@@ -88,6 +88,7 @@ class Query(ABC):
         whole: its integers need no finer grid than 1: it may have weight 1.
         counts: its integers are at least 0, which halves what a party may move.
         sampling: they can be widened by sampling error.
+        agrees: its answer is counts, which those of other queries bring nearer.
         curve: its rows are a curve from 1 on, along a number, for every group.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
@@ -100,6 +101,7 @@ class Query(ABC):
     shared: ClassVar[bool] = False
     simultaneous: ClassVar[bool] = True
     sampling: ClassVar[bool] = False
+    agrees: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
     curve: ClassVar[bool] = False
 
@@ -134,9 +136,9 @@ class Query(ABC):
         if self.where is not None:
             self.where.check(schema)
 
-    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+    def tuned(self, law: str, facts: Facts) -> Self:
         """The same query with the parts of its vector balanced for a noise law."""
-        del law, neighbouring
+        del law, facts
         return self
 
     @abstractmethod
@@ -187,9 +189,11 @@ class Query(ABC):
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """What the noisy sum `[d]` says: columns of the same length; here its cells."""
-        steps, unit = self.steps(weight), self.unit(facts.schema)
-        values = noisy / steps * unit
-        half = np.full(len(values), noise.half_width() / steps * unit)
+        unit = self.unit(facts.schema) / self.steps(weight)
+        return self.told(noisy * unit, np.full(len(noisy), noise.half_width() * unit), noise, facts)
+
+    def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
+        """What its cells `[d]` say, with the half-widths `[d]` of their noise."""
         if self.samples(facts):
             half = noise.widened(half, self.deviations(values, facts))
         return {
@@ -208,6 +212,8 @@ class Query(ABC):
         shape = [axis.size for axis in first.cells.axes]
         if others or not self.counts or len(shape) != 2 or 1 in shape or noisy.size > MOST_CELLS:
             return {}
+        if noisy.size != first.cells.count:
+            return {}  # a tree has more than its leaves
         found = independence(noisy.reshape(shape) / weight, noise, unit=weight)
         return {
             "test of independence": {
@@ -305,6 +311,7 @@ def _categories(schema: Schema, name: str) -> Axis:
         size=len(texts),
         codes=lambda block: block.columns[name],
         keys=lambda: {key_of(name): texts},
+        name=name,
     )
 
 

@@ -257,7 +257,10 @@ def _values(table: dict[str, Any]) -> NDArray[np.float64]:
 def _percentage(
     row: Sequence[float], size: float, scale: float, noise: float, facts: dict[str, Any]
 ) -> tuple[float, float, float]:
-    """A noisy count out of a group's, and Fieller's interval; out of N where that is public."""
+    """A noisy count out of a group's, and Fieller's interval; out of N where that is public.
+
+    Counts that agree have noise in common, of one sign in both: independent noise is the wider case.
+    """
     if not noise:
         low, high = (float(np.clip(end / size, 0, 1)) for end in row[1:])
     else:
