@@ -259,7 +259,8 @@ def _percentage(
 ) -> tuple[float, float, float]:
     """A noisy count out of a group's, and Fieller's interval; out of N where that is public.
 
-    Counts that agree have noise in common, of one sign in both: independent noise is the wider case.
+    Noise that counts have in common, where they agree, has one sign in both: taken as independent
+    it is the wider case.
     """
     if not noise:
         low, high = (float(np.clip(end / size, 0, 1)) for end in row[1:])
