@@ -54,8 +54,7 @@ from key_exchange import given_run
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.interface import DropStage, KeyExchange
 from parley.secure_agg.masked import MaskedSum
-from parley.secure_agg.masking import MaskJob
-from parley.secure_agg.masks import PIECE_BYTES, add_masks, aligned
+from parley.secure_agg.masking import PIECE_BYTES, MaskJob, add_masks, aligned
 from parley.secure_agg.outcome import HEADER_BYTES
 from parley.secure_agg.primitives import _by_counter_mode, _by_gcm
 

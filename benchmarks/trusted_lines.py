@@ -75,7 +75,7 @@ _LINEAR = (
 _NETWORK = (
     *_ROWS,
     *("client.models.networks", "client.models.layers", "client.models.record_losses"),
-    *("client.models.exact_*", "client.dp_sgd.*", "client.algorithms.network_task"),
+    *("client.models.exact_*", "client.dp_sgd.*", "client.algorithms.kind"),
     *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
 )
 

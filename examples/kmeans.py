@@ -14,17 +14,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-import altair as alt
 import numpy as np
 import polars as pl
+import vl_convert
 
 import parley
 from parley.client.data.schema import Schema
+from parley.report.vega import layer, quantitative
 
 FAR = np.array([[-0.6, -0.6], [0.65, -0.55], [0.0, 0.7]])
 NEAR = np.array([[-0.75, 0.35], [-0.75, 0.77]])
 CENTRES = np.concatenate([FAR, NEAR])
 EPSILON, ROUNDS = 0.5, 10
+CROSS = {"shape": "cross", "size": 140, "color": "#0b6b66", "strokeWidth": 2}
 SCHEMA = Schema.from_toml(
     """
 [columns]
@@ -88,27 +90,25 @@ def found(centres: np.ndarray, truth: np.ndarray) -> bool:
 
 def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path) -> None:
     """A panel a method: points in grey, every run's centres in colour, the truth as crosses."""
-    shown = data.sample(4000, seed=1)
+    axes = {each: quantitative(each, scale={"domain": [-1, 1]}) for each in ("x", "y")}
+    cloud = data.sample(4000, seed=1).to_dicts()
+    truth = [dict(zip("xy", centre, strict=True)) for centre in CENTRES.tolist()]
     panels = []
     for method, runs in results.items():
-        centres = pl.DataFrame(np.concatenate(runs), schema=["x", "y"], orient="row")
-        scale = alt.Scale(domain=[-1, 1])
-        axes = {"x": alt.X("x:Q", scale=scale), "y": alt.Y("y:Q", scale=scale)}
-        cloud = alt.Chart(shown).mark_circle(size=6, opacity=0.25, color="#8a949c").encode(**axes)
-        private = (
-            alt.Chart(centres).mark_circle(size=60, opacity=0.7, color="#b2541f").encode(**axes)
-        )
-        truth = pl.DataFrame(CENTRES, schema=["x", "y"], orient="row")
-        crosses = (
-            alt.Chart(truth)
-            .mark_point(shape="cross", size=140, color="#0b6b66", strokeWidth=2)
-            .encode(**axes)
-        )
-        title = f"{method}: centres of {len(runs)} runs, ε = {EPSILON} (add or remove one)"
+        centres = [dict(zip("xy", each, strict=True)) for each in np.concatenate(runs).tolist()]
         panels.append(
-            alt.layer(cloud, private, crosses).properties(width=340, height=340, title=title)
+            {
+                "layer": [
+                    layer(cloud, "circle", axes, size=6, opacity=0.25, color="#8a949c"),
+                    layer(centres, "circle", axes, size=60, opacity=0.7, color="#b2541f"),
+                    layer(truth, "point", axes, **CROSS),
+                ],
+                "width": 340,
+                "height": 340,
+                "title": f"{method}: centres of {len(runs)} runs, ε = {EPSILON} (add or remove)",
+            }
         )
-    alt.hconcat(*panels).save(out, scale_factor=1.2)
+    out.write_bytes(vl_convert.vegalite_to_png({"hconcat": panels}, scale=1.2))
 
 
 def main(out: Path | None = None, *, runs: int = 20) -> dict[str, tuple[int, int, float]]:

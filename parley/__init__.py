@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from parley.running import run as run
     from parley.server.jobs.file import load_job as load_job
     from parley.server.jobs.job import Job as Job
-    from parley.sweep.whole import run_sweep as run_sweep
+    from parley.sweep.running import run_sweep as run_sweep
 
 _HOMES = {
     "Session": "parley.analytics.session",
@@ -42,7 +42,7 @@ _HOMES = {
     "load_model": "parley.prediction.loading",
     "plan": "parley.planning",
     "run": "parley.running",
-    "run_sweep": "parley.sweep.whole",
+    "run_sweep": "parley.sweep.running",
 }
 
 

@@ -18,10 +18,8 @@ from parley.privacy.audit.noise_scale import Residuals as Residuals
 from parley.privacy.audit.noise_scale import factor_bound as factor_bound
 from parley.privacy.audit.noise_scale import repeated_lag as repeated_lag
 from parley.privacy.audit.noise_scale import shape_p as shape_p
-from parley.privacy.audit.one_run import estimated_mu as estimated_mu
 from parley.privacy.audit.one_run import one_run_bound as one_run_bound
 from parley.privacy.audit.one_run import one_run_fdp_bound as one_run_fdp_bound
-from parley.privacy.audit.pair import credible_bound as credible_bound
 from parley.privacy.audit.pair import mu_bound as mu_bound
 from parley.privacy.audit.pair import pair_bound as pair_bound
 
@@ -31,6 +29,5 @@ BOUNDS: dict[str, Callable[..., LowerBound]] = {
     "one-run": one_run_bound,
     "one-run-fdp": one_run_fdp_bound,
     "factor": factor_bound,
-    "bayes": credible_bound,
 }
 """Name of a method → its bound."""

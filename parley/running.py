@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
 from parley.notebook import notebook_display
+from parley.report.page import write_report
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -59,7 +60,6 @@ def run(
         what `parley.simulations.engine.fast.simulate` raises, and ProcessError, PkiError of real
         processes.
     """
-
     out = None if out is None else Path(out)
     resume = None if resume is None else Path(resume)
     job = job or load_job() if resume is None else RunFolder.open(resume)[1]
@@ -88,8 +88,6 @@ def run(
         from parley.deploy.engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
 
         result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
-    from parley.report.page import write_report  # noqa: PLC0415 - start-up: `run` trains before it reports (altair takes .5 s)
-
     write_report(result.folder)
     for tracker in trackers:
         tracker.ended(result)

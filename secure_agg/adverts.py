@@ -2,12 +2,16 @@
 
 Forged keys are turned away here so that their sender can be named; the parties check for
 themselves, against identities that they know from outside.
+
+Also here: mappings by party whose values are made when they are asked for: memory for one, not for
+all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,8 +21,30 @@ from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster, encode
 from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
-from parley.secure_agg.rows import Made
 from parley.secure_agg.statements import advertised
+
+_Value = TypeVar("_Value")
+
+
+class Made(Mapping[int, _Value]):
+    """What `make` gives for each of `parties`."""
+
+    def __init__(self, parties: Collection[int], make: Callable[[int], _Value]) -> None:
+        self._parties, self._make = parties, make
+
+    def __getitem__(self, party: int) -> _Value:
+        if party not in self._parties:
+            raise KeyError(party)
+        return self._make(party)
+
+    def __contains__(self, party: object) -> bool:  # a mapping's would make the value
+        return party in self._parties
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._parties)
+
+    def __len__(self) -> int:
+        return len(self._parties)
 
 
 @dataclass(kw_only=True, repr=False)

@@ -45,6 +45,7 @@ _SLACK = 1 + 2.0**-40  # a vector clipped to the bound in floating point may exc
 # specification, section 3); with tails of up to 8σ that is 2^43.
 _LARGEST_NOISE_TAIL = 2.0**43
 _SCALE_BITS = range(-64, 61)
+_MOST_INFLATION = 1e-3  # of √d/(2^s·Δ) for which the 32-bit ring is kept
 
 
 class EncodingError(ValueError):
@@ -215,7 +216,6 @@ class FixedPoint:
         dimension: int,
         noise_tail: Callable[[int], float],
         sensitivity: float | None,
-        max_inflation: float = 1e-3,
         ring_bits: int | None = None,
         scale_bits: int | None = None,
     ) -> FixedPoint:
@@ -225,9 +225,8 @@ class FixedPoint:
             noise_tail: from scale_bits to a bound on |noise| per coordinate in grid units, not
                 decreasing; `lambda s: 0.0` without noise.
             sensitivity: Δ, L2, of the sum, in the values' unit; None where no noise is calibrated.
-            max_inflation: largest √d/(2^s·Δ) for which the 32-bit ring is kept.
-            ring_bits: None: 32, or 64 where the inflation asks for it. A ring or a scale given is
-                taken as it is: its inflation is charged, not refused.
+            ring_bits: None: 32, or 64 where √d/(2^s·Δ) would be above 10⁻³. A ring or a scale given
+                is taken as it is: its inflation is charged, not refused.
 
         Raises:
             RingTooSmall: no scale fits, the one given does not, or no ring keeps the inflation.
@@ -245,13 +244,13 @@ class FixedPoint:
             return grid(ring_bits)
         with suppress(RingTooSmall):
             small = grid(32)
-            if inflation(small) <= max_inflation:
+            if inflation(small) <= _MOST_INFLATION:
                 return small
         large = grid(64)
-        if inflation(large) <= max_inflation or scale_bits is not None:
+        if inflation(large) <= _MOST_INFLATION or scale_bits is not None:
             return large
         raise RingTooSmall(
-            f"Expected a rounding inflation √d/(2^s·Δ) <= {max_inflation:g}, got "
+            f"Expected a rounding inflation √d/(2^s·Δ) <= {_MOST_INFLATION:g}, got "
             f"{inflation(large):.3g} (d {dimension}, Δ {sensitivity}, scale_bits "
             f"{large.scale_bits} in a ring of 64)."
         )

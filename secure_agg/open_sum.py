@@ -22,7 +22,7 @@ import numpy as np
 from parley.secure_agg.edges import mask_key, pair_base, under_pad
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.masks import add_masks
+from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import (
     SERVER,
     Confirm,

@@ -53,8 +53,7 @@ from dataclasses import dataclass
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import DropoutPolicy, DropStage, SumResult, TooFewSurvivors
-from parley.secure_agg.masking import MaskJob
-from parley.secure_agg.masks import add_shared_masks
+from parley.secure_agg.masking import MaskJob, add_shared_masks
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server

@@ -184,7 +184,6 @@ class GridTransport:
 @app.main()
 def serve(grid: Grid, context: Context) -> None:
     """Runs the job in Flower's run config."""
-
     place = _environment("PARLEY_RUN")
     with telling(lambda: place):
         folder, job = _run_folder(context)

@@ -17,9 +17,8 @@ from safetensors.numpy import load_file
 
 from parley.client.contract.file_reading import text_of
 from parley.server.jobs.file import load_job
-from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import PROPOSED, RunFolder
+from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ def telling(place: Callable[[], Path | None]) -> Iterator[None]:
 
 def open_run(path: Path) -> tuple[RunFolder, Job]:
     """A folder that was made before this run began: commissioned, or still without a ledger."""
-
     if (path / "run-id").exists():
         return RunFolder.open(path)
     job, proposed = load_job(path / "job.toml"), path / PROPOSED
@@ -112,13 +110,11 @@ def _fingerprint(run: Path) -> str:
 
 def _components(run: Path) -> NDArray[np.float64] | None:
     """Public components where the launcher prepared them; else the job's own file has them."""
-
     path = run / "parties" / "components.safetensors"
     return load_file(path)["components"] if path.exists() else None
 
 
 def _version() -> str:
-
     try:
         return version("parley")
     except PackageNotFoundError:

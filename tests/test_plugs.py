@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.client.algorithms.network_task import NETWORKS
+from parley.client.algorithms.kind import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import COLUMN_KINDS
 from parley.client.models.losses import LOSSES

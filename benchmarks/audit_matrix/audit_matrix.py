@@ -18,6 +18,7 @@ from parley.audit.words import lines_of
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query
 from parley.client.queries.batch import Counting
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -170,6 +171,7 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (Balance(column="age", border=4.5, share=0.25),),
     (Survival(column="age", event="sick", occurred="yes", bins=4, by=("sex",)),),
+    (Correlations(of=("age", "stay", "ward")),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )

@@ -64,7 +64,6 @@ def of_task(task: Mapping[str, Any], party: Party) -> Any:
 
 def check(algorithm: Any, plan: ReleasePlan) -> None:
     """Refuses training that moves nothing, and a way of clipping that its network refuses."""
-
     training = algorithm.training
     if algorithm.unit is Unit.RECORD:
         try:
@@ -103,7 +102,6 @@ def _described(network: Network) -> dict[str, Any]:
 
 def _network_from(value: Any, party: Party) -> Network:
     """The inverse of `_described`."""
-
     if not isinstance(value, Mapping) or set(value) - {"class_weights"} != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} of a network, got others.")
     features = value_from(int, value["features"], "features")

@@ -20,8 +20,7 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
-from parley.client.algorithms.kind import Kind, Party, plain_size, settings_of
-from parley.client.algorithms.network_task import network_size
+from parley.client.algorithms.kind import Kind, Party, network_size, plain_size, settings_of
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
 from parley.client.algorithms.own import is_own, own_kind, own_task

@@ -28,13 +28,10 @@ from parley.client.contract.decoding import DecodingError, as_came, facts_from, 
 from parley.client.contract.state import State
 from parley.client.models.described import LARGEST_MODEL
 from parley.privacy.kernel.rows import keep_within, outer_sum
-from parley.privacy.kernel.sets import Set
+from parley.privacy.kernel.sets import BESIDE, ON_DIAGONAL, Set
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
-
-_ON_DIAGONAL, _BESIDE = 32, 45
-"""Weights; 45² ≤ 2·32²."""
 
 _MOST_BITS = 12
 """b at most."""
@@ -70,7 +67,7 @@ class Triangle:
         """Of a triangle weighted by 1 and 45/32."""
         places, weights = _upper(self.features)
         matrix = np.zeros((self.features, self.features))
-        matrix.ravel()[places] = triangle * _ON_DIAGONAL / weights
+        matrix.ravel()[places] = triangle * ON_DIAGONAL / weights
         return matrix + np.triu(matrix, 1).T
 
 
@@ -78,7 +75,7 @@ class Triangle:
 def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Where the triangle is in the matrix laid out flat, and its weights; once a run."""
     row, column = np.triu_indices(features)
-    return row * features + column, np.where(row == column, _ON_DIAGONAL, _BESIDE)
+    return row * features + column, np.where(row == column, ON_DIAGONAL, BESIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +117,7 @@ class SecondMoments(SumOfRecords):
     @property
     def grid_bits(self) -> int:
         """Of the weighted sums."""
-        return 2 * self.row_bits + _ON_DIAGONAL.bit_length() - 1
+        return 2 * self.row_bits + ON_DIAGONAL.bit_length() - 1
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """A triangle no longer than 1, whatever the parties hold."""

@@ -159,7 +159,6 @@ def order_of(
 
 def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text."""
-
     series: pl.Series = table.column(name)
     if series.dtype.is_numeric():
         return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())

@@ -254,7 +254,6 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
 def _column_line(  # noqa: PLR0911 - one a kind of column
     name: str, series: pl.Series, absent: int, max_categories: int, files: int
 ) -> tuple[Entry, str]:
-
     distinct = series.drop_nulls().n_unique()
     if distinct < 2:
         if distinct and absent:
@@ -303,7 +302,6 @@ def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> bool
 
 
 def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
-
     series = series.drop_nulls()
     distinct = series.n_unique()
     if distinct < 2:

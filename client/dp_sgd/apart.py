@@ -1,6 +1,6 @@
 """A record's gradient is the same bits whoever else is in its batch, and whatever its place.
 
-Of networks that are not chains of linear layers (`parley.client.dp_sgd.exact`).
+Of networks that are no chains (`parley.client.dp_sgd.exact`): own modules.
 
 The sensitivity of a clipped sum is that of one term only if no record moves another's. Libraries
 do not promise it: BLAS takes other kernels for batches of other sizes, and for rows at other
@@ -36,7 +36,6 @@ from torch import Tensor, nn
 
 from parley.client.dp_sgd.batches import PERIODS, Layout
 from parley.client.dp_sgd.clipping import record_gradients, trainable
-from parley.client.models.layers import BUILT_IN
 from parley.client.models.networks import Network
 
 Rows = NDArray[np.float64]
@@ -44,18 +43,18 @@ Rows = NDArray[np.float64]
 _PERMUTATIONS: Final = 8
 
 _FOUND: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Layout]] = WeakKeyDictionary()
-_BUILT_IN: dict[tuple[object, ...], dict[tuple[object, ...], Layout]] = {}
+_OF_FILES: dict[tuple[object, ...], dict[tuple[object, ...], Layout]] = {}
 _MOST_KNOWN: Final = 64
 
 
 def _known(network: Network) -> dict[tuple[object, ...], Layout]:
-    """What was found for this network: parties build a built-in one anew for every task."""
-    if network.kind not in BUILT_IN:
+    """What was found for this network: parties build one of a file anew for every task."""
+    if network.digest is None:
         return _FOUND.setdefault(network.module, {})
-    if len(_BUILT_IN) > _MOST_KNOWN:
-        _BUILT_IN.clear()
-    shape = (network.kind, network.features, network.classes, network.hidden, network.losses)
-    return _BUILT_IN.setdefault(shape, {})
+    if len(_OF_FILES) > _MOST_KNOWN:
+        _OF_FILES.clear()
+    code = (network.kind, network.digest, network.frozen)
+    return _OF_FILES.setdefault((*code, network.features, network.classes, network.losses), {})
 
 
 def layout_of(network: Network, widths: tuple[int, ...]) -> Layout:

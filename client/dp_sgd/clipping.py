@@ -11,7 +11,8 @@ added (`parley.client.models.bounded.clip_rows`): what does not lie there, as a 
 finite, adds nothing. Their sum is exact in any order. That g_i is a function of the record and θ
 alone is tried, and not proved (`parley.client.dp_sgd.apart`).
 
-Chains of linear layers are computed in whole numbers throughout (`parley.client.dp_sgd.exact`).
+Chains of linear layers and convolutions, which the built-in networks are, are computed in whole
+numbers throughout (`parley.client.dp_sgd.exact`).
 Which way a network goes its structure says, the same at server and party.
 """
 
@@ -117,7 +118,7 @@ class WayError(ValueError):
 
 
 def choose_way(network: Network, *, wanted: str = "auto") -> str:
-    """Exact for a chain of linear layers, else vmap; or the one wanted.
+    """Exact for a chain (`linear_layers`), else vmap; or the one wanted.
 
     Raises:
         WayError: the network does not allow it, with what to do.
@@ -137,8 +138,9 @@ def check_way(network: Network, way: str) -> None:
         return
     if way == EXACT:
         raise WayError(
-            "Expected a chain (nn.Sequential) of torch's own Linear, ReLU and Tanh layers for sums "
-            "in whole numbers, got another network. dp-sgd.per-example-method = 'auto' takes it."
+            "Expected a chain (nn.Sequential) of torch's own Linear, Conv, MaxPool, AvgPool, ReLU "
+            "and Tanh layers for sums in whole numbers, got another network. "
+            "dp-sgd.per-example-method = 'auto' takes it."
         )
     generator = torch.Generator().manual_seed(0)
     made = torch.randn((2, network.features + network.draws), generator=generator)

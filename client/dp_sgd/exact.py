@@ -1,8 +1,10 @@
 """Clipped sums of chains of linear layers in whole numbers: a record's share is its own, exactly.
 
-A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh, factors, trained by softmax
-cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), as ghost clipping has it
-(Goodfellow 2015, arXiv:1510.01799).
+A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh, factors, pools, trained by
+softmax cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), as ghost clipping has
+it (Goodfellow 2015, arXiv:1510.01799). A convolution is a linear layer of every window of a map
+(`parley.client.dp_sgd.windows`): its gradient is Σ δ_p ⊗ (window p, 1), written out, which is a
+row like any other: an outer product with the one number 2⁷.
 
 **A record's share is a function of the record, θ and public numbers.** Weights, activations and
 slopes δ are whole numbers times a power of two: of `Grid.weights` bits below the layer's largest
@@ -31,10 +33,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.dp_sgd.windows import Array, Back, MaxPool, MeanPool, Windows
 from parley.client.models.exact_math import exp, tanh
 from parley.privacy.kernel.rows import EXACT, keep_factored
 
-Array = NDArray[np.float64]
+Step = str | float | MaxPool | MeanPool
 
 _LARGEST: Final = 200
 """log₂ of the largest number that a layer takes, and of the inverse of the least."""
@@ -42,19 +45,59 @@ _LARGEST: Final = 200
 _COUNTED: Final = 32
 """Bits of a chance before it is divided by the sum of all."""
 
+_COARSE: Final = 2.0**7
+"""Units of a written-out row: of numbers below 2³³/2⁷, squares are exact."""
+
 
 @dataclass(frozen=True)
 class Layer:
     """A linear layer, and what is done to its inputs before.
 
     Attributes:
-        before: value by value, in this order: "relu", "tanh", or a factor.
+        inputs: of a convolution, numbers of a window.
+        before: in this order: "relu", "tanh", a factor, or a pool.
+        windows: of a convolution; None: the layer sees all of a row.
     """
 
     inputs: int
     outputs: int
     bias: bool
-    before: tuple[str | float, ...] = ()
+    before: tuple[Step, ...] = ()
+    windows: Windows | None = None
+
+    @property
+    def size(self) -> int:
+        """Parameters."""
+        return self.outputs * (self.inputs + self.bias)
+
+    def applied(self, whole: _Whole, weight: _Whole) -> tuple[Array, Array]:
+        """Its inputs `[B, w, i + 1]`, or windows `[B, w, i + 1, P]`; and what it makes of them."""
+        if self.windows is None:
+            return whole.numbers, whole.times(weight, weight.numbers.swapaxes(-1, -2))
+        row, last = np.split(whole.numbers, [whole.numbers.shape[-1] - self.bias], axis=-1)
+        seen = self.windows.patches(row, last)
+        found = (weight.numbers[:, None] @ seen).reshape(*row.shape[:-1], -1)
+        found *= whole.unit * weight.unit
+        return seen, found
+
+    def share(self, seen: Array, slope: _Whole, unit: Array) -> tuple[Array, Array, Array]:
+        """A record's gradient as inputs, slopes, both whole, and `[B, w, 1]` their unit."""
+        if self.windows is None:
+            return seen, slope.numbers, unit * slope.unit
+        slopes = slope.numbers.reshape(*seen.shape[:2], self.outputs, -1)
+        written = (slopes @ seen.mT).reshape(*seen.shape[:2], -1)
+        row = _Whole.of(written, (52 - (self.size - 1).bit_length()) // 2)
+        return np.full_like(unit, _COARSE), row.numbers, unit * slope.unit * row.unit / _COARSE
+
+    def back(self, slope: _Whole, weight: _Whole) -> Array:
+        """Slopes of what it was given."""
+        own = weight.numbers[..., : self.inputs]
+        if self.windows is None:
+            return slope.times(weight, own)
+        slopes = slope.numbers.reshape(*slope.numbers.shape[:-1], self.outputs, -1)
+        found = self.windows.spread(own.mT[:, None] @ slopes)
+        found *= slope.unit * weight.unit
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +117,14 @@ class Grid:
 
     @staticmethod
     def fits(layers: Sequence[Layer]) -> bool:
-        """Whether enough bits are left: 24, for values and weights together."""
-        return _width(layers) <= 1 << 28
+        """Whether enough bits are left: 24, for values and weights together.
+
+        Of a convolution 2²⁰ windows: sums of so many products of values are exact; and 2²⁴
+        parameters: 14 bits for each in a record's gradient.
+        """
+        written = ((own.windows, own.size) for own in layers if own.windows is not None)
+        few = all(math.prod(of.counts) <= 1 << 20 and size <= 1 << 24 for of, size in written)
+        return few and _width(layers) <= 1 << 28
 
 
 @dataclass(frozen=True)
@@ -125,7 +174,7 @@ class Chain:
         grid, weights, at = Grid.of(layers), [], 0
         for layer in layers:
             shape = (len(theta), layer.outputs, layer.inputs + layer.bias)
-            cut, end = layer.outputs * layer.inputs, at + layer.outputs * shape[2]
+            cut, end = layer.outputs * layer.inputs, at + layer.size
             own, at = theta[:, at:end], end
             largest = _largest(own)
             if not np.isfinite(largest).all():
@@ -150,9 +199,10 @@ class Chain:
         radius: int | None,
         grid_bits: int,
     ) -> tuple[list[Array], Array]:
-        """`[B, o, i + 1]` a layer, sums of whole numbers of B parties' records; and `[B]` signs.
+        """Sums of whole numbers of B parties' records, as `flat` takes them; and `[B]` signs.
 
-        Signs are Σ of +1 a clipped and −1 another record.
+        Sums are `[B, o, i + 1]` a layer, of a convolution in one row; signs are Σ of +1 a clipped
+        and −1 another record.
 
         Args:
             x, y: `[B, w, p]`, `[B, w]`.
@@ -171,7 +221,7 @@ class Chain:
             scale, factors = _own_units(norms, there[..., None]), np.ones_like(norms)
         else:
             scale = np.full((1, 1, 1), 2.0**grid_bits)
-            halves = [math.sqrt(layer.outputs) / 2 for layer in self.layers]
+            halves = [math.sqrt(b.shape[-1]) / 2 for b in slopes]
             off = sum((np.sqrt(n) * h for n, h in zip(sizes, halves, strict=True)), np.zeros(1))
             factors = _factors(norms * scale, off, radius)
         times = scale * np.where(there[..., None], factors, 0.0)
@@ -187,10 +237,17 @@ class Chain:
             raise ValueError(f"Expected fewer records at once, got {x.shape[1]}.")
         return sums, (np.where(factors[..., 0] < 1, 1.0, -1.0) * there).sum(-1)
 
+    @property
+    def written(self) -> int:
+        """Numbers that are written out for each record, beside rows: windows, and gradients."""
+        windows = ((own.windows, own) for own in self.layers if own.windows is not None)
+        return sum(math.prod(of.counts) * (own.inputs + 1) + own.size for of, own in windows)
+
     def flat(self, sums: Sequence[Array], unit: float) -> Array:
-        """`[B, d]` of every layer's sums `[B, o, i + 1]`, in θ's order, times a unit."""
-        total, at = np.empty((len(sums[0]), sum(own[0].size for own in sums))), 0
-        for layer, own in zip(self.layers, sums, strict=True):
+        """`[B, d]` of every layer's sums `[B, o·(i + 1)]`, in θ's order, times a unit."""
+        total, at = np.empty((len(sums[0]), sum(layer.size for layer in self.layers))), 0
+        for layer, found in zip(self.layers, sums, strict=True):
+            own = found.reshape(len(total), layer.outputs, -1)
             for part in (own[..., : layer.inputs], own[..., layer.inputs :]):
                 end = at + part[0].size
                 np.multiply(part, unit, out=total[:, at:end].reshape(part.shape, copy=False))
@@ -201,22 +258,23 @@ class Chain:
         self, x: Array, y: NDArray[np.int64]
     ) -> tuple[list[Array], list[Array], list[Array]]:
         """Every layer's inputs `[B, w, i]` and slopes `[B, w, o]`, whole, and `[B, w, 1]` units."""
-        values, seen = x, []
+        values, passed = x, []
         for layer, weight in zip(self.layers, self.weights, strict=True):
             values, rising = _between(layer.before, values)
             whole = _Whole.of(values, self.grid.values, one=layer.bias)
-            values = whole.times(weight, weight.numbers.swapaxes(-1, -2))
-            seen.append((layer, weight, whole, rising))
+            seen, values = layer.applied(whole, weight)
+            passed.append((layer, weight, seen, whole.unit, rising))
         back = _cross_entropy_slopes(values, y)
         if self.class_weights:
             back *= np.asarray(self.class_weights)[y][..., None]
         found = []
-        for layer, weight, whole, rising in reversed(seen):
+        for layer, weight, seen, unit, rising in reversed(passed):
             slope = _Whole.of(back, self.grid.values)
-            found.append((whole.numbers, slope.numbers, whole.unit * slope.unit))
+            found.append(layer.share(seen, slope, unit))
             if layer is not self.layers[0]:
-                back = slope.times(weight, weight.numbers[..., : layer.inputs])
-                back *= rising
+                back = layer.back(slope, weight)
+                for step in reversed(rising):
+                    back = step(back)
         inputs, slopes, units = zip(*reversed(found), strict=True)
         return list(inputs), list(slopes), list(units)
 
@@ -265,19 +323,27 @@ def _own_units(norms: Array, there: NDArray[np.bool_]) -> Array:
     return bits
 
 
-def _between(steps: tuple[str | float, ...], values: Array) -> tuple[Array, Array | float]:
-    """Values after these steps, and their derivative."""
-    rising: Array | float = 1.0
+def _between(steps: tuple[Step, ...], values: Array) -> tuple[Array, list[Back]]:
+    """Values after these steps, and every step's way back."""
+    backs: list[Back] = []
     for step in steps:
-        if step == "relu":
-            rising = (values > 0.0).astype(np.float64) * rising
-            values = np.maximum(values, 0.0)
-        elif step == "tanh":
-            values = tanh(values)
-            rising = rising * (1 - values * values)
-        elif isinstance(step, float):
-            values, rising = values * step, rising * step
-    return values, rising
+        values, back = _after(step, values)
+        backs.append(back)
+    return values, backs
+
+
+def _after(step: Step, values: Array) -> tuple[Array, Back]:
+    if step == "relu":
+        on = values > 0.0
+        return np.maximum(values, 0.0), lambda back: back * on
+    if step == "tanh":
+        found = tanh(values)
+        return found, lambda back: back * (1 - found * found)
+    if isinstance(step, float):
+        return values * step, lambda back: back * step
+    if isinstance(step, str):
+        raise ValueError(f"Expected relu or tanh, got {step!r}.")
+    return step(values)
 
 
 def _cross_entropy_slopes(scores: Array, y: NDArray[np.int64]) -> Array:

@@ -21,7 +21,7 @@ from parley.privacy.accounting.subsampled import (
 from parley.privacy.kernel.sets import Set
 
 EXACT: Final = "exact"
-"""Of chains of linear layers: whole numbers from the record on (`parley.client.dp_sgd.exact`)."""
+"""Of chains: whole numbers from the record on (`parley.client.dp_sgd.exact`)."""
 
 WRITTEN: Final = "vmap"
 """Of others: a record's gradient is written out, then cut (`parley.client.dp_sgd.clipping`)."""

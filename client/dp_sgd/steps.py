@@ -29,8 +29,9 @@ from parley.client.dp_sgd.apart import layout_of
 from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
 from parley.client.dp_sgd.chains import linear_layers
 from parley.client.dp_sgd.clipping import clipped_sum, plain_sum
-from parley.client.dp_sgd.exact import Array, Chain
+from parley.client.dp_sgd.exact import Chain
 from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.windows import Array
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 
@@ -42,6 +43,9 @@ _LARGEST_TOGETHER: Final = 1 << 18
 
 _ROWS_AT_ONCE: Final = (128, 256)
 """Records of a party in whole numbers that are worth a thread, and that stay in its cache."""
+
+_WRITTEN_AT_ONCE: Final = 1 << 21
+"""Numbers of windows and their gradients that stay in a machine's cache."""
 
 _VALUES_TOGETHER: Final = 1 << 17
 """Parameters, of the parties of a chunk, that stay in the cache with records."""
@@ -167,7 +171,7 @@ def _exact_sums(
     parties = len(batch.first)
     layers = linear_layers(network.module)
     if layers is None:
-        raise ValueError("Expected a chain of linear layers, got another network.")
+        raise ValueError("Expected a chain (nn.Sequential) of linear layers, got another network.")
     chain = Chain.at(layers, theta.numpy(), network.class_weights)
     holds = layout.holds(np.zeros_like(batch.owners), batch.owners, parties=parties, least=least)
     if not holds.shape[1]:  # nobody drew a record
@@ -181,7 +185,9 @@ def _exact_sums(
         labels = y.cpu().numpy().reshape(rows.shape)
         return chain.clipped(values, labels, there, training.radius, training.grid_bits)
 
-    least, most = (min(layout.width, rows) if threads else layout.width for rows in _ROWS_AT_ONCE)
+    room = max(1, _WRITTEN_AT_ONCE // max(1, parties * chain.written))
+    width = min(layout.width, room)
+    least, most = (min(width, rows) if threads else width for rows in _ROWS_AT_ONCE)
     ranges = core_ranges(holds.shape[1], least=least, most=most)
     pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
     sums, signs = pieces[0]

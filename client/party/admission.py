@@ -1,23 +1,93 @@
-"""Before a party takes a run in: what it says of itself, its budget, room, a fresh nonce."""
+"""Before a party takes a run in: what it says of itself, its budget, room, a fresh nonce.
+
+Also here: what follows from an agreement, once it was examined: algorithm, records and model of one
+round. `accept` is the only way to make an `Accepted`, and takes the agreement, the party's own
+policy and its own records: nothing that a server says reaches a computation but as a field of the
+agreement, which the masks are keyed by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.contract.agreement import Agreement
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
+from parley.client.contract.state import State
 from parley.client.party import charging
-from parley.client.party.acceptance import Accepted
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
-from parley.client.party.session import Joined
+from parley.client.party.policy import (
+    accepted_kind,
+    check_components,
+    check_plan,
+    check_queries,
+    task_of,
+)
+from parley.client.party.session import Joined, components_from, state_from
 from parley.client.party.storage import Keeper
+from parley.client.party.verification import check_computation
 from parley.privacy.ledger.blocks import Blocks, checked_blocks
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.graph import MOST_SETUPS, next_nonce, roster_digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """An agreement that this party computes for.
+
+    Attributes:
+        holding: the party's records, projected on its components if it has some.
+        state: the model that it starts from; empty where it is for no round yet.
+    """
+
+    agreement: Agreement
+    algorithm: FederatedAlgorithm
+    holding: Holding
+    state: State
+
+
+def accept(
+    consent: Consent,
+    agreement: Agreement,
+    *,
+    holding_of: Callable[[Agreement, bool], Holding],
+) -> Accepted:
+    """Policy, then the task, then what only this party's facts can tell.
+
+    Args:
+        holding_of: reads the records that an agreement names; True: those that are held out.
+    """
+    check_plan(consent, agreement)
+    algorithm = task_of(consent, agreement.task)
+    kind = accepted_kind(consent, algorithm.kind)
+    components = components_from(agreement)
+    check_components(agreement.task, given=components is not None)
+    held = holding_of(agreement, kind.after)
+    holding = held.on(components)
+    facts = holding.facts  # from here on nothing is looked at but what is public
+    algorithm = kind.bind(algorithm, facts.columns)
+    check_queries(consent, consent.dataset(agreement.dataset), algorithm)
+    check_computation(consent, agreement.plan, algorithm, kind, facts)
+    if facts.schema != agreement.schema:
+        raise Declined(
+            Reason.SCHEMA, f"Expected the schema {facts.schema}, got {agreement.schema!r:.80}."
+        )
+    agreed = agreement.features.get("digest", "")
+    if facts.map != agreed:
+        raise Declined(
+            Reason.MODEL, f"Expected features of digest {facts.map!r}, got {agreed!r:.80}."
+        )
+    state: State = {}
+    if agreement.serial:
+        state = state_from(agreement.state, algorithm)
+        kind.check_state(algorithm, state)
+    return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)
 
 
 def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from parley.client.algorithms.network_task import NETWORKS
+from parley.client.algorithms.kind import NETWORKS
 from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract import toml_text

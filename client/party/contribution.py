@@ -24,7 +24,7 @@ from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.party import charging
-from parley.client.party.acceptance import Accepted
+from parley.client.party.admission import Accepted
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent
 from parley.client.party.storage import Keeper

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.kind import Kind
-from parley.client.algorithms.network_task import network_of
+from parley.client.algorithms.kind import Kind, network_of
 from parley.client.algorithms.own import OwnAlgorithmError
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import kind_of, task_from

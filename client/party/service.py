@@ -6,7 +6,7 @@ round asks for goes through these gates, and the first that is shut ends it:
 
 1. the session is known, the plan is the one that was joined (`parley.client.party.session`), which
    the owner said yes to where policy asks (`parley.client.party.approval`);
-2. policy, task, sensitivity and model hold (`parley.client.party.acceptance`);
+2. policy, task, sensitivity and model hold (`parley.client.party.admission`);
 3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
 4. the party's own ledger reserves the charge (`parley.client.party.charging`), once a round;
 5. the contribution is computed, kept, and committed to;
@@ -34,11 +34,10 @@ from parley.client.contract.agreement import Agreement, plan_from, session_of
 from parley.client.contract.protocol import Declined, Frame, Reason, request_from
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission, approval
-from parley.client.party.acceptance import Accepted, accept
+from parley.client.party.admission import Accepted, accept
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.contribution import contribution
-from parley.client.party.kept_ledger import KeptLedger
-from parley.client.party.kept_records import KeptRecords
+from parley.client.party.kept_records import KeptLedger, KeptRecords
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.outlet import Outlet, Public, Released
 from parley.client.party.policy import check_run

@@ -11,6 +11,7 @@ from typing import Any
 
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.queries.base import Query
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -25,7 +26,7 @@ QUERIES: dict[str, type[Query]] = {
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
         *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance),
-        Survival,
+        *(Survival, Correlations),
     )
 }
 """Name → the query."""

@@ -39,7 +39,7 @@ Table = dict[str, Sequence[Any] | NDArray[Any]]
 
 _ANSWERS_OWN = frozenset(
     ("value", "low", "high", "quantile", "lead", "winner", "cluster", "table", "party")
-)
+) | frozenset(("column", "with", "p", "term", "regression"))
 
 LARGEST_WEIGHT = 2**40
 """Of a query, or of a part of it: sums of such integers stay below 2⁶²."""
@@ -89,6 +89,7 @@ class Query(ABC):
         counts: its integers are at least 0, which halves what a party may move.
         sampling: they can be widened by sampling error.
         agrees: its answer is counts, which those of other queries bring nearer.
+        free: of its fields those that say how sums are read: another value costs nothing.
         curve: its rows are a curve from 1 on, along a number, for every group.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
@@ -103,6 +104,7 @@ class Query(ABC):
     sampling: ClassVar[bool] = False
     agrees: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
+    free: ClassVar[frozenset[str]] = frozenset()
     curve: ClassVar[bool] = False
 
     where: Expression | None = None

@@ -18,8 +18,8 @@ cell "(missing)", one like the others, which `is null` names.
     parley.client.where.expressions.WhereError: Expected a constant after 'age >', got the name b.
 """
 
-from parley.client.where.decoding import where_from as where_from
 from parley.client.where.expressions import Expression as Expression
 from parley.client.where.expressions import WhereError as WhereError
 from parley.client.where.expressions import col as col
 from parley.client.where.text import parse_where as parse_where
+from parley.client.where.text import where_from as where_from

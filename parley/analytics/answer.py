@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 
 from parley.analytics.intervals import Intervals, Made
+from parley.client.contract.decoding import DecodingError
+from parley.client.queries import query_from
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -142,6 +144,33 @@ class Answer:
         self.made.check(wanted)
         table, intervals = self.made.table(wanted)
         return replace(self, table=table, intervals=intervals)
+
+    def reread(self, **changes: Any) -> Answer:
+        """The same noisy numbers under other settings that cost nothing: post-processing.
+
+        `answer.reread(regressions=["cost ~ age", "cost ~ age + sex"])`, of correlations.
+
+        Raises:
+            QueryError: a setting that is none of these, or an answer that was changed since.
+        """
+        free = self.query.free
+        if self.made is None or not changes.keys() <= free:
+            raise QueryError(
+                f"Expected {' or '.join(sorted(free)) or 'no settings'} of {self.query.kind}, as "
+                f"it was released, got {', '.join(changes)}."
+            )
+        try:
+            asked, summed = (
+                query_from({**query.to_json(), **changes})
+                for query in (self.query, self.made.query)
+            )
+        except DecodingError as error:
+            raise QueryError(str(error)) from error
+        facts = self.made.parts[0].facts
+        asked.check(facts.schema, facts.neighbouring)
+        made = replace(self.made, query=summed)
+        table, _ = made.table(self.intervals)
+        return replace(self, query=asked, made=made, table=table)
 
     def nonnegative(self) -> Answer:
         """Values and intervals cut off at 0: post-processing."""

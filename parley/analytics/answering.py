@@ -68,7 +68,7 @@ def answers_of(
             replace(part, noisy=part.noisy[place], agreed=counts[number])
             for part, counts in zip(whole, agreed, strict=True)
         )
-        made, applied, scale = None, Intervals(), released.scale / weight
+        made, applied, scale = None, Intervals(), released.scale / query.steps(weight)
         if instead and isinstance(query, Shown):
             table = query.answer_shown(parts[0].noisy, released.epsilon, parts[0].facts)
         else:

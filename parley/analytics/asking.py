@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self
 from parley.analytics.answer import Answer, title
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid
 from parley.client.queries.moments import Mean, Variance
@@ -113,6 +114,12 @@ class Asking(ABC):
         ends = tuple(float(edge) for edge in edges)
         own = {"column": column, "event": event, "occurred": occurred}
         return self._named(Survival, price, **own, bins=bins, edges=ends, end=float(end))
+
+    def correlations(
+        self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
+    ) -> Answer:
+        """Of every two columns; and regressions among them, such as "cost ~ age + sex"."""
+        return self._named(Correlations, price, of=_names(columns), regressions=_names(regressions))
 
     def choose(self, column: str, **price: Any) -> Answer:
         """The category that most records have."""
@@ -341,7 +348,7 @@ def plan_text(
     errors = planned.errors(terms.facts)
     lines = [
         f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}{_by_itself(error, factor)}, noise scale {scale * factor / weight:.6g}"
+        f"{error:.4g}{_by_itself(error, factor)}, noise scale {scale * factor / query.steps(weight):.6g}"
         for query, error, factor, weight in zip(
             queries, errors, nearer, planned.batch.weights, strict=True
         )

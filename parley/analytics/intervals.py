@@ -159,7 +159,7 @@ class Made:
             raise QueryError(CUT)
         if wanted.sampling and not self.samples:
             raise QueryError(
-                f"Expected a count, histogram, sum, mean, variance, marginals, quantiles or "
-                f"survival for sampling (a sum under add-or-remove-one of a range on one side of "
-                f"0), got {kind}."
+                f"Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival "
+                f"or correlations for sampling (a sum under add-or-remove-one of a range on one "
+                f"side of 0), got {kind}."
             )

@@ -22,6 +22,7 @@ from parley.analytics.asking import Asking, Batch, by_party
 from parley.analytics.clusters import Lloyd
 from parley.analytics.intervals import Intervals
 from parley.analytics.logs import Logs
+from parley.analytics.page import write_session_page
 from parley.analytics.partition import Partitions
 from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
@@ -231,8 +232,6 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Writes a page of every answer, with the budget as it went; default in the folder."""
-        from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: `query --plan` draws no page (altair takes .5 s)
-
         self._check_open()
         target = Path(path) if path else self.folder / "report.html"
         return write_session_page(self.answers, self.totals, self.folder.name, target)

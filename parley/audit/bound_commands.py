@@ -21,39 +21,32 @@ bound_app = typer.Typer(
 
 Confidence = Annotated[float, typer.Option(help="1 − α, above ½ and below 1.")]
 Delta = Annotated[float, typer.Option(help="δ of the claim.")]
-HitsIn = Annotated[str, typer.Option(help="HITS/TRIALS of an event with the canary.")]
-HitsOut = Annotated[str, typer.Option(help="HITS/TRIALS of it without.")]
-FalsePositives = Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")]
-FalseNegatives = Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")]
 
 
 @bound_app.command()
 def pair(
-    hits_in: HitsIn,
-    hits_out: HitsOut,
+    hits_in: Annotated[str, typer.Option(help="HITS/TRIALS of an event with the canary.")],
+    hits_out: Annotated[str, typer.Option(help="HITS/TRIALS of it without.")],
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
-    copies: Annotated[int, typer.Option(min=1, help="Records that make the canary.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Two worlds and one event: assumes nothing of the noise."""
     seen = (hits_in, hits_out)
-    _show("pair", as_json, *seen, confidence=confidence, delta=delta, copies=copies)
+    _show("pair", as_json, *seen, confidence=confidence, delta=delta)
 
 
-def _of_errors(name: str, words: str) -> None:
-    """A command on a test's two error rates."""
-
-    @bound_app.command(name, help=words)
-    def command(
-        false_positives: FalsePositives,
-        false_negatives: FalseNegatives,
-        confidence: Confidence = 0.95,
-        delta: Delta = 1e-5,
-        as_json: AsJson = False,
-    ) -> None:
-        errors = (false_positives, false_negatives)
-        _show(name, as_json, *errors, confidence=confidence, delta=delta)
+@bound_app.command()
+def mu(
+    false_positives: Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")],
+    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")],
+    confidence: Confidence = 0.95,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """μ of the Gaussian curve from a test's two error rates, and ε of that curve."""
+    errors = (false_positives, false_negatives)
+    _show("mu", as_json, *errors, confidence=confidence, delta=delta)
 
 
 def _of_guesses(name: str, words: str) -> None:
@@ -72,7 +65,6 @@ def _of_guesses(name: str, words: str) -> None:
         _show(name, as_json, **seen, confidence=confidence, delta=delta)
 
 
-_of_errors("mu", "μ of the Gaussian curve from a test's two error rates, and ε of that curve.")
 _of_guesses("one-run", "One run with many canaries: assumes nothing of the noise.")
 _of_guesses("one-run-fdp", "One run with many canaries: Gaussian curve assumed.")
 
@@ -101,9 +93,6 @@ def factor(
     _show("factor", as_json, residuals=seen, **asked)
 
 
-_of_errors("bayes", "A credible value, not a bound: posteriors of a test's two error rates.")
-
-
 def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     """Prints a bound; a number that it refuses is wrong input."""
     try:
@@ -116,10 +105,8 @@ def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     if as_json:
         typer.echo(json_text(bound.to_json()))
         return
-
-    word = "credible" if bound.method == "bayes" else "confidence"
     mu_text = "" if bound.mu_lower is None else f", μ ≥ {shown_down(bound.mu_lower)}"
     typer.echo(
         f"ε ≥ {shown_down(bound.epsilon_lower)} at δ = {as_written(bound.delta)}{mu_text} "
-        f"({word} {100 * bound.confidence:g} %, {bound.method})"
+        f"(confidence {100 * bound.confidence:g} %, {bound.method})"
     )

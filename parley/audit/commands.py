@@ -1,7 +1,11 @@
-"""`parley audit`: measure a job or a file of queries, or compute a bound from counts."""
+"""`parley audit`: measure a job or a file of queries, or compute a bound from counts.
+
+Also here: the claims of a file of queries, batch by batch.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +14,62 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from parley.analytics.query_file import load_queries
+from parley.analytics.settings import settings_from
 from parley.audit.bound_commands import bound_app
-from parley.audit.claims import claims_of_queries, is_of_queries
+from parley.audit.page import write_audit
 from parley.audit.words import lines_of
+from parley.client.contract.toml_reading import load_toml
+from parley.client.data.schema import load_schema
 from parley.options import AsJson, Sets
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
 from parley.server.jobs.file import load_job
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder
-from parley.simulations.audit.measure import Effort, audit_guarantee, audit_released, views_of
+from parley.simulations.audit.audited import Audited, asked
+from parley.simulations.audit.measure import (
+    Effort,
+    audit_guarantee,
+    audit_released,
+    views,
+    views_of,
+)
 from parley.simulations.audit.results import AuditReport, combined
 from parley.simulations.audit.trainings import TRAININGS
+
+
+def is_of_queries(path: Path | None) -> bool:
+    """Whether it is a file of queries."""
+    try:
+        return path is not None and "session" in load_toml(path)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False  # who reads it as a job says what is wrong
+
+
+def claims_of_queries(path: Path, *, seed: int | None) -> Iterator[Audited]:
+    """Every batch of a file of queries."""
+    file = load_queries(path)
+    given = {key: value for key, value in file.session.items() if key not in {"data", "schema"}}
+    settings = settings_from(given)
+    if not isinstance(file.session.get("schema"), str):
+        raise click.UsageError(f"Expected schema in [session] of {path}, got none.")
+    schema = load_schema(file.session["schema"])
+    point = settings.noise_point or ("share" if settings.deployment else "server")
+    for batch in file.batches:
+        law = batch[0].law or settings.law
+        claim = asked(
+            [each.query for each in batch],
+            schema,
+            epsilon=float(batch[0].epsilon or 0.0),
+            delta=settings.delta,
+            neighbouring=Neighbouring(settings.neighbouring),
+            noise_point=NOISE_POINTS[point],
+            law=law,
+            shares=[each.share for each in batch],
+            seed=seed,
+        )
+        yield from views(claim)
+
 
 REFUTED = 4
 """Exit status where a claim was refuted, and confirmed to be."""
@@ -124,8 +174,6 @@ def audit_job(
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
     if out is not None:
-        from parley.audit.page import write_audit  # noqa: PLC0415 - start-up: altair takes .5 s
-
         page = write_audit(reports, out)
         if not as_json:
             typer.echo(f"{page}")

@@ -8,19 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import altair
 import vl_convert
 from markupsafe import Markup
 
 from parley.audit.words import bound_text, claim_text, verdict_text
 from parley.report.parts import write_page
+from parley.report.vega import Spec, layer, nominal, quantitative
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import write_whole
 from parley.simulations.audit.results import AuditReport, combined
-
-alt: Any = altair
 
 _CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
 _LEAST = 1e-4
@@ -58,14 +55,15 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
 
 def figure_svg(report: AuditReport) -> str:
     """An `<svg>` of one audited guarantee."""
-    both = alt.hconcat(_bounds(report), _rates(report)).resolve_scale(
-        color="independent", strokeDash="independent"
-    )
-    chart = both.configure(background="transparent", font="sans-serif")
-    return str(vl_convert.vegalite_to_svg(chart.to_json()))
+    chart = {
+        "hconcat": [_bounds(report), _rates(report)],
+        "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
+        "config": {"background": "transparent", "font": "sans-serif"},
+    }
+    return str(vl_convert.vegalite_to_svg(chart))
 
 
-def _bounds(report: AuditReport) -> Any:
+def _bounds(report: AuditReport) -> Spec:
     """A bar for each bound, the claim as a line, the ceiling of so many trials as a tick."""
     most = max(report.claim.epsilon, *(each.epsilon_lower or 0.0 for each in report.results))
     rows = [
@@ -79,26 +77,27 @@ def _bounds(report: AuditReport) -> Any:
         for each in report.results
         if each.epsilon_lower is not None
     ]
-    base = alt.Chart(alt.Data(values=rows))
-    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows])
-    shades = alt.Scale(domain=["nothing", "a curve or a law"], range=[_FREE, _ASSUMED])
-    bars = base.mark_bar().encode(
-        x=alt.X("epsilon:Q", title="ε, lower bound (tick: ceiling of so many trials)"),
-        y=y,
-        color=alt.Color(
-            "assumes:N", title="assumes", scale=shades, legend=alt.Legend(orient="top")
-        ),
-    )
-    ticks = base.transform_filter("datum.ceiling != null").mark_tick(color=_CEILING, thickness=2)
-    claim = alt.Chart(alt.Data(values=[{"epsilon": report.claim.epsilon}])).mark_rule(
-        color=_CLAIM, strokeDash=[6, 4], size=2
-    )
-    return (bars + ticks.encode(x="ceiling:Q", y=y) + claim.encode(x="epsilon:Q")).properties(
-        width=320, height=max(120, 26 * len(rows)), title="Lower bounds, and the claim (dashed)"
-    )
+    y = nominal("name", title=None, sort=[row["name"] for row in rows])
+    x = quantitative("epsilon", title="ε, lower bound (tick: ceiling of so many trials)")
+    shades = {"domain": ["nothing", "a curve or a law"], "range": [_FREE, _ASSUMED]}
+    top = {"orient": "top"}
+    assumes = nominal("assumes", title="assumes", scale=shades, legend=top)
+    bounded = [row for row in rows if row["ceiling"] is not None]
+    ceiling = {"x": quantitative("ceiling"), "y": y}
+    claimed, line = {"epsilon": report.claim.epsilon}, {"x": quantitative("epsilon")}
+    return {
+        "layer": [
+            layer(rows, "bar", {"x": x, "y": y, "color": assumes}),
+            layer(bounded, "tick", ceiling, color=_CEILING, thickness=2),
+            layer([claimed], "rule", line, color=_CLAIM, strokeDash=(6, 4), size=2),
+        ],
+        "width": 320,
+        "height": max(120, 26 * len(rows)),
+        "title": "Lower bounds, and the claim (dashed)",
+    }
 
 
-def _rates(report: AuditReport) -> Any:
+def _rates(report: AuditReport) -> Spec:
     """Empirical error rates of each attack: on or above the claimed curve, unless it is refuted."""
     rows = [
         {"curve": name, "fpr": positives, "fnr": negatives, "order": at}
@@ -108,26 +107,19 @@ def _rates(report: AuditReport) -> Any:
     ]
     names = ["claimed", *report.roc]
     colours = [_CLAIM, _FREE, "#4a6fa5", "#8a5aa0", "#6a727b"][: len(names)]
-    scale = alt.Scale(type="log", domain=[_LEAST, 1], clamp=True)
-    axis = alt.Axis(grid=False, values=[1e-4, 1e-3, 1e-2, 0.1, 1], format="~g")
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line(clip=True)
-        .encode(
-            x=alt.X("fpr:Q", scale=scale, title="false positives", axis=axis),
-            y=alt.Y("fnr:Q", scale=scale, title="false negatives", axis=axis),
-            order="order:Q",
-            color=alt.Color(
-                "curve:N",
-                title=None,
-                scale=alt.Scale(domain=names, range=colours),
-                legend=alt.Legend(orient="top"),
-            ),
-            strokeDash=alt.StrokeDash(
-                "curve:N",
-                legend=None,
-                scale=alt.Scale(domain=names, range=[[6, 4], *[[1, 0]] * len(report.roc)]),
-            ),
-        )
-        .properties(width=280, height=220, title="Error rates, and the least that is claimed")
-    )
+    dashes = [(6, 4), *[(1, 0)] * len(report.roc)]
+    scale = {"type": "log", "domain": [_LEAST, 1], "clamp": True}
+    ticks = {"grid": False, "values": [1e-4, 1e-3, 1e-2, 0.1, 1], "format": "~g"}
+    colour = {"title": None, "scale": {"domain": names, "range": colours}}
+    encoding = {
+        "x": quantitative("fpr", scale=scale, title="false positives", axis=ticks),
+        "y": quantitative("fnr", scale=scale, title="false negatives", axis=ticks),
+        "order": quantitative("order"),
+        "color": nominal("curve", **colour, legend={"orient": "top"}),
+        "strokeDash": nominal("curve", legend=None, scale={"domain": names, "range": dashes}),
+    }
+    return layer(rows, "line", encoding, clip=True) | {
+        "width": 280,
+        "height": 220,
+        "title": "Error rates, and the least that is claimed",
+    }

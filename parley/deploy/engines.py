@@ -5,11 +5,16 @@ the installed Parley, follow the run folder, and end with everything ended. What
 carries the messages: `parley.deploy.stream`, or Flower in its simulation. All of a run is inside
 its folder: `parties/` has a folder for every party, with its log and ledger; `logs/` the processes'
 logs; what carries the messages keeps its own in `network/`, which goes when the run is over.
+
+Flower's simulation is a separate process (`parley.deploy.flower_process`).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,9 +22,8 @@ from typing import Any
 
 from parley.client.contract.roster import load_deployment
 from parley.client.party.storage import end_sessions
-from parley.deploy.flower_engine import run_simulation
-from parley.deploy.follow import STALE
-from parley.deploy.processes import ProcessError, Supervisor
+from parley.deploy.follow import STALE, follow
+from parley.deploy.processes import ProcessError, Supervisor, own_environment
 from parley.deploy.stream.engine import run_stream
 from parley.errors import exit_status
 from parley.server.jobs.job import Job
@@ -32,6 +36,57 @@ from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 from parley.simulations.figures.summary import local_summary
+
+
+def run_simulation(
+    run: Path, supervisor: Supervisor
+) -> Callable[[Job, Observer | None], RunSummary]:
+    """What runs a job in Flower's simulation, every party a node; JobError without Ray."""
+    if importlib.util.find_spec("ray") is None:
+        raise JobError(
+            "The flower engine needs Ray, which is not installed. Add it with: "
+            'pip install "parley[ray]"'
+        )
+
+    def launch(job: Job, observer: Observer | None) -> RunSummary:
+        # Ray's sockets are files, and a socket's path is 107 characters at most.
+        with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
+            process = supervisor.start(
+                "Flower's simulation",
+                [
+                    *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
+                    *(str(run), str(job.parties.count)),
+                ],
+                environment=_environment(Path(scratch), run),
+                log=run / "logs" / "server.log",
+            )
+            try:
+                return follow(
+                    run,
+                    ended=lambda: None if process.running else "finished",
+                    observer=observer,
+                )
+            finally:
+                supervisor.end()  # before its files go
+
+    return launch
+
+
+def _environment(scratch: Path, run: Path) -> dict[str, str]:
+    """All that Flower or Ray keep goes under `scratch`; nothing is asked of the network."""
+    return {
+        **own_environment(),
+        "PARLEY_RUN": str(run),
+        "FLWR_HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "RAY_TMPDIR": str(scratch),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_DEDUP_LOGS": "0",
+    }
+
 
 Launch = Callable[[Path, Supervisor], Callable[[Job, Observer | None], RunSummary]]
 """A run's folder → what starts its processes and follows it to its end, once its data are there."""

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream import submission
+from parley.deploy.stream import operator
 from parley.options import ServerDir
 from parley.server.records.plain_json import json_text
 from parley.terminal.result import print_result
@@ -37,7 +37,7 @@ def submit(
     Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
     DIR[/bold] ends it.
     """
-    result = submission.submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
+    result = operator.submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
         typer.echo(json_text(result.summary.to_json()))
     else:
@@ -55,8 +55,8 @@ def status(
 ) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
     if watch:
-        watch_it(partial(submission.look, folder), lost=ProcessError)
-    for line in submission.look(folder).lines():
+        watch_it(partial(operator.look, folder), lost=ProcessError)
+    for line in operator.look(folder).lines():
         typer.echo(line)
 
 
@@ -69,5 +69,5 @@ def stop(
     A round that is open then is asked for again: parties answer it with the same contributions,
     and nothing is paid for twice.
     """
-    for name in submission.stop_runs(folder, run):
+    for name in operator.stop_runs(folder, run):
         typer.echo(f"{name}: stopping.")

@@ -67,13 +67,6 @@ def admit_operator(pem: bytes) -> str:
     return name
 
 
-def admit_anyone(deployment: Deployment, pem: bytes) -> str:
-    """The name of the operator, or of the party of the roster, whose certificate it is."""
-    if _subject(pem)[0] == _OPERATOR:
-        return admit_operator(pem)
-    return deployment.parties[admit_party(deployment, pem)].name
-
-
 def _subject(pem: bytes) -> tuple[str, str, str]:
     try:
         found = common_subject(pem)

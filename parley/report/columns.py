@@ -8,8 +8,7 @@ from typing import Any
 
 from parley.client.data.schema import SchemaError
 from parley.prediction.loading import load_model
-from parley.prediction.shape_text import length_words, places
-from parley.prediction.shapes import NO_BAND, Shape, Shapes, shapes_of
+from parley.prediction.shapes import NO_BAND, Shape, Shapes, length_words, places, shapes_of
 from parley.report.parts import Figure, Key, Table
 from parley.report.shape_plots import STYLES, Point, along, upright
 from parley.server.model_file import ModelFileError

@@ -1,4 +1,4 @@
-"""The report's plots: Vega-Lite by altair, drawn to static SVG by vl-convert, without a network.
+"""The report's plots: Vega-Lite, drawn to static SVG by vl-convert, without a network.
 
 Every function returns one inline `<svg>` element: no script, no style sheet, no identifier that
 could clash with another plot's, no address. Colours are the six of `Palette`, which `report.css`
@@ -14,20 +14,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-import altair as alt
 import vl_convert
-from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
+
+from parley.report.vega import Spec, layer, nominal, quantitative, until
 
 _WIDTH, _HEIGHT = 424, 232
 _MOST_POINTS = 300
 Point = tuple[float, float]
-
-unchecked = debug_mode(False)
-"""What it decorates is not held against Vega-Lite's schema part by part, which takes a
-quarter of a plot's time: tests hold every plot against it."""
 
 
 class Palette(StrEnum):
@@ -72,7 +67,6 @@ class Bars:
     colour: Palette = Palette.ACCENT
 
 
-@unchecked
 def curves(
     lines: Sequence[Curve],
     levels: Sequence[Level] = (),
@@ -86,7 +80,9 @@ def curves(
 
     The axis begins at 0, so that a small change looks small; `most`: it ends there.
     """
-    scale = alt.Scale(zero=True, nice=True) if most is None else alt.Scale(domain=[0, most])
+    y = quantitative(
+        "y", title=None, scale={"zero": True} if most is None else {"domain": [0, most]}
+    )
     rounds = max((x for line in lines for x, _ in line.points), default=1)
     # Few rounds get a tick each: fractions between them would be rounded to the same label.
     first = min((x for line in lines for x, _ in line.points), default=1)
@@ -94,33 +90,40 @@ def curves(
     ticks = (
         {"values": list(range(int(first), int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
     )
-    x_axis = alt.Axis(title=x_title, format=",d", tickMinStep=1, grid=False, **ticks)
-    layers = []
-    for level in levels:
-        rule = chart_of([{"y": level.value}]).mark_rule(
-            color=level.colour, strokeDash=list(level.dash), strokeWidth=level.width
+    axis = {"title": x_title, "format": ",d", "tickMinStep": 1, "grid": False, **ticks}
+    x = quantitative("x", axis=axis, scale={"domain": [first, rounds], "nice": False})
+    drawn = [
+        layer(
+            [{"y": level.value}],
+            "rule",
+            {"y": y},
+            color=level.colour,
+            strokeDash=level.dash,
+            strokeWidth=level.width,
         )
-        layers.append(rule.encode(y=alt.Y("y:Q", scale=scale, title=None)))
-    for line in lines:
-        values = [{"x": x, "y": y} for x, y in _thinned(line.points)]
-        chart = chart_of(values).mark_line(
+        for level in levels
+    ]
+    drawn += [
+        layer(
+            [{"x": at, "y": height} for at, height in _thinned(line.points)],
+            "line",
+            {"x": x, "y": y},
             color=line.colour,
             strokeWidth=line.width,
-            strokeDash=list(line.dash) or [1, 0],
-            strokeCap="round" if not line.dash else "butt",
+            strokeDash=line.dash or (1, 0),
+            strokeCap="butt" if line.dash else "round",
             strokeJoin="round",
             point={"filled": True, "size": 30, "color": line.colour} if rounds <= 8 else False,
         )
-        x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[first, rounds], nice=False))
-        layers.append(chart.encode(x=x, y=alt.Y("y:Q", scale=scale, title=None)))
-    return drawn_svg(alt.layer(*layers), title=title, description=description)
+        for line in lines
+    ]
+    return drawn_svg({"layer": drawn}, title=title, description=description)
 
 
 Box = tuple[float, float, float, float]
 """Between which ends x and y are."""
 
 
-@unchecked
 def unit_square(
     lines: Sequence[Curve],
     boxes: Sequence[Box],
@@ -131,85 +134,78 @@ def unit_square(
     y_title: str,
 ) -> Markup:
     """Lines over shares on both axes, with a block where a point may lie; the last line on top."""
-    unit = alt.Scale(domain=[0, 1], nice=False)
-    x = alt.X("x:Q", scale=unit, axis=alt.Axis(title=x_title, tickCount=6, grid=False))
-    y = alt.Y("y:Q", scale=unit, axis=alt.Axis(title=y_title, tickCount=6))
-    layers = []
+    unit = {"domain": [0, 1], "nice": False}
+    x = quantitative("x", scale=unit, axis={"title": x_title, "tickCount": 6, "grid": False})
+    y = quantitative("y", scale=unit, axis={"title": y_title, "tickCount": 6})
+    drawn = []
     if boxes:
         values = [{"x": a, "x2": b, "y": c, "y2": d} for a, b, c, d in boxes]
-        drawn = chart_of(values).mark_rect(color=Palette.QUIET, fillOpacity=0.35)
-        layers.append(drawn.encode(x=x, x2="x2:Q", y=y, y2="y2:Q"))
-    for line in lines:
-        values = [{"x": at, "y": height} for at, height in line.points]
-        chart = chart_of(values).mark_line(
+        within = {"x": x, "x2": until("x2"), "y": y, "y2": until("y2")}
+        drawn.append(layer(values, "rect", within, color=Palette.QUIET, fillOpacity=0.35))
+    drawn += [
+        layer(
+            [{"x": at, "y": height} for at, height in line.points],
+            "line",
+            {"x": x, "y": y},
             color=line.colour,
             strokeWidth=line.width,
-            strokeDash=list(line.dash) or [1, 0],
+            strokeDash=line.dash or (1, 0),
             order=False,
         )
-        layers.append(chart.encode(x=x, y=y))
-    layered = alt.layer(*layers)
-    return drawn_svg(layered, title=title, description=description, height=_WIDTH * 3 // 4)
+        for line in lines
+    ]
+    height = _WIDTH * 3 // 4
+    return drawn_svg({"layer": drawn}, title=title, description=description, height=height)
 
 
-@unchecked
 def bars(
     layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str
 ) -> Markup:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
     values: list[dict[str, object]] = []
     foot: dict[float, float] = {}
-    for layer in layers:
-        for start, end, height in layer.bars:
+    for each in layers:
+        for start, end, height in each.bars:
             low = foot.get(start, 0.0)
             foot[start] = low + height
-            gap = (end - start) * (0.12 if len(layer.bars) <= 120 else 0.0)
+            gap = (end - start) * (0.12 if len(each.bars) <= 120 else 0.0)
             values.append(
                 {"a": start + gap, "b": end - gap, "low": low, "top": low + height}
-                | {"c": layer.colour.value}
+                | {"c": each.colour}
             )
-    x_axis = alt.Axis(title=x_title, grid=False, tickCount=6, tickMinStep=1, format=",d")
-    edges = [edge for layer in layers for start, end, _ in layer.bars for edge in (start, end)]
-    chart = (
-        chart_of(values)
-        .mark_rect()
-        .encode(
-            x=alt.X("a:Q", axis=x_axis, scale=alt.Scale(domain=[min(edges), max(edges)])),
-            x2="b:Q",
-            y=alt.Y("low:Q", title=y_title, axis=alt.Axis(tickMinStep=1, format=",d")),
-            y2="top:Q",
-            color=alt.Color("c:N", scale=None),
-        )
-    )
-    return drawn_svg(chart, title=title, description=description)
+    whole = {"tickMinStep": 1, "format": ",d"}
+    x_axis = {"title": x_title, "grid": False, "tickCount": 6, **whole}
+    edges = [edge for each in layers for start, end, _ in each.bars for edge in (start, end)]
+    encoding = {
+        "x": quantitative("a", axis=x_axis, scale={"domain": [min(edges), max(edges)]}),
+        "x2": until("b"),
+        "y": quantitative("low", title=y_title, axis=whole),
+        "y2": until("top"),
+        "color": nominal("c", scale=None),
+    }
+    return drawn_svg(layer(values, "rect", encoding), title=title, description=description)
 
 
-@unchecked
 def ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
 ) -> Markup:
     """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
     values = [
-        {"name": name, "value": value, "text": text, "c": colour.value}
-        for name, value, text, colour in rows
+        {"name": each, "value": value, "text": text, "c": colour}
+        for each, value, text, colour in rows
     ]
-    base = chart_of(values).encode(
-        y=alt.Y(
-            "name:N",
-            sort=None,
-            title=None,
-            axis=alt.Axis(grid=False, labelLimit=190, labelColor=Palette.INK),
-        )
-    )
+    axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
     widest = max(value for _, value, _, _ in rows) * 1.22 or 1
-    x = alt.X("value:Q", axis=None, scale=alt.Scale(domain=[0, widest]))
-    drawn = base.mark_bar(height=16).encode(x=x, color=alt.Color("c:N", scale=None))
-    text = base.mark_text(align="left", dx=6, color=Palette.INK).encode(x=x, text="text:N")
-    layers, height = alt.layer(drawn, text), 8 + 32 * len(rows)
-    return drawn_svg(layers, title=title, description=description, height=height)
+    x = quantitative("value", axis=None, scale={"domain": [0, widest]})
+    places = {"x": x, "y": nominal("name", sort=None, title=None, axis=axis)}
+    drawn = layer(values, "bar", {**places, "color": nominal("c", scale=None)}, height=16)
+    words = {**places, "text": nominal("text")}
+    said = layer(values, "text", words, align="left", dx=6, color=Palette.INK)
+    return drawn_svg(
+        {"layer": [drawn, said]}, title=title, description=description, height=8 + 32 * len(rows)
+    )
 
 
-@unchecked
 def heat(
     cells: Sequence[tuple[int, str, float]],
     *,
@@ -223,20 +219,17 @@ def heat(
     values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
     columns = max(x for x, _, _ in cells)
     step = max(1, columns // 10)
-    x_axis = alt.Axis(title=x_title, labelAngle=0, values=list(range(1, columns + 1, step)))
-    chart = (
-        chart_of(values)
-        .mark_rect(color=Palette.ACCENT)
-        .encode(
-            x=alt.X("x:O", axis=x_axis, scale=alt.Scale(paddingInner=0.06)),
-            y=alt.Y("y:N", sort=None, title=y_title, scale=alt.Scale(paddingInner=0.06)),
-            fillOpacity=alt.FillOpacity("o:Q", scale=None, legend=None),
-        )
-    )
-    return drawn_svg(chart, title=title, description=description)
+    x_axis = {"title": x_title, "labelAngle": 0, "values": list(range(1, columns + 1, step))}
+    apart = {"paddingInner": 0.06}
+    encoding = {
+        "x": {"field": "x", "type": "ordinal", "axis": x_axis, "scale": apart},
+        "y": nominal("y", sort=None, title=y_title, scale=apart),
+        "fillOpacity": quantitative("o", scale=None, legend=None),
+    }
+    drawn = layer(values, "rect", encoding, color=Palette.ACCENT)
+    return drawn_svg(drawn, title=title, description=description)
 
 
-@unchecked
 def ranges(
     rows: Sequence[tuple[str, float, float, float, float, float]],
     *,
@@ -247,27 +240,25 @@ def ranges(
 ) -> Markup:
     """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
     names = ("name", "low", "lower", "middle", "upper", "high")
-    base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
-    y = alt.Y("name:N", sort=None, title=y_title)
-    axis = alt.Axis(title=x_title, format="%", tickCount=6)
-
-    def x(field: str) -> Any:
-        return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(zero=True))
-
+    values = [dict(zip(names, row, strict=True)) for row in rows]
+    axis = {"title": x_title, "format": "%", "tickCount": 6}
+    low, lower, middle = (
+        {
+            "x": quantitative(each, axis=axis, scale={"zero": True}),
+            "y": nominal("name", sort=None, title=y_title),
+        }
+        for each in ("low", "lower", "middle")
+    )
     thick = min(14.0, 150 / len(rows))
+    thin = {**low, "x2": until("high")}
+    wide = {**lower, "x2": until("upper")}
+    tick = {"color": Palette.LIMIT, "thickness": 3, "size": thick * 1.4}
     drawn = [
-        base.mark_bar(height=thick / 4, color=Palette.QUIET).encode(x=x("low"), x2="high:Q", y=y),
-        base.mark_bar(height=thick, color=Palette.ACCENT).encode(x=x("lower"), x2="upper:Q", y=y),
-        base.mark_tick(color=Palette.LIMIT, thickness=3, size=thick * 1.4).encode(
-            x=x("middle"), y=y
-        ),
+        layer(values, "bar", thin, height=thick / 4, color=Palette.QUIET),
+        layer(values, "bar", wide, height=thick, color=Palette.ACCENT),
+        layer(values, "tick", middle, **tick),
     ]
-    return drawn_svg(alt.layer(*drawn), title=title, description=description)
-
-
-def chart_of(values: Sequence[dict[str, Any]]) -> Any:
-    """An unmarked chart of plain values."""
-    return alt.Chart(alt.Data(values=list(values)))  # type: ignore[no-untyped-call]
+    return drawn_svg({"layer": drawn}, title=title, description=description)
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
@@ -278,26 +269,27 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return [points[round(index * step)] for index in range(_MOST_POINTS)]
 
 
-@unchecked
-def drawn_svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
+def drawn_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
     """The chart as inline SVG, in the palette and the size of a column."""
     font = "system-ui, sans-serif"
     axis = {
         "domain": False,
         "ticks": False,
-        "gridColor": Palette.GRID.value,
+        "gridColor": Palette.GRID,
         "gridWidth": 1,
-        "labelColor": Palette.MUTED.value,
+        "labelColor": Palette.MUTED,
         "labelFontSize": 12.5,
         "labelPadding": 7,
-        "titleColor": Palette.MUTED.value,
+        "titleColor": Palette.MUTED,
         "titleFontSize": 12.5,
         "titleFontWeight": "normal",
         "titlePadding": 8,
         "labelFont": font,
         "titleFont": font,
     }
-    spec = chart.properties(width=_WIDTH, height=height).to_dict(validate=False) | {
+    spec = chart | {
+        "width": _WIDTH,
+        "height": height,
         "background": None,
         "autosize": {"type": "fit", "contains": "padding"},
         "padding": 2,
@@ -309,7 +301,6 @@ def drawn_svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT
             "text": {"fontSize": 12.5},
         },
     }
-    spec.pop("$schema", None)
     drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     return _inline(drawn, title, description)
 
@@ -331,7 +322,6 @@ def _inline(svg: str, title: str, description: str) -> Markup:
     )
 
 
-@unchecked
 def interval_rows(
     rows: Sequence[tuple[str, float, float, float]],
     *,
@@ -342,22 +332,21 @@ def interval_rows(
 ) -> Markup:
     """A row each `(name, low, value, high)`: a bar over the interval, a tick at the value."""
     names = ("name", "low", "value", "high")
-    base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
-    axis = alt.Axis(grid=False, labelLimit=190, labelColor=Palette.INK)
-    y = alt.Y("name:N", sort=None, title=None, axis=axis)
-
-    def x(field: str) -> Any:
-        own = alt.Axis(title=x_title, tickCount=5)
-        return alt.X(f"{field}:Q", axis=own, scale=alt.Scale(zero=from_zero))
-
-    layers = alt.layer(
-        base.mark_bar(height=6, color=Palette.QUIET).encode(x=x("low"), x2="high:Q", y=y),
-        base.mark_tick(color=Palette.ACCENT, thickness=3, size=14).encode(x=x("value"), y=y),
+    values = [dict(zip(names, row, strict=True)) for row in rows]
+    axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
+    y = nominal("name", sort=None, title=None, axis=axis)
+    along = {"axis": {"title": x_title, "tickCount": 5}, "scale": {"zero": from_zero}}
+    bar = {"x": quantitative("low", **along), "x2": until("high"), "y": y}
+    tick = {"x": quantitative("value", **along), "y": y}
+    drawn = [
+        layer(values, "bar", bar, height=6, color=Palette.QUIET),
+        layer(values, "tick", tick, color=Palette.ACCENT, thickness=3, size=14),
+    ]
+    return drawn_svg(
+        {"layer": drawn}, title=title, description=description, height=56 + 24 * len(rows)
     )
-    return drawn_svg(layers, title=title, description=description, height=56 + 24 * len(rows))
 
 
-@unchecked
 def interval_steps(
     rows: Sequence[tuple[float, float, float, float, float]],
     *,
@@ -368,17 +357,16 @@ def interval_steps(
     """A step each `(start, end, low, value, high)`: a block over the interval, a line at the
     value."""
     names = ("a", "b", "low", "value", "high")
-    base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
-    ends = [rows[0][0], rows[-1][1]]
-    axis = alt.Axis(title=x_title, grid=False, tickCount=6)
-    x = alt.X("a:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False))
-    y_axis = alt.Axis(tickCount=5)
-    layers = alt.layer(
-        base.mark_rect(color=Palette.QUIET, fillOpacity=0.55).encode(
-            x=x, x2="b:Q", y=alt.Y("low:Q", title=None, axis=y_axis), y2="high:Q"
-        ),
-        base.mark_rule(color=Palette.ACCENT, strokeWidth=2).encode(
-            x=x, x2="b:Q", y=alt.Y("value:Q", title=None, axis=y_axis)
-        ),
+    values = [dict(zip(names, row, strict=True)) for row in rows]
+    axis = {"title": x_title, "grid": False, "tickCount": 6}
+    ends = {"domain": [rows[0][0], rows[-1][1]], "nice": False}
+    x = {"x": quantitative("a", axis=axis, scale=ends), "x2": until("b")}
+    low, value = (
+        quantitative(each, title=None, axis={"tickCount": 5}) for each in ("low", "value")
     )
-    return drawn_svg(layers, title=title, description=description)
+    block = {**x, "y": low, "y2": until("high")}
+    drawn = [
+        layer(values, "rect", block, color=Palette.QUIET, fillOpacity=0.55),
+        layer(values, "rule", {**x, "y": value}, color=Palette.ACCENT, strokeWidth=2),
+    ]
+    return drawn_svg({"layer": drawn}, title=title, description=description)

@@ -11,10 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
-from parley.sweep.comparison import compared, differing
-from parley.sweep.page import write_comparison
-from parley.sweep.running import Progress
-from parley.sweep.whole import run_sweep
+from parley.sweep.page import compared, differing, write_comparison
+from parley.sweep.running import Progress, run_sweep
 from parley.terminal.screen import Screen, plain_table
 
 
@@ -102,7 +100,6 @@ def compare(
 
 
 def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
-
     table = plain_table("", *(Text(one_line(run.name)) for run in runs))
     for name, values in rows:
         cells = (Text(one_line(value)) for value in values)

@@ -1,20 +1,21 @@
 """A sweep's figures: means over repetitions with their 95 % intervals, along one axis.
 
 Where that axis is ε, a point lies at the ε that the run was charged, never at a smaller one that it
-was asked for. Drawn by altair and vl-convert, without a network; each as SVG and Vega-Lite.
+was asked for. Drawn by vl-convert, without a network; each as SVG and Vega-Lite.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import altair
 import vl_convert
 
+from parley.report.vega import Spec, layer, nominal, quantitative, until
 from parley.sweep.cells import METHOD
 from parley.sweep.results import HALF, Row, as_number
 
@@ -52,6 +53,20 @@ _COLOURS = (
     "#3b82c4", "#c8553d", "#2f9e6e", "#b8860b", "#8c6bb1", "#d0679d", "#5aa9a3", "#7d7461",
 )  # fmt: skip
 
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_LOOK = {
+    "background": "transparent",
+    "font": "sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        **dict.fromkeys(("labelColor", "titleColor", "gridColor", "domainColor"), _GREY),
+        "gridOpacity": 0.25,
+        "tickColor": _GREY,
+    },
+    "legend": {"labelColor": _GREY},
+    "title": {"color": _GREY},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -87,7 +102,7 @@ def draw(
         if len({point["x"] for point in points}) < 2:
             continue
         lines = _lines(cells, axis, name, non_private)
-        spec = _chart(points, lines, axis, title).to_json()
+        spec = json.dumps(_chart(points, lines, axis, title), indent=2, allow_nan=False)
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
         (folder / f"{name}.vl.json").write_text(spec, encoding="utf-8")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
@@ -180,8 +195,7 @@ def _fitting(low: float, high: float, ends: tuple[float, float]) -> tuple[float,
 
 def _chart(
     points: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], axis: str, title: str
-) -> Any:
-    alt: Any = altair
+) -> Spec:
     panels = list(dict.fromkeys(point["panel"] for point in points))
     series = list(dict.fromkeys(point["series"] for point in points))
     values = [point["mean"] for point in points]
@@ -196,65 +210,55 @@ def _chart(
     floor = min(values) / 2 if spread else -float("inf")
     drawn = [{**each, "low": max(each["low"], floor)} for each in points]
     y_scale = (
-        alt.Scale(domain=list(share), clamp=True)
+        {"domain": share, "clamp": True}
         if share
-        else alt.Scale(type="log", nice=False)
+        else {"type": "log", "nice": False}
         if spread
-        else alt.Scale(zero=True)
+        else {"zero": True}
     )
     xs = [point["x"] for point in points]
     wide = min(xs) > 0 and max(xs) / min(xs) >= 10
-    x = alt.X(
-        "x:Q",
+    x = quantitative(
+        "x",
         title="ε charged" if axis == _PREFERRED else axis,
-        axis=alt.Axis(tickCount=6, format="~g"),
-        scale=alt.Scale(type="log" if wide else "linear", zero=False, padding=12, nice=False),
+        axis={"tickCount": 6, "format": "~g"},
+        scale={"type": "log" if wide else "linear", "zero": False, "padding": 12, "nice": False},
     )
-    color = alt.Color(
-        "series:N",
+    legend = {"orient": "bottom", "columns": 2, "columnPadding": 28}
+    colours = {"domain": series, "range": [_COLOURS[i % 8] for i in range(len(series))]}
+    color = nominal(
+        "series",
         title=None,
         sort=series,
-        scale=alt.Scale(domain=series, range=[_COLOURS[i % 8] for i in range(len(series))]),
-        legend=alt.Legend(
-            orient="bottom", columns=2, columnPadding=28, labelLimit=400, symbolOpacity=1
-        ),
+        scale=colours,
+        legend={**legend, "labelLimit": 400, "symbolOpacity": 1},
     )
-    shape = alt.Shape("series:N", sort=series, scale=alt.Scale(domain=series), legend=None)
+    shape = nominal("series", sort=series, scale={"domain": series}, legend=None)
+    ticks = {"axis": {"tickCount": 5, "format": "~g"}} if spread else {}
+    y = quantitative("mean", title=f"{title} (simulation)", scale=y_scale, **ticks)
+    spans = {"y": quantitative("low", scale=y_scale), "y2": until("high")}
 
-    def panel(name: str) -> Any:
-        base = alt.Chart(alt.Data(values=[each for each in drawn if each["panel"] == name]))
-        ticks = alt.Axis(tickCount=5, format="~g") if spread else alt.Axis()
-        y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale, axis=ticks)
+    def panel(shown: str) -> Spec:
+        here = [each for each in drawn if each["panel"] == shown]
+        at = {"x": x, "y": y, "color": color}
         layers = [
-            base.mark_rule().encode(x=x, y=alt.Y("low:Q", scale=y_scale), y2="high:Q", color=color),
-            base.mark_line().encode(x=x, y=y, color=color),
-            base.mark_point(filled=True, size=45).encode(x=x, y=y, color=color, shape=shape),
+            layer(here, "rule", {"x": x, **spans, "color": color}),
+            layer(here, "line", at),
+            layer(here, "point", {**at, "shape": shape}, filled=True, size=45),
         ]
         width, height = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
-        for number, each in enumerate(each for each in lines if each["panel"] == name):
-            rule = alt.Chart(alt.Data(values=[each])).encode(y=alt.Y("mean:Q", scale=y_scale))
+        level = {"y": quantitative("mean", scale=y_scale)}
+        for count, each in enumerate(each for each in lines if each["panel"] == shown):
             # Two that are close to each other have their names at either end.
-            end = {"align": "right", "dx": -4} if number % 2 else {"align": "left", "dx": 4}
+            end = {"align": "right", "dx": -4} if count % 2 else {"align": "left", "dx": 4}
+            text = {**level, "x": {"value": width if count % 2 else 0}, "text": nominal("series")}
             layers += [
-                rule.mark_rule(strokeDash=[6, 4], color=_GREY),
-                rule.mark_text(dy=-5, color=_GREY, **end).encode(
-                    x=alt.value(width if number % 2 else 0), text="series:N"
-                ),
+                layer([each], "rule", level, strokeDash=(6, 4), color=_GREY),
+                layer([each], "text", text, dy=-5, color=_GREY, **end),
             ]
-        return alt.layer(*layers).properties(width=width, height=height, title=name)
+        return {"layer": layers, "width": width, "height": height, "title": shown}
 
-    whole = panel(panels[0]) if len(panels) == 1 else alt.concat(*map(panel, panels), columns=2)
-    return (
-        whole.configure(background="transparent", font="sans-serif")
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=_GREY,
-            titleColor=_GREY,
-            gridColor=_GREY,
-            gridOpacity=0.25,
-            domainColor=_GREY,
-            tickColor=_GREY,
-        )
-        .configure_legend(labelColor=_GREY)
-        .configure_title(color=_GREY)
-    )
+    whole = panel(panels[0])
+    if len(panels) > 1:
+        whole = {"concat": [panel(each) for each in panels], "columns": 2}
+    return {**whole, "$schema": _SCHEMA, "config": _LOOK}

@@ -16,6 +16,7 @@ Also here: from ρ to ε and back: the two conversions of zCDP. Values out of ra
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from parley.privacy.accounting.rounding import (
     check_delta,
@@ -79,6 +80,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return epsilon + margin
 
 
+@cache
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
     check_epsilon(epsilon)

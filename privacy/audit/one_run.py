@@ -149,20 +149,6 @@ def surest_guesses(
     return best
 
 
-def estimated_mu(cosines: NDArray[np.float64], dimension: int) -> float:
-    """An *estimate* of μ from canary parties, never a bound (Andrew et al. 2024, arXiv:2302.03098).
-
-    μ̂ = mean/√(½(s² + 1/d)), over the cosines of random directions with what was released.
-
-    Args:
-        cosines: `[k]` of canaries that took part.
-    """
-    if cosines.size < 2:
-        raise ValueError(f"Expected two canaries or more, got {cosines.size}.")
-    spread = (float(cosines.var(ddof=1)) + 1 / dimension) / 2
-    return float(cosines.mean()) / math.sqrt(spread)
-
-
 def _check_guesses(canaries: int, guesses: int, right: int) -> None:
     if not 0 <= right <= guesses <= canaries or canaries < 1:
         raise ValueError(

@@ -9,72 +9,41 @@ arXiv:2101.04535).
     >>> seen = Hits(hits=490, trials=500), Hits(hits=10, trials=500)
     >>> round(pair_epsilon(*seen, alpha=0.01, delta=0.0), 5)
     3.11952
-
-Also here: a Bayesian reading of two rates (Zanella-Béguelin et al. 2023): credible, never a
-verdict.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import betainc, betaincinv, ndtri
+from scipy.special import ndtri
 
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.counts import Hits, LowerBound, alpha_of, check_alpha
 
 
-def pair_epsilon(
-    hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float, copies: int = 1
-) -> float:
+def pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float) -> float:
     """ε ≥ ln((CP₋(hits_in) − δ)/CP₊(hits_out)), 0 where that is negative.
 
     Args:
         alpha: the chance that the bound is too high, both limits together.
-        copies: k records that make the canary: P_in ≤ e^{kε}·P_out + δ(e^{kε} − 1)/(e^ε − 1)
-            (Dwork & Roth 2014, Theorem 2.2, with its exact sum).
     """
     check_alpha(alpha)
     check_delta(delta)
-    if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
-        raise ValueError(f"Expected copies >= 1, got {copies!r}.")
     low, high = hits_in.lower(alpha / 2), hits_out.upper(alpha / 2)
-
-    def holds(epsilon: float) -> bool:
-        """Whether an (ε, δ)-DP release may have such rates."""
-        together = math.expm1(copies * epsilon) / math.expm1(epsilon) if epsilon else copies
-        slack = delta * together
-        return low <= math.exp(copies * epsilon) * high + slack
-
-    if holds(0.0):
-        return 0.0
-    if copies == 1:
-        return max(0.0, math.log((low - delta) / high))
-    left, right = 0.0, math.log(low / high) / copies
-    while right - left > 1e-13 * (1 + right):
-        middle = (left + right) / 2
-        left, right = (left, middle) if holds(middle) else (middle, right)
-    return left
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 
-def pair_bound(
-    hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float, copies: int = 1
-) -> LowerBound:
+def pair_bound(hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float) -> LowerBound:
     """`pair_epsilon` with its confidence; it assumes nothing of the noise."""
-    epsilon = pair_epsilon(
-        hits_in, hits_out, alpha=alpha_of(confidence), delta=delta, copies=copies
-    )
+    epsilon = pair_epsilon(hits_in, hits_out, alpha=alpha_of(confidence), delta=delta)
     return LowerBound(method="pair", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
-def pair_ceiling(trials: int, *, alpha: float, delta: float, copies: int = 1) -> float:
+def pair_ceiling(trials: int, *, alpha: float, delta: float) -> float:
     """The most that so many trials a world can certify: every one a hit, and none."""
     all_hit, none = Hits(hits=trials, trials=trials), Hits(hits=0, trials=trials)
-    return pair_epsilon(all_hit, none, alpha=alpha, delta=delta, copies=copies)
+    return pair_epsilon(all_hit, none, alpha=alpha, delta=delta)
 
 
 def mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> float:
@@ -117,38 +86,3 @@ def mu_ceiling(trials: int, *, alpha: float) -> float:
     """The largest μ that so many trials a world can certify."""
     none = Hits(hits=0, trials=trials)
     return mu_lower(none, none, alpha=alpha)
-
-
-_NODES = 20_000
-
-
-def credible_bound(
-    false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
-) -> LowerBound:
-    """The ε that is at least so large with this posterior probability."""
-    alpha = alpha_of(confidence)
-    check_delta(delta)
-    # Equally likely values of one rate: the integral over it is a mean.
-    quantiles = (np.arange(_NODES) + 0.5) / _NODES
-    rate = betaincinv(*_jeffreys(false_negatives), quantiles)
-    shape = _jeffreys(false_positives)
-
-    def inside(epsilon: float) -> float:
-        """P[the rates are ones that an (ε, δ)-DP release may have]."""
-        growth = np.exp(epsilon)
-        # Kairouz, Oh & Viswanath 2015, Theorem 2.1, for the event and for its complement.
-        least = np.maximum(1 - delta - growth * rate, (1 - delta - rate) / growth)
-        most = np.minimum(growth + delta - growth * rate, (growth + delta - rate) / growth)
-        clipped: NDArray[np.float64] = betainc(*shape, np.clip(most, 0, 1)) - betainc(
-            *shape, np.clip(least, 0, 1)
-        )
-        return float(np.maximum(clipped, 0.0).mean())
-
-    epsilon = 0.0
-    if inside(0.0) < alpha:
-        epsilon = float(brentq(lambda epsilon: inside(epsilon) - alpha, 0.0, 60.0, xtol=1e-10))
-    return LowerBound(method="bayes", epsilon_lower=epsilon, confidence=confidence, delta=delta)
-
-
-def _jeffreys(errors: Hits) -> tuple[float, float]:
-    return errors.hits + 0.5, errors.trials - errors.hits + 0.5

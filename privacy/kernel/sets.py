@@ -12,6 +12,7 @@ only formulas of a sensitivity; an algorithm, a table or a query names its set.
 | `ball` ‖u‖₂² ≤ s, in d coordinates | ⌊√(d·s)⌋, s | ⌊√(4d·s)⌋, 4s |
 | `l1_ball` ‖u‖₁ ≤ r | r, r² | 2r, 4r² |
 | `parabola` (s·t, s·(2t² − 1)), |t| ≤ 1, rounded | 2s, 2s² | ⌈25s/8⌉ + 2, (√(71/16 + √½)·s + √2)² |
+| `triangle` of zzᵀ, n numbers |zᵢ| ≤ m | f = m²(32n + 45n(n − 1)/2), (32nm²)² | f, 2·(32nm²)² |
 | `in_one_of`: u ∈ S in one of G cells, 0 in all others | of S | max of S's and twice S's radius |
 | `or_nothing`: u ∈ S, or 0 | of S | max of S's and S's radius |
 | `acute`: u ∈ S, u·v ≥ 0 of any two | of S | of S; twice S's radius in L2² |
@@ -29,11 +30,15 @@ All are whole numbers, and bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import root_up
+
+ON_DIAGONAL, BESIDE, INDICATED = 32, 45, 55
+"""Weights of a triangle's entries: 45² ≤ 2·32², and 55² ≤ 32² + 45²."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,33 @@ class Set:
         apart = scale * math.sqrt(71 / 16 + math.sqrt(0.5)) * (1 + 2.0**-41) + math.sqrt(2)
         farthest = Lengths(math.ceil(3.125 * scale) + 2, math.ceil(apart**2))
         return cls(Lengths(2 * scale, 2 * scale**2), farthest, scale)
+
+    @classmethod
+    def triangle(cls, numbers: int, categories: Sequence[int] = (), *, most: int) -> Set:
+        """The weighted upper triangle of zzᵀ, z = (m, numbers in [−m, m], categories); or zeros.
+
+        An entry on the diagonal is 32·zᵢ², one beside it 45·zᵢzⱼ. A category is so many indicators
+        of m, at most one of which is not 0: those times each other, which are 0, are left out, and
+        zᵢ² and m·zᵢ, which are one number, are one entry with 55.
+
+        L2: ‖·‖² ≤ 32²‖z‖⁴, and ⟨·, ·⟩ is 45²/2·(z·y)² and what is no less than 0. L1, of numbers:
+        with u, w = (z ± y)/2, |u| + |w| ≤ m and zᵢzⱼ − yᵢyⱼ = 2(uᵢwⱼ + wᵢuⱼ), so that all of it is
+        at most 2·45·Σ|u|·Σ|w| + (4·32 − 2·45)·Σ|uᵢwᵢ|, which is f(n) at |u| = |w|. Of two or more
+        indicators Σ|u| and Σ|w| are m at most, each: they stand for two numbers there. Nor is it
+        more than two radii, but for 32·m² that both have.
+        """
+        rows = 1 + numbers + len(categories)
+        indicated = (INDICATED - BESIDE) * len(categories)
+        pairs = BESIDE * (rows * (rows - 1) // 2) + indicated
+        radius = most**2 * (ON_DIAGONAL * (1 + numbers) + pairs)
+        wide = 1 + numbers + sum(min(each, 2) for each in categories)
+        apart = most**2 * (ON_DIAGONAL * wide + BESIDE * (wide * (wide - 1) // 2))
+        squared = (ON_DIAGONAL * rows * most**2) ** 2
+        return cls(
+            Lengths(radius, squared),
+            Lengths(max(radius, min(2 * (radius - ON_DIAGONAL * most**2), apart)), 2 * squared),
+            (INDICATED if categories else BESIDE) * most**2,
+        )
 
     @classmethod
     def product(cls, *parts: Set) -> Set:

@@ -64,7 +64,6 @@ _FIRST: Final = np.int64(((1023 + 63 - _OCTAVES) << _BITS) - 1)
 @functools.cache
 def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return c₀, c₁, c₂ of every cell, in powers of m = 2⁶³u; NaN in the cell of no guess."""
-
     cell = np.arange(_OCTAVES << _BITS)
     octave, place = (cell >> _BITS) - _OCTAVES, cell & (2**_BITS - 1)
     left, width = np.ldexp(1 + place * 2.0**-_BITS, octave), np.ldexp(2.0**-_BITS, octave)

@@ -31,6 +31,7 @@ from parley.server.jobs.algorithm_section import (
     AlgorithmSection,
     Idle,
     Settled,
+    WholeJob,
     check_private_sizes,
     known,
 )
@@ -47,7 +48,6 @@ from parley.server.jobs.section import (
 )
 from parley.server.jobs.settling import by_rule, without_rule
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
-from parley.server.jobs.whole import WholeJob
 
 _LINEAR_IDLE: Idle = {
     "dp_sgd": (),

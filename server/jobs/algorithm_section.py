@@ -3,13 +3,15 @@
 A form is an algorithm's row at the server: its keys, what contradicts it, and how what a job asks
 for is made of them. What both sides know of it is a row of
 `parley.client.algorithms.registry.ALGORITHMS`.
+
+Also here: what a section's form may ask of the job that holds it: the job imports the forms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
@@ -17,9 +19,12 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.sums import AnyRows
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.federation import Federation
+from parley.server.jobs.model import ModelSection
 from parley.server.jobs.naming import CodeReference
+from parley.server.jobs.parties import Data, Parties
+from parley.server.jobs.privacy import Privacy
+from parley.server.jobs.running import DPSGD, Run
 from parley.server.jobs.section import JobError, Section, check_unchanged
-from parley.server.jobs.whole import WholeJob
 
 KIND = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
@@ -131,3 +136,55 @@ def known(parties: Federation | None, kind: str) -> Federation:
     if parties is None:
         raise JobError(f"Expected the parties' sizes with {kind}, got none.")
     return parties
+
+
+class WholeJob(Protocol):
+    """A `parley.server.jobs.job.Job`, but for its algorithm."""
+
+    @property
+    def parties(self) -> Parties:
+        """`[parties]`."""
+
+    @property
+    def data(self) -> Data:
+        """`[data]`."""
+
+    @property
+    def model(self) -> ModelSection:
+        """`[model]`."""
+
+    @property
+    def dp_sgd(self) -> DPSGD:
+        """`[dp-sgd]`."""
+
+    @property
+    def privacy(self) -> Privacy:
+        """`[privacy]`."""
+
+    @property
+    def run(self) -> Run:
+        """`[run]`."""
+
+    @property
+    def model_form(self) -> str:
+        """The key of its model in `parley.server.jobs.model.MODELS`."""
+
+    @property
+    def noise(self) -> str:
+        """The noise law asked for, `default` resolved by the algorithm."""
+
+    @property
+    def rounds(self) -> int:
+        """Number of releases."""
+
+    @property
+    def min_survivors(self) -> int:
+        """Fewest parties whose sum may be opened."""
+
+    @property
+    def corrupt(self) -> int:
+        """Parties that are assumed to collude with the server."""
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the noise; None: of the operating system's entropy."""

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from parley.client.algorithms.held_out_counts import check_edges, public_edges
+from parley.server.jobs.algorithm_section import WholeJob
 from parley.server.jobs.section import Auto, Positive, Section, check_unchanged, unless_auto
-from parley.server.jobs.whole import WholeJob
 
 
 class Evaluation(Section):

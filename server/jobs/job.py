@@ -3,7 +3,7 @@
 A job has nine sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-sgd]`, `[privacy]`,
 `[evaluation]`, `[secure-aggregation]`, `[run]`. Every key stands in its section's file with its
 default, range and purpose; `parley.server.jobs.file` reads and writes jobs. `[model]` and
-`[algorithm]` have another form for each kind (`parley.server.jobs.forms`).
+`[algorithm]` have another form for each kind (`parley.server.jobs.section`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
 from parley.server.jobs.evaluation import Evaluation
 from parley.server.jobs.federation import Federation
-from parley.server.jobs.forms import Forms
 from parley.server.jobs.model import MODELS, Logistic
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import DPSGD, Run, SecureAggregation
-from parley.server.jobs.section import JobError, Section, unless_auto
+from parley.server.jobs.section import Forms, JobError, Section, unless_auto
 
 FORMS = {
     "model": Forms(

@@ -31,11 +31,10 @@ import math
 from typing import Any
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.server.jobs.algorithm_section import Settled
+from parley.server.jobs.algorithm_section import Settled, WholeJob
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.section import unless_auto
 from parley.server.jobs.settling import signal_of
-from parley.server.jobs.whole import WholeJob
 
 _CLIP, _SHARE, _MOMENTUM = 0.5, 0.2, 0.5
 _FEWEST, _MOST, _LENGTH = 40, 250, 5.0

@@ -33,6 +33,7 @@ from parley.server.jobs.algorithm_section import (
     Idle,
     Outlook,
     Settled,
+    WholeJob,
     check_private_sizes,
     known,
 )
@@ -42,7 +43,6 @@ from parley.server.jobs.network_steps import network_by_rule
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import DPSGD
 from parley.server.jobs.section import Auto, JobError, check_unchanged
-from parley.server.jobs.whole import WholeJob
 
 if TYPE_CHECKING:
     from parley.client.models.networks import Network

@@ -52,9 +52,6 @@ class SecureAggregation(Section):
         description="Grid of 2^scale-bits steps per unit; auto: the finest that fits. Real parties "
         "decline a coarser one unless insist-on-fine-grid is false.",
     )
-    max_inflation: float = Field(
-        1e-3, gt=0, description="Most that rounding to the grid may add to the sensitivity (auto)."
-    )
     masked_check: bool = Field(
         True,
         description="With backend = 'ideal', check the first round against the masked protocol "
@@ -124,8 +121,9 @@ class DPSGD(Section):
     per_example_method: Literal["auto", "exact", "vmap"] = Field(
         "auto",
         description="How clipped sums of per-record gradients are computed; auto: exact, in "
-        "whole numbers, for chains of linear layers, ReLU and tanh; vmap, each record's written "
-        "out, for any other network, which rests on an assumption that is printed beside ε.",
+        "whole numbers, for chains of linear layers, convolutions, pools, ReLU and tanh; vmap, "
+        "each record's written out, for any other network, which rests on an assumption that is "
+        "printed beside ε.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",

@@ -15,12 +15,11 @@ from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.algorithm_section import Settled
+from parley.server.jobs.algorithm_section import Settled, WholeJob
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import Section
 from parley.server.jobs.steps import Ruled, steps_by_rule
-from parley.server.jobs.whole import WholeJob
 
 ROUNDS = 10
 """Where a job leaves them open and no rule applies."""

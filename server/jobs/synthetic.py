@@ -22,12 +22,12 @@ from parley.server.jobs.algorithm_section import (
     AlgorithmSection,
     Idle,
     Outlook,
+    WholeJob,
     check_private_sizes,
 )
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import Text
 from parley.server.jobs.section import Auto, JobError
-from parley.server.jobs.whole import WholeJob
 
 _MOST_RECORDS = 2.0**24
 """Of a party beyond which its sum is clamped, where its own number of records is private."""

@@ -196,7 +196,6 @@ class _Release:
             dimension=claim.dimension,
             sensitivity=None if after else claim.length,
             noise_tail=self.tail,
-            max_inflation=settings.max_inflation,
             ring_bits=ring if settings.ring_bits == "auto" else settings.ring_bits,
             scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,
         )

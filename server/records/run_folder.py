@@ -4,6 +4,8 @@
 (one line a round), `model.safetensors` with how rows are read and the privacy statement in its
 metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and the report that the
 front door writes.
+
+Also here: what ended a run, left where whoever waits for it looks: `error.json` in its folder.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import re
 import secrets
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -34,6 +37,14 @@ from parley.server.records.facts import FactsError
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
+
+
+def write_error(folder: Path, error: BaseException) -> None:
+    """Writes the error's class, message and trace, whole or not at all."""
+    kind, trace = type(error), "".join(traceback.format_exception(error))
+    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+    write_whole(folder / "error.json", json_text({**said, "trace": trace}).encode())
+
 
 PROPOSED = "proposed-id"
 """The file with the name of a run whose owners were asked, before it is begun."""

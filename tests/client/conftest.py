@@ -15,8 +15,12 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
+from parley.client.data.block import PartyBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent, render_consent
 from parley.client.party.service import PartyService
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.messages import Roster, decode
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
@@ -135,6 +139,27 @@ class World:
             return self.drawn[-1]
 
         return PartyService.open(self.folders[party], entropy=entropy, clock=lambda: self.clock)
+
+    def encoded(self, parts=None, *, plan=None, state=None):
+        """`[m, d]` what parties of rows and labels contribute: no server should have it."""
+        parts = parts or [rows_of(i, size) for i, size in enumerate(self.sizes)]
+        block = PartyBlock(
+            features=np.concatenate([rows for rows, _ in parts]),
+            labels=np.concatenate([labels for _, labels in parts]),
+            offsets=np.cumsum([0] + [len(labels) for _, labels in parts]),
+        )
+        session = PartySession(
+            block=block,
+            algorithm=self.algorithm,
+            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
+            randomness=Randomness.from_entropy(),
+        )
+        return session.answer(plan or self.plan.at_round(1), state or self.algorithm.init()).encoded
+
+    def plain_sum(self, parts=None, *, number=1, state=None):
+        """What they add up to, without any protocol."""
+        encoded = self.encoded(parts, plan=self.plan.at_round(number), state=state)
+        return encoded.sum(axis=0, dtype=encoded.dtype)
 
     def raw(self, party, request: bytes) -> Frame:
         """The answer to any bytes."""

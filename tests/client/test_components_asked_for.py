@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from plans import with_primary
+from proposals import LESS, mechanism
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
@@ -69,27 +70,8 @@ def test_an_honest_release_is_accepted_and_its_task_travels(
         wired.ok(joined(world, session=session, plan=release.plan, task=task))
 
 
-def mechanism(plan, **changes):
-    return with_primary(plan, mechanism=replace(plan.primary.mechanism, **changes))
-
-
 CLAIMS = {
-    "half the sensitivity": (
-        lambda p: with_primary(p, sensitivity=p.primary.sensitivity / 2),
-        "sensitivity",
-    ),
-    "half the noise's": (
-        lambda p: mechanism(p, sensitivity=p.primary.mechanism.sensitivity / 2),
-        "sensitivity",
-    ),
-    "a grid that is too short": (
-        lambda p: replace(p, encoding=replace(p.encoding, bound=p.encoding.bound / 2)),
-        "sensitivity",
-    ),
-    "a coarser grid": (
-        lambda p: replace(p, encoding=replace(p.encoding, scale_bits=p.encoding.scale_bits - 1)),
-        "grid",
-    ),
+    **LESS,
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
     "a round": (lambda p: p.at_round(1), "wrong-run"),
     "another unit": (lambda p: with_primary(p, unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
@@ -112,7 +94,7 @@ def test_a_plan_that_claims_less_than_it_costs_is_declined(world, ahead, wired, 
 
 
 # In shares the noise is in before a contribution is rounded to the ring: its grid hides nothing.
-@pytest.mark.parametrize("claim", [each for each in CLAIMS if each != "a coarser grid"])
+@pytest.mark.parametrize("claim", [each for each in CLAIMS if "grid" not in CLAIMS[each][1]])
 def test_a_plan_in_shares_that_claims_less_than_it_costs_is_declined(
     world, ahead_in_shares, wired, claim
 ) -> None:

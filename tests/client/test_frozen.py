@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_networks
 import torch
 from torch import nn
 
-from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.dp_sgd.clipping import choose_way
@@ -16,7 +16,6 @@ from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import train_parties, train_party
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import NoiseStream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -110,18 +109,10 @@ def party(network: Network, label: str) -> PartyData:
 
 
 def training(**changes) -> LocalTraining:
-    plain = {
-        "steps": 3,
-        "sampling_rate": 0.5,
-        "clip_norm": 0.5,
-        "noise_multiplier": 1.0,
-        "optimiser": "adam",
-        "learning_rate": 0.1,
-        "momentum": 0.0,
-        "per_example_method": "vmap",
-        "micro_batch": 7,
-    }
-    return LocalTraining(**(plain | changes))
+    plain = {"steps": 3, "sampling_rate": 0.5, "noise_multiplier": 1.0, "learning_rate": 0.1}
+    return small_networks.training(
+        **(plain | {"optimiser": "adam", "per_example_method": "vmap"} | changes)
+    )
 
 
 def bits(module: nn.Module, *, trained: bool) -> dict[str, bytes]:
@@ -180,25 +171,12 @@ def test_frozen_layers_are_the_same_whatever_a_job_draws_its_start_from(build) -
 
 def test_a_party_with_other_frozen_layers_declines(build) -> None:
     network = build("net")
-    task = describe_task(_averaging(network))
+    task = describe_task(small_networks.averaging(network, training()))
     same = task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
     assert same.model.frozen == network.frozen
     task["network"]["frozen"] = "0" * 64
     with pytest.raises(DecodingError, match="same file of weights"):
         task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
-
-
-def _averaging(network: Network) -> FederatedAveraging:
-    return FederatedAveraging(
-        model=network,
-        unit=Unit.RECORD,
-        training=training(),
-        update_bound=1.0,
-        server=ServerStep(kind="averaging", learning_rate=1.0, momentum=0.0),
-        rounds=2,
-        average=False,
-        neighbouring=Neighbouring.REPLACE_ONE,
-    )
 
 
 @pytest.mark.parametrize(

@@ -108,18 +108,6 @@ def test_a_party_refuses_them_and_its_log_has_the_rows_but_no_value(label, form,
     assert holding.facts.records == 2
 
 
-def test_the_partys_log_never_quotes_a_cell(tmp_path):
-    (tmp_path / "d.csv").write_text("x,y\n0,1\nBaker Street 221b,0\n")
-    (tmp_path / "schema.toml").write_text(REST)
-    dataset = DataSet.model_validate(
-        {"path": "d.csv", "schema": "schema.toml", "epsilon": 1, "delta": 0}
-    )
-    with pytest.raises(Declined) as caught:
-        load_holding(dataset, tmp_path, label="logistic", intercept=True)
-    assert "line 3, column 'x': Expected a number" in caught.value.detail
-    assert "Baker" not in caught.value.detail
-
-
 def test_prepared_labels_that_are_no_numbers_are_named_by_row(tmp_path):
     labels = np.array([1.0, np.nan, -1.0, np.inf])
     np.savez(tmp_path / "rows.npz", features=np.full((4, 2), 0.5), labels=labels)

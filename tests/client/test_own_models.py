@@ -6,18 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_networks import averaging, training
 
-from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.party.consent import Consent, ConsentError, load_consent, parse_consent
 from parley.client.party.dataset import Facts
 from parley.client.party.policy import task_of
 from parley.client.party.verification import check_computation
 from parley.deploy.follow import refusals
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for, plan_release
@@ -41,28 +39,8 @@ def task(tmp_path: Path) -> dict:
     home.mkdir()
     (home / "tumour.py").write_text(SOURCE.format(bias=True))
     network = Network.build(f"{home / 'tumour.py'}:net", features=4, classes=3)
-    averaging = FederatedAveraging(
-        model=network,
-        unit=Unit.RECORD,
-        training=LocalTraining(
-            steps=3,
-            sampling_rate=0.5,
-            clip_norm=0.5,
-            noise_multiplier=1.0,
-            optimiser="sgd",
-            learning_rate=0.1,
-            momentum=0.0,
-            per_example_method="vmap",
-            micro_batch=7,
-        ),
-        update_bound=1.0,
-        server=ServerStep(kind="averaging", learning_rate=1.0, momentum=0.0),
-        rounds=2,
-        average=False,
-        neighbouring=Neighbouring.REPLACE_ONE,
-    )
     (home / "ran").unlink()
-    return describe_task(averaging)
+    return describe_task(averaging(network, training(per_example_method="vmap")))
 
 
 def policy(folder: Path, *models: str) -> Consent:

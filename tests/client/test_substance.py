@@ -10,10 +10,6 @@ from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
-from parley.client.data.block import PartyBlock
-from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
@@ -89,17 +85,7 @@ def test_every_honest_plan_has_the_grid_that_parties_derive(worlds):
 def test_a_grid_on_which_only_the_largest_party_shows_is_refused(worlds, wired):
     world = worlds["sized"]
     plan = coarser(world.plan, 1)
-    vectors = []
-    for i, size in enumerate(world.sizes):
-        rows, labels = wired.rows_of(i, size)
-        block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, size]))
-        session = PartySession(
-            block=block,
-            algorithm=world.algorithm,
-            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
-            randomness=Randomness.from_entropy(),
-        )
-        vectors.append(session.answer(plan, world.algorithm.init()).encoded[0])
+    vectors = world.encoded(plan=plan)
     # It is a sum of one: the others' contributions round to nothing.
     assert [vector.any() for vector in vectors[1:]] == [False, False]
     assert joins(world, plan=plan) == "grid"

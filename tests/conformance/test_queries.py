@@ -13,6 +13,7 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
 from parley.client.queries.base import Facts, Query
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -275,6 +276,15 @@ class TestSurvival(QueryConformance):
     examples = (
         Survival(column="age", event="sick", occurred="yes", bins=5),
         Survival(column="age", event="first", edges=(0.0, 33.3, 60.0), where=OLD, by=("sex",)),
+    )
+
+
+class TestCorrelations(QueryConformance):
+    examples = (
+        Correlations(of=("age", "change")),
+        Correlations(of=("age", "change", "first"), where=OLD, by=("sex",)),
+        Correlations(of=("sex", "ward")),
+        Correlations(of=("age", "change", "ward", "first")),
     )
 
 

@@ -17,8 +17,11 @@ from unittest import mock
 
 import pytest
 import typer.main
+from ledgers import ADULT
 
 from parley.cli import app, main
+from parley.privacy.accounting.events import Pure
+from parley.privacy.ledger.ledger import Ledger
 
 SUM = "secure-aggregation"
 KEYS = {
@@ -224,8 +227,16 @@ def test_help_says_of_a_command_what_the_command_says_first():
 # Processes take a second each to start: one shows all that a process alone can show of these.
 COMMANDS = """
 import sys
+import parley.privacy.calibration.calibration
+assert not {"scipy.optimize", "scipy.stats", "sqlalchemy", "mpmath"} & set(sys.modules)
+import parley.client.data.schema
+assert not {"polars", "sklearn"} & set(sys.modules)
+import parley.report.page
 from parley.cli import main
 for arguments in (["--help"], ["plan"], ["run", "-q", "--json", "--out", "r"]):
+    if arguments[0] == "run":
+        import parley.client.app, parley.server.app
+        assert "torch" not in sys.modules
     sys.argv = ["parley", *arguments]
     try:
         main()
@@ -323,16 +334,9 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
 
 
 def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
-    from parley.privacy.accounting.events import Pure
-    from parley.privacy.accounting.guarantee import Neighbouring, Unit
-    from parley.privacy.ledger.budget import DatasetBudget
-    from parley.privacy.ledger.ledger import Ledger
-
-    scope = {"unit": Unit.RECORD, "neighbouring": Neighbouring.REPLACE_ONE}
-    budget = DatasetBudget(name="adult", fingerprint="f", **scope, epsilon=1.0, delta=0.0)
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
-        ledger.register(budget)
-        ledger.hold("gone", {budget.key: ((Pure(epsilon=0.15), 4),)})
+        ledger.register(ADULT)
+        ledger.hold("gone", {ADULT.key: ((Pure(epsilon=0.15), 4),)})
     shown = parley("ledger", "show", "all.sqlite", cwd=tmp_path)
     assert "left ε = 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
     refused = parley("ledger", "free", "all.sqlite", "another", cwd=tmp_path)

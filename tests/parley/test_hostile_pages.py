@@ -17,12 +17,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from commands import invoked
 from pages import make_run
-from typer.testing import CliRunner
 
 import parley
 from parley.audit import page as audit_page
-from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.report.page import write_report
 from parley.sweep.cells import cells_of
@@ -151,9 +150,7 @@ def audit(folder, evil):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit_page, "write_audit", lambda reports, at: kept.extend(reports) or at)
         quick = ["--trials", "600", "--seed", "4", "--set", "algorithm.rounds=1"]
-        result = CliRunner().invoke(
-            app, ["audit", *quick, "--set", "privacy.noise-point=server", "--out", str(folder)]
-        )
+        result = invoked("audit", *quick, "--set", "privacy.noise-point=server", "--out", folder)
         assert result.exit_code == 0, result.output
     changed = [replace(each, environment={**each.environment, "changed": [evil]}) for each in kept]
     return audit_page.write_audit(changed, folder)

@@ -6,10 +6,9 @@ import shutil
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
 import parley
-from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
@@ -27,7 +26,7 @@ NAMED = (
 
 
 def parley_says(*arguments):
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return invoked(*arguments)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""Who mistypes is told what there is, and never something that only looks alike."""
+"""Who mistypes is told what there is; every expected error has an exit status."""
 
+import importlib
 import subprocess
 import sys
 
@@ -7,6 +8,8 @@ import pytest
 
 from parley.cli import main
 from parley.deploy.making import make_deployment, make_own_keys
+from parley.errors import _STATUS, exit_status
+from parley.privacy.ledger.errors import LedgerCorrupt
 
 TYPED = {
     "run --epsilon 1": "--set privacy.epsilon=…",
@@ -57,3 +60,16 @@ def test_a_question_without_a_yes_ends_in_a_sentence(typed, said, status, tmp_pa
     assert (done.returncode, done.stderr.splitlines()[-1][:8]) == (status, "parley: ")
     assert said in done.stderr
     assert "nothing was changed" in done.stderr
+
+
+@pytest.mark.parametrize("name", _STATUS)
+def test_the_table_names_a_class(name):
+    module, _, attribute = name.rpartition(".")
+    kind = getattr(importlib.import_module(module), attribute)
+    assert f"{kind.__module__}.{kind.__qualname__}" == name
+
+
+def test_a_subclass_has_its_parents_status_and_a_bug_has_none():
+    assert exit_status(LedgerCorrupt("x")) == 1
+    assert exit_status(OSError(28, "No space left on device")) == 1
+    assert exit_status(KeyError("bug")) is None

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import invoked
 from plain_gradients import plain_gradients
-from typer.testing import CliRunner
 
 import parley
-from parley.cli import app
 from parley.client.algorithms.registry import ALGORITHMS, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.prediction.loading import load_model
@@ -56,12 +55,12 @@ def test_the_file_predicts_and_says_that_it_promises_nothing(tmp_path):
     arguments = ["--method", "centralised", "--out", str(file)]
     job = ("data.source=synthetic", "data.records=900", "parties.count=3")
     sets = [word for key in job for word in ("--set", key)]
-    done = CliRunner().invoke(app, ["twin", *arguments, *sets])
+    done = invoked("twin", *arguments, *sets)
     assert done.exit_code == 0, done.output
     assert "No privacy: anybody who sees this model" in done.output
     assert done.output.count("(simulation only)") == 4
     assert [each.name for each in tmp_path.iterdir()] == ["twin.safetensors"]
-    shown = CliRunner().invoke(app, ["show", str(file), "--json"])
+    shown = invoked("show", file, "--json")
     told = json.loads(shown.output)
     assert (told["learned by"], told["epsilon"]) == ("centralised", "none")
     assert told["statement"].startswith("No privacy")

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from parley.client.data.schema import SchemaError
 from parley.deploy import engines
@@ -19,6 +21,7 @@ from parley.deploy.stream import engine as stream_engine
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.section import JobError
+from parley.simulations.engine.fast import simulate
 
 run_processes = engines.ENGINES["processes"]
 
@@ -90,8 +93,11 @@ def prepared(monkeypatch, change):
 
 
 def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground):
-    watcher = Watcher()
-    summary = run(ground, job(), watcher)
+    watcher, asked = Watcher(), job("run.seed=11", "secure-aggregation.backend=masked")
+    summary = run(ground, asked, watcher)
+    fast = simulate(asked, out=ground.root / "fast")
+    assert np.array_equal(load_file(ground.run / "model.safetensors")["theta"], fast.theta)
+    assert summary.guarantees == fast.summary.guarantees
     assert watcher.begun == (3, 0)
     assert answered(watcher) == [3, 3]
     assert len({board["stage"] for board in watcher.boards}) > 1

@@ -1,11 +1,18 @@
-"""Tests of the cryptographic calls against published vectors."""
+"""The cryptographic calls against published vectors; masks and secret sharing made of them."""
 
 import hashlib
 import hmac
+from collections import Counter
+from itertools import combinations
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from one_mask import mask_of
 
+from parley.secure_agg.masking import PIECE_BYTES, add_masks, add_shared_masks
 from parley.secure_agg.primitives import (
     agree,
     derive,
@@ -20,6 +27,7 @@ from parley.secure_agg.primitives import (
     unseal,
     verifies,
 )
+from parley.secure_agg.shamir import combine, split
 
 
 def test_key_agreement_is_x25519_of_rfc_7748_section_6_1():
@@ -95,3 +103,105 @@ def test_an_expanded_seed_repeats_and_never_overlaps():
     assert draws == [second(32) for _ in range(3)]
     assert len(set(draws)) == 3
     assert draws[0] == hashlib.shake_256(b"parley/simulated entropy" + b"s" + bytes(8)).digest(32)
+
+
+KEY = bytes(range(32))
+
+
+def _by_counter_mode(key, size):
+    out = b""
+    for piece in range(-(-size // PIECE_BYTES)):
+        counter = piece.to_bytes(12, "big") + b"\x00\x00\x00\x02"
+        encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+        out += encryptor.update(bytes(min(PIECE_BYTES, size - piece * PIECE_BYTES)))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+@pytest.mark.parametrize("size", [1, 3, 100, 65_536, 65_537, 150_001])
+def test_a_mask_is_the_aes_256_ctr_keystream_piece_by_piece(dtype, size):
+    mask = mask_of(KEY, size, np.dtype(dtype))
+    assert mask.astype(mask.dtype.newbyteorder("<")).tobytes() == _by_counter_mode(
+        KEY, size * mask.itemsize
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 6),
+    size=st.sampled_from([1, 7, 65_536, 70_000]),
+    dtype=st.sampled_from([np.uint16, np.uint32, np.uint64]),
+    data=st.data(),
+)
+def test_shared_edges_give_the_same_vectors_as_each_row_alone(rows, size, dtype, data):
+    pairs = [(i, j) for i in range(rows) for j in range(rows) if i < j]
+    edges = [(i, j, bytes([i, j]) * 16) for i, j in pairs if data.draw(st.booleans())]
+    alone = [(i, data.draw(st.sampled_from([1, -1])), bytes([9, i]) * 16) for i in range(rows)]
+    start = np.arange(rows * size, dtype=dtype).reshape(rows, size)
+    together = [row.copy() for row in start]
+    add_shared_masks(together, alone, edges)
+    for i in range(rows):
+        plus = [k for a, _, k in edges if a == i] + [k for r, s, k in alone if (r, s) == (i, 1)]
+        minus = [k for _, b, k in edges if b == i] + [k for r, s, k in alone if (r, s) == (i, -1)]
+        row = start[i].copy()
+        add_masks(row, plus, minus)
+        assert np.array_equal(row, together[i])
+    add_shared_masks([], [], [])
+
+
+def _multiply(a, b):
+    product = 0
+    while b:
+        if b & 1:
+            product ^= a
+        a = (a << 1) ^ (0x11B if a & 0x80 else 0)
+        b >>= 1
+    return product
+
+
+def test_shares_lie_on_one_polynomial_over_the_field_of_aes():
+    # f(x) = 0x53 + 0xca·x: f(1) = 0x99, f(2) = 0x53 ^ (0xca·2) and so on, by hand.
+    assert _multiply(0x53, 0xCA) == 1  # FIPS 197, section 4.2
+    shares = {x: bytes([0x53 ^ _multiply(0xCA, x)]) for x in range(1, 6)}
+    for pair in combinations(shares, 2):
+        assert combine({x: shares[x] for x in pair}) == b"\x53"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), secret=st.binary(min_size=1, max_size=40), count=st.integers(1, 60))
+def test_any_threshold_of_shares_gives_the_secret(data, secret, count):
+    threshold = data.draw(st.integers(1, count))
+    shares = split(secret, count, threshold, expand_seed(b"seed"))
+    assert len(shares) == count
+    chosen = data.draw(st.permutations(range(1, count + 1)))[:threshold]
+    assert combine({x: shares[x - 1] for x in chosen}) == secret
+
+
+def test_255_shares_with_threshold_171_work():
+    shares = split(b"0123456789abcdef" * 4, 255, 171, expand_seed(b"big"))
+    assert combine({x: shares[x - 1] for x in range(85, 256)}) == b"0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("secret", [b"\x00", b"\xa7"])
+@pytest.mark.parametrize("held", [(1, 2), (2, 4), (3, 4)])
+def test_fewer_than_the_threshold_are_uniform_whatever_the_secret(secret, held):
+    counts = Counter()
+    entropy = expand_seed(b"uniform")
+    for _ in range(8000):
+        shares = split(secret, 4, 3, entropy)
+        counts[shares[held[0] - 1][0] >> 5, shares[held[1] - 1][0] >> 5] += 1
+    expected = 8000 / 64
+    chi_square = sum((counts[a, b] - expected) ** 2 / expected for a in range(8) for b in range(8))
+    assert chi_square < 63 + 6 * (2 * 63) ** 0.5
+
+
+@pytest.mark.parametrize(("count", "threshold"), [(0, 0), (5, 0), (5, 6), (256, 3)])
+def test_impossible_sharing_is_refused_with_the_numbers(count, threshold):
+    with pytest.raises(ValueError, match=f"got threshold {threshold}, count {count}"):
+        split(b"x", count, threshold, expand_seed(b""))
+
+
+@pytest.mark.parametrize("shares", [{}, {0: b"a"}, {256: b"a"}, {1: b"a", 2: b"bc"}])
+def test_impossible_shares_are_refused(shares):
+    with pytest.raises(ValueError, match="Expected shares of one length"):
+        combine(shares)

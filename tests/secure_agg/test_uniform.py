@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parley.secure_agg.interface import DropoutPolicy
-from parley.secure_agg.masks import add_masks
+from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import Reveal, decode
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.shamir import combine

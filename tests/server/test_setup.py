@@ -1,12 +1,11 @@
 """Set-up over the wire on a graph that is not complete, and answers in another's name."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
 
 import pytest
-from in_process import InProcessTransport
+from scenes import Scene
 
 from parley.client.contract.protocol import (
     WIRE_VERSION,
@@ -16,15 +15,11 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.client.party.consent import Consent, load_consent, render_consent
+from parley.client.party.consent import Consent
 from parley.client.party.service import PartyService
 from parley.secure_agg import graph, parameters
 from parley.secure_agg.graph import roster_digest
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.file import load_job
-from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
-from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 JOB = (
     "parties.count=12", "algorithm.rounds=2", "data.records=240", "run.seed=5",
@@ -47,29 +42,26 @@ def roster_of(deployment):
     return roster_digest(deployment.identities, bytes.fromhex(deployment.id))
 
 
-class Setting:
-    def __init__(self, root, *, lost=(), tamper=None, overrides=()):
-        self.job, self.root = load_job(overrides=[*JOB, *overrides]), root
-        self.deployment = prepare_parties(self.job, root / "parties")
-        self.homes = party_folders(root / "parties", 12)
-        self.asked, self.lost, self.tamper = {}, set(lost), tamper
-        self.inner = InProcessTransport(self.homes, lost=self._lost)
+class Setting(Scene):
+    """Twelve parties, whose replies to a kind of request a test may change."""
 
-    def _lost(self, kind, party):
-        nth = self.asked[kind, party] = self.asked.get((kind, party), 0) + 1
-        return (kind, party, nth) in self.lost
+    def __init__(self, root, *, lost=(), tamper=None, overrides=()):
+        super().__init__(root, (*JOB, *overrides), lost=set(lost))
+        self.tamper = tamper
 
     def online(self):
-        return self.inner.online()
+        return self.transport.online()
 
     def exchange(self, requests, *, timeout_s, largest):
-        replies = dict(self.inner.exchange(requests, timeout_s=timeout_s, largest=largest))
+        replies = dict(self.transport.exchange(requests, timeout_s=timeout_s, largest=largest))
         kind = decode_frame(next(iter(requests.values()))).kind
         yield from (self.tamper(kind, replies) if self.tamper else replies).items()
 
     def run(self):
-        folder = RunFolder.create(self.job, self.root / "run")
-        return coordinate(self.job, transport=self, deployment=self.deployment, folder=folder)
+        return super().run(transport=self)
+
+    def parties(self):
+        return [line["parties"] for line in self.lines()]
 
     def setups(self):
         name = f"setups-{roster_of(self.deployment).hex()[:32]}"
@@ -125,17 +117,14 @@ def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp
     setting = Setting(tmp_path, tamper=steal)
     summary = setting.run()
     assert summary.status == "complete"
-    lines = (setting.root / "run" / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["parties"]["summed"] for line in lines] == [11, 11]
+    assert [each["summed"] for each in setting.parties()] == [11, 11]
     assert "party-1 broke the protocol: Expected a message of the party that" in caplog.text
 
 
 def test_a_default_party_declines_a_run_that_assumes_no_colluders(tmp_path):
     setting = Setting(tmp_path)
-    for home in setting.homes:
-        path = home / "party.toml"
-        consent = load_consent(path).model_copy(update={"colluders_at_least": None})
-        path.write_text(render_consent(consent))
+    for party in range(12):
+        setting.policy(party, colluders_at_least=None)
     assert Consent().colluders_at_least is None
     with pytest.raises(TooFewSurvivors):
         setting.run()
@@ -158,10 +147,11 @@ def test_a_false_ciphertext_is_proved_and_its_sender_takes_no_further_part(tmp_p
     summary = setting.run()
     assert summary.status == "complete"
     assert [setting.asked.get(("prove", i), 0) for i in range(12)] == [1, *[0] * 11]
-    lines = (setting.root / "run" / "rounds.jsonl").read_text().splitlines()
-    parties = [json.loads(line)["parties"] for line in lines]
-    assert [each["summed"] for each in parties] == [11, 10]  # without the accuser; without both
-    assert json.loads(lines[1])["reasons"]["protocol"] >= 1
+    assert [each["summed"] for each in setting.parties()] == [
+        11,
+        10,
+    ]  # without the accuser; without both
+    assert setting.lines()[1]["reasons"]["protocol"] >= 1
     assert "party-3 takes no further part" in caplog.text
 
 
@@ -198,6 +188,7 @@ def test_a_default_party_declines_a_run_of_x25519_alone_with_both_names(tmp_path
         path = home / "party.toml"
         path.write_text(path.read_text().replace('key-exchange = "x25519"', ""))
     assert Consent().key_exchange == "hybrid"
+    setting.folder = None
     shutil.rmtree(setting.root / "run")
     with pytest.raises(TooFewSurvivors):
         setting.run()

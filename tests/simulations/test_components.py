@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -98,15 +97,6 @@ def test_a_rule_may_name_the_release_ahead_of_the_rounds() -> None:
     assert [lost("drop:0.2", number) for number in (0, 1, 7)] == [2, 2, 2]
     assert [lost("drop:0.2@0", number) for number in (0, 1, 7)] == [2, 0, 0]
     assert [lost("drop:0.2@1-3", number) for number in (0, 1, 7)] == [0, 2, 0]
-
-
-def test_its_bytes_are_in_the_summary(tmp_path) -> None:
-    summary = run(tmp_path / "r").summary
-    lines = [json.loads(x) for x in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
-    for way in ("bytes_up", "bytes_down"):
-        assert getattr(summary.components, way) > 0
-        own = sum(line[way] for line in lines)
-        assert getattr(summary.secure_aggregation, way) == own + getattr(summary.components, way)
 
 
 def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(

@@ -46,6 +46,11 @@ EVERY: tuple[dict[str, Any], ...] = (
     {"query": "kmeans-step", "of": ["age", "change"], "centres": [0.5, 0.5, -0.5, 0.1]},
     {"query": "balance", "column": "age", "border": 60.5},
     {"query": "survival", "column": "code", "event": "sick", "occurred": "yes", "bins": 4},
+    {
+        "query": "correlations",
+        "of": ["age", "change", "ward"],
+        "regressions": ["change ~ age", "age ~ ."],
+    },
 )
 """One of every row of `QUERIES`."""
 _BATCH = tuple({**each, "batch": "together"} for each in EVERY[:5])

@@ -218,7 +218,6 @@ BOUNDS = {
     "one-run": _GUESSED,
     "one-run-fdp": _GUESSED,
     "factor": ("--law", "gaussian", *("--vectors", "9", "--dimension", "3", "--mean-norm", "1")),
-    "bayes": _ERRORS,
 }
 """Words of `parley audit bound` by its command."""
 

@@ -1,7 +1,7 @@
 """Writes the known answers of secure aggregation: `python tests/vectors/make_secure_agg.py`.
 
 They say what another implementation must give and what it must refuse; everything is hexadecimal.
-Files change only with the protocol's version: `tests/secure_agg/test_vectors.py` compares.
+Files change only with the protocol's version: `tests/secure_agg/test_messages.py` compares.
 
 Encapsulation takes no seed, so ciphertexts are read from the files that are there, and the secrets
 are decapsulated again; one that was made for a key which is no longer there is made anew.
@@ -35,7 +35,7 @@ from parley.secure_agg.edges import (
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.graph import commitment, commitments_digest, next_nonce
 from parley.secure_agg.interface import DropoutPolicy, DropStage, KeyExchange
-from parley.secure_agg.masks import add_masks
+from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import kem_items
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,11 +28,10 @@ from parley.client.contract.protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.deploy.events import Say
 from parley.deploy.folders import address_of
-from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
+from parley.deploy.peers import NotAdmitted, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
 from parley.deploy.stream.attendance import Asked, Attendance, Dropped, Line
-from parley.deploy.stream.health import health_service
 from parley.deploy.stream.settings import (
     ATTEND,
     HELLO,
@@ -123,8 +121,7 @@ class Port:
         attend = grpc.stream_stream_rpc_method_handler(self._attend)
         hello = grpc.stream_unary_rpc_method_handler(self._hello)
         own = service({ATTEND: attend, HELLO: hello})
-        health = health_service(partial(admit_anyone, self.deployment))
-        server.add_generic_rpc_handlers((own, health, *self.services))
+        server.add_generic_rpc_handlers((own, *self.services))
         try:
             self.port = server.add_secure_port(self._where, server_credentials(self._folder))
         except RuntimeError as error:

@@ -24,9 +24,8 @@ from parley.deploy.follow import STALE
 from parley.server.jobs.file import load_job
 from parley.server.jobs.naming import check_from_elsewhere
 from parley.server.jobs.section import JobError
-from parley.server.records.failure import write_error
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import PROPOSED, RunFolder, RunFolderError
+from parley.server.records.run_folder import PROPOSED, RunFolder, RunFolderError, write_error
 from parley.server.rounds.asking import Transport
 
 _log = logging.getLogger("parley.server")

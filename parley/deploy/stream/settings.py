@@ -103,7 +103,7 @@ MOST_READ = 8
 _PING_MS = 10_000
 _IDLE_MS = 20_000
 _OPERATORS = 8
-"""Connections beside the parties': operators' commands, whoever scrapes or checks health."""
+"""Connections beside the parties': operators' commands."""
 _STRANGERS = 1024
 """Connections of whoever has not shown a certificate yet, 20 KiB each: with few, strangers who come
 again as soon as they are let go would take every place before a party does."""

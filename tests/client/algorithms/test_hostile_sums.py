@@ -144,6 +144,7 @@ def test_no_waves_and_no_bound_move_the_sum_by_more_than_is_claimed(
     own = features(2, 3, classes=2, relation=relation, bound=bound)
     records = [(of_integers([row])[0], label) for row, label in RECORDS]
     moved = moves(own, records)
+    assert own.claim().sensitivity == pytest.approx(2 if relation == "replace-one" else 2**0.5)
     assert farthest(moved, relation) <= own.claim().covered
     if at == 1 and bound > 1:  # nothing is wasted either
         assert farthest(moved, relation) > 0.999 * own.claim().sensitivity

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.pair_tables import PairTables, codes_of, named_pairs
-from parley.client.algorithms.random_features import RandomFeatures
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
@@ -84,47 +83,6 @@ def test_whoever_else_is_in_the_block_a_party_counts_the_same():
         alone = one.local(one.init(), block.take([party]), None, Randomness.from_seed(2)).values
         np.testing.assert_array_equal(alone[0], whole[party])
     np.testing.assert_array_equal(whole.sum(axis=0), one.counted(codes))
-
-
-HOSTILE = [
-    np.full(9, each) for each in (np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e300, -1e-310, 1.0)
-] + [np.r_[np.nan, np.inf, np.zeros(6), 1.0], np.r_[np.zeros(8), np.nan]]
-LABELS = (0.0, 4.0, 99.0, -7.0, np.nan, np.inf, 1e300, 0.5)
-
-
-@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
-@pytest.mark.parametrize("made", ["tables", "features of codes", "features of an array"])
-def test_neighbours_with_hostile_rows_are_no_further_apart_than_is_claimed(made, relation):
-    """A record more, less or other moves the sum of any block by what is charged, at most."""
-    own = tables(neighbouring=relation)
-    if made != "tables":
-        own = RandomFeatures(
-            features=9, sizes=SIZES[:-1] if made == "features of codes" else (), classes=5,
-            frequencies=6, length_scale=0.3, seed=1, digest="", bound=1e6,
-            neighbouring=Neighbouring(relation),
-        )  # fmt: skip
-    rng = np.random.default_rng(3)
-    others = rng.normal(size=(40, 9)) / 3
-    every = [(row, label) for row in HOSTILE for label in LABELS]
-
-    def sums(records):
-        rows = np.vstack([others, *(row for row, _ in records)])
-        labels = np.r_[np.arange(40) % 5, [label for _, label in records]]
-        order = rng.permutation(len(rows))
-        block = PartyBlock(
-            features=rows[order], labels=labels[order], offsets=np.array([0, 7, len(rows)])
-        )
-        with np.errstate(over="ignore"):
-            return own.local(own.init(), block, None, Randomness.from_seed(1)).values.sum(axis=0)
-
-    without = sums([])
-    moved = np.stack([sums([record]) - without for record in every])
-    squares = (moved**2).sum(axis=1)
-    apart = squares[:, None] + squares[None] - 2 * moved @ moved.T
-    most = apart.max() if relation == "replace-one" else squares.max()
-    assert math.sqrt(most) <= own.claim().covered
-    both = sums([every[0], every[-1]]) - without
-    np.testing.assert_array_equal(both, moved[0] + moved[-1])  # whoever else is in the block
 
 
 def test_a_party_larger_than_the_bound_is_clamped_entry_by_entry():

@@ -1,14 +1,28 @@
-"""What becomes a fact, what is refused, and in which words."""
+"""Frames and values: what becomes a fact, what is refused, and in which words."""
 
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
+from parley.client.contract.feature_map import features_from
+from parley.client.contract.protocol import (
+    REQUESTS,
+    Declined,
+    Frame,
+    Reason,
+    WireError,
+    decode_frame,
+    encode_frame,
+)
 
 
 class Side(StrEnum):
@@ -90,3 +104,106 @@ def test_an_object_has_exactly_the_fields_that_are_not_given():
 def test_a_field_of_a_type_that_messages_have_no_values_of_is_refused():
     with pytest.raises(DecodingError, match="Expected a type that messages have values of"):
         value_from(list[int], [1], "x")
+
+
+GOOD = {"name": "bins", "settings": {"bins": 4}, "digest": "0a" * 32}
+
+
+def test_what_was_agreed_on_is_read_as_it_was_sent():
+    assert features_from(GOOD, agreed=True) == GOOD
+    asked = {"name": "bins", "settings": {}}
+    assert features_from(asked, agreed=False) == asked
+    assert features_from({}, agreed=True) == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "bins",
+        {"name": "bins", "settings": {}},
+        GOOD | {"more": 1},
+        GOOD | {"name": 7},
+        GOOD | {"name": ""},
+        GOOD | {"name": "x" * 513},
+        GOOD | {"settings": []},
+        GOOD | {"settings": {"scale": float("inf")}},
+        GOOD | {"settings": {"long": "x" * (1 << 14)}},
+        GOOD | {"digest": "0A" * 32},
+        GOOD | {"digest": "0a" * 31},
+        GOOD | {"digest": None},
+    ],
+    ids=lambda value: repr(value)[:50],
+)
+def test_anything_else_is_refused_as_a_fault_of_the_protocol(value):
+    with pytest.raises(Declined) as declined:
+        features_from(value, agreed=True)
+    assert declined.value.reason is Reason.PROTOCOL
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_FRAMES = st.builds(
+    Frame,
+    kind=st.sampled_from(sorted(REQUESTS)),
+    head=st.dictionaries(st.text(max_size=8), _JSON, max_size=4),
+    blobs=st.lists(st.binary(max_size=40), max_size=4).map(tuple),
+)
+
+
+@given(_FRAMES)
+def test_a_frame_comes_back_as_it_went(frame):
+    assert decode_frame(encode_frame(frame)) == frame
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_a_wire_error_never_a_crash(data):
+    with pytest.raises(WireError):
+        decode_frame(data)
+
+
+@given(_FRAMES, st.data())
+def test_a_frame_with_a_byte_too_many_few_or_other_never_crashes(frame, data):
+    whole = encode_frame(frame)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(WireError):
+        decode_frame(whole[:cut])
+    with pytest.raises(WireError):
+        decode_frame(whole + b"\0")
+    changed = bytearray(whole)
+    changed[cut] ^= data.draw(st.integers(1, 255))
+    with suppress(WireError):
+        decode_frame(bytes(changed))
+
+
+def test_a_length_asks_for_no_memory_that_is_not_there():
+    head = json.dumps({"kind": "finish", "head": {}, "blobs": [2**60]}).encode()
+    with pytest.raises(WireError, match=r"Expected .* bytes in a frame"):
+        decode_frame(b"PLY1" + len(head).to_bytes(4, "big") + head)
+    with pytest.raises(WireError, match="head of at most"):
+        decode_frame(b"PLY1" + b"\xff\xff\xff\xff" + head)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"kind":"finish","head":{"a":NaN},"blobs":[]}',
+        '{"kind":"finish","head":{"a":1e999},"blobs":[]}',
+        '{"kind":"finish","head":{"a":1,"a":2},"blobs":[]}',
+        "[" * 100_000,
+    ],
+)
+def test_a_head_that_is_not_strict_json_is_refused(text):
+    head = text.encode()
+    with pytest.raises(WireError):
+        decode_frame(b"PLY1" + len(head).to_bytes(4, "big") + head)
+
+
+def test_a_frame_shows_no_blob_in_its_repr():
+    assert "secret" not in repr(Frame(kind="finish", head={}, blobs=(b"secret",)))

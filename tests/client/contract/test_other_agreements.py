@@ -8,28 +8,9 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import decode_frame, encode_frame
-from parley.client.data.block import PartyBlock
-from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent, render_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import Randomness
-
-
-def contributions(world, wired):
-    """Every party's encoded contribution to round 1, which no server should have."""
-    vectors = []
-    for i in range(world.count):
-        rows, labels = wired.rows_of(i, world.sizes[i])
-        block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
-        session = PartySession(
-            block=block,
-            algorithm=world.algorithm,
-            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
-            randomness=Randomness.from_entropy(),
-        )
-        vectors.append(session.answer(world.plan.at_round(1), world.algorithm.init()).encoded[0])
-    return vectors
 
 
 def two_names(world):
@@ -91,7 +72,7 @@ def test_who_tells_the_others_something_else_gets_noise_not_the_targets_vector(
     if refused is not None:
         assert got == refused
         return
-    vectors = contributions(world, wired)
+    vectors = world.encoded()
     every = [vectors[0], vectors[1] + vectors[2], sum(vectors)]
     assert [np.array_equal(got, known) for known in every] == [False, False, lie == "nothing"]
 
@@ -101,7 +82,7 @@ def test_a_target_whose_model_is_another_than_the_others_is_not_read(tmp_path, w
     world = wired.World(tmp_path, reopen=False)
     far = save({"theta": np.full(5, 1e6)})
     got = told_otherwise(world, wired, otherwise={}, state=far)
-    assert not np.array_equal(got, contributions(world, wired)[0])
+    assert not np.array_equal(got, world.encoded()[0])
 
 
 def test_the_task_that_contributed_nothing_is_no_task(tmp_path, wired):

@@ -44,7 +44,6 @@ def test_a_row_that_others_move_is_found(neighbour: int) -> None:
 
 
 def test_a_network_that_mixes_records_has_passes_of_one_row(monkeypatch) -> None:
-    # Of a shape that no other test has: what is found is kept for the process.
     network = Network.build("mlp", features=6, classes=3, hidden=(5, 7, 5), precision="float64")
     own = record_gradients
 

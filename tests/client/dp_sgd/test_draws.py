@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from record_loop import loop_sums
+from small_networks import training
 from torch import nn
 
 from parley.client.dp_sgd.clipping import choose_way, clipped_sum
-from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import normal_of, party_sum
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
@@ -139,14 +139,10 @@ def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():
     rng = np.random.default_rng(0)
     rows, labels = rng.standard_normal((12, 9)), rng.integers(0, 2, 12)
     batch = np.array([1, 4, 5, 11])
-    training = LocalTraining(
-        steps=1, learning_rate=1.0, sampling_rate=0.5, clip_norm=0.05, noise_multiplier=1.0,
-        optimiser="sgd", momentum=0.0, per_example_method="vmap",
-        micro_batch=64,
-    )  # fmt: skip
+    how = training(steps=1, sampling_rate=0.5, clip_norm=0.05, per_example_method="vmap")
     theta = own.start()
     found = party_sum(
-        own, theta, rows, labels, batch, training, public=12, pad=True,
+        own, theta, rows, labels, batch, how, public=12, pad=True,
         draws=NoiseStream.from_seed(3, "draws"),
     )  # fmt: skip
     draws = normal_of(NoiseStream.from_seed(3, "draws"), 4 * 27).reshape(4, 27)
@@ -163,7 +159,7 @@ def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():
         expected += flat * min(1, 0.05 / np.linalg.norm(flat))
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
     with pytest.raises(ValueError, match="Expected a stream"):
-        party_sum(own, theta, rows, labels, batch, training, public=12, pad=True)
+        party_sum(own, theta, rows, labels, batch, how, public=12, pad=True)
 
 
 def test_draws_are_standard_normal_and_each_partys_and_steps_own():

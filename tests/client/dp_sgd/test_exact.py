@@ -20,6 +20,7 @@ from parley.client.dp_sgd.chains import linear_layers
 from parley.client.dp_sgd.clipping import choose_way
 from parley.client.dp_sgd.exact import Chain, Grid, Layer
 from parley.client.dp_sgd.steps import party_sum, union_sums
+from parley.client.dp_sgd.windows import Windows
 from parley.client.models.exact_math import exp, tanh
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -34,20 +35,41 @@ CHAINS = {
     "three layers": lambda: nn.Sequential(
         nn.Linear(7, 12), nn.Tanh(), nn.Linear(12, 5), nn.ReLU(), nn.Identity(), nn.Linear(5, 4)
     ),
+    "convolution of a row": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 7)),
+        nn.Conv1d(1, 3, 3, padding=1, bias=False),
+        nn.Tanh(),
+        nn.AvgPool1d(2, 1),
+        nn.Flatten(),
+        nn.Linear(18, 4),
+    ),
+    "convolutions": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 4, 5)),
+        nn.Conv2d(2, 5, 3, padding="same"),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=1, padding=1),
+        nn.Conv2d(5, 3, 2, stride=2, dilation=2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(6, 4),
+    ),
 }
+FEATURES = {"convolutions": 40}
 EVERY = pytest.mark.parametrize("name", list(CHAINS))
 
 
 def chain(name: str, seed: int = 0) -> tuple[Network, np.ndarray, np.ndarray]:
     """A chain in float64, and 40 records."""
     torch.manual_seed(seed)
+    features = FEATURES.get(name, 7)
     module = CHAINS[name]().double()
     flat = nn.utils.parameters_to_vector(module.parameters()).detach().numpy().copy()
     network = Network(
-        kind="own", features=7, classes=4, module=module, device=torch.device("cpu"), initial=flat
-    )
+        kind="own", features=features, classes=4, module=module, device=torch.device("cpu"),
+        initial=flat,
+    )  # fmt: skip
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(40, 7))
+    x = rng.normal(size=(40, features))
     return network, x / np.linalg.norm(x, axis=1, keepdims=True), rng.integers(0, 4, 40)
 
 
@@ -139,7 +161,7 @@ def test_no_share_is_longer_than_the_radius_in_whole_numbers(name, scale) -> Non
     theta = network.start()
     with np.errstate(over="ignore", invalid="ignore"):
         theta[:: 1 if np.isfinite(scale) else 5] *= scale
-    x = np.vstack([x, 1e308 * x[:3], 5e-324 * np.ones((1, 7)), np.full((1, 7), np.inf)])
+    x = np.vstack([x, 1e308 * x[:3], 5e-324 * np.ones_like(x[:1]), np.full_like(x[:1], np.inf)])
     y = np.append(y, [0, 1, 2, 3, 0])
     for clip in (1.0, 0.3, 2.0**-40, 2.0**40):
         config = training(clip_norm=clip)
@@ -159,7 +181,10 @@ def test_any_two_neighbours_sums_are_no_further_apart_than_the_set_says(name) ->
     for scale, row in product((1.0, 1e3), range(8)):
         theta = network.start() * scale
         other, label = x.copy(), y.copy()
-        other[row], label[row] = rng.normal(size=7) * 10.0 ** rng.integers(-3, 4), (y[row] + 1) % 4
+        other[row], label[row] = (
+            rng.normal(size=x.shape[1]) * 10.0 ** rng.integers(-3, 4),
+            (y[row] + 1) % 4,
+        )
         whole = numbers(network, theta, x, y).astype(object)
         rest = numbers(network, theta, np.delete(x, row, 0), np.delete(y, row)).astype(object)
         replaced = numbers(network, theta, other, label).astype(object)
@@ -170,10 +195,11 @@ def test_any_two_neighbours_sums_are_no_further_apart_than_the_set_says(name) ->
         assert np.array_equal(whole - rest, numbers(network, theta, x[[row]], y[[row]]))
 
 
-def test_a_share_that_is_too_long_is_dropped_whoever_guessed_its_factor(monkeypatch) -> None:
+@EVERY
+def test_a_share_that_is_too_long_is_dropped_whoever_guessed_its_factor(name, monkeypatch) -> None:
     from parley.client.dp_sgd import exact
 
-    network, x, y = chain("relu")
+    network, x, y = chain(name)
     monkeypatch.setattr(exact, "_factors", lambda norms, *_: np.full_like(norms, 1e3))
     assert not numbers(network, network.start(), x, y).any()
 
@@ -196,6 +222,9 @@ def test_grids_leave_every_product_below_2_to_the_53() -> None:
         assert width * 2 ** (grid.values + grid.weights) < 2**53
         assert width * 2 ** (2 * grid.values) < 2**53  # squares of values
     assert not Grid.fits([Layer(2**28, 2, True)])
+    for side, fits in ((1024, True), (1025, False)):  # of windows, sums of products of 32 bits
+        own = Windows(1, (side, side), (1, 1), (1, 1), (0, 0), (1, 1))
+        assert Grid.fits([Layer(1, 2, True, windows=own)]) == fits
 
 
 def test_other_networks_are_no_exact_chains(tmp_path) -> None:
@@ -206,10 +235,6 @@ def test_other_networks_are_no_exact_chains(tmp_path) -> None:
     assert layers(nn.Linear(3, 3), nn.ReLU()) is None
     assert layers(nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Flatten(), nn.Linear(18, 4)) is None
     assert layers(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 2)) is None
-    cnn = Network.build("cnn", features=256, classes=3)
-    assert choose_way(cnn) == "vmap"
-    with pytest.raises(ValueError, match="chain"):
-        choose_way(cnn, wanted="exact")
 
 
 def test_exp_and_tanh_are_near_numpys_and_the_same_wherever_a_number_stands() -> None:

@@ -59,8 +59,11 @@ def alone(network, rows, labels, batches, config, *, pad):
 @pytest.mark.parametrize("micro_batch", [2048, 7])
 @pytest.mark.parametrize(
     ("kind", "way", "features"),
-    [("mlp", "exact", 6), ("mlp", "vmap", 6), ("cnn", "vmap", 256), ("mlp", None, 6)],
-)
+    [
+        ("mlp", "exact", 6), ("mlp", "vmap", 6), ("mlp", None, 6),
+        ("cnn", "exact", 256), ("cnn", "vmap", 256),
+    ],
+)  # fmt: skip
 def test_one_pass_for_all_parties_gives_every_partys_own_sum(kind, way, features, micro_batch):
     network, rows, labels = world(kind, features)
     config = training(

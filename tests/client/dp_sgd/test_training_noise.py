@@ -20,16 +20,6 @@ from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
 
-def test_every_record_is_drawn_by_itself_at_the_rate() -> None:
-    stream = NoiseStream.from_seed(2)
-    sizes = [len(poisson_batch(500, 0.1, stream)) for _ in range(2000)]
-    # Binomial(500, .1): mean 50, variance 45; six standard errors.
-    assert abs(np.mean(sizes) - 50) < 6 * math.sqrt(45 / 2000)
-    assert abs(np.var(sizes) - 45) < 6 * 45 * math.sqrt(2 / 2000)
-    assert poisson_batch(9, 1.0, stream).tolist() == list(range(9))
-    assert any(len(poisson_batch(3, 0.01, stream)) == 0 for _ in range(50))
-
-
 def test_noise_has_its_standard_deviation_on_the_sum() -> None:
     """θ moves by η/(qn) times the noisy sum: with no record in the batch, by the noise alone."""
     net = network()
@@ -172,20 +162,6 @@ def test_one_record_without_a_finite_gradient_moves_a_sum_by_at_most_the_bound(
     assert broken.clipped is not None
     assert abs(broken.clipped[0] - without.clipped[0]) <= 1.001 / 40
     np.testing.assert_array_equal(broken.theta[1:], without.theta[1:])
-
-
-def test_one_record_moves_the_model_by_at_most_the_bound() -> None:
-    net = network()
-    config = training(steps=1, sampling_rate=1.0, noise_multiplier=1e-6)
-    data = party()
-    other = data.features.clone()
-    other[3] = 1e6
-    start = net.start()
-    first = train_party(net, start, data, config).theta[0]
-    second = train_party(net, start, replace(party(), features=other), config).theta[0]
-    moved = np.linalg.norm(first - second) * 40 / 0.2
-    assert moved <= 2 * 0.5
-    assert moved > 0.1  # and it does move it: the test can see a record
 
 
 def test_noise_is_added_to_sums_however_they_lie_in_memory() -> None:

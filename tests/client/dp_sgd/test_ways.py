@@ -186,7 +186,20 @@ CHAINS = [
     nn.Linear(6, CLASSES),
     nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.Tanh()), nn.Linear(5, CLASSES)),
     nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), nn.ReLU(True), nn.Linear(5, CLASSES)),
-]
+    nn.Sequential(
+        nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 2), nn.MaxPool2d(1), nn.Flatten(),
+        nn.Linear(4, CLASSES),
+    ),
+]  # fmt: skip
+
+
+def on_a_map(*modules: nn.Module, last: int = 8) -> Callable[[], nn.Module]:
+    """A network of modules that see maps [2, 6]."""
+    return lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 6)), *modules, nn.Flatten(), nn.Linear(last, CLASSES)
+    )
+
+
 NO_CHAINS = [
     calls_a_hook,
     computes_otherwise,
@@ -203,6 +216,19 @@ NO_CHAINS = [
     lambda: nn.Sequential(nn.Linear(6, CLASSES), nn.Softmax(1)),
     lambda: nn.Sequential(nn.ReLU()),
     lambda: LoRA(6, CLASSES),
+    lambda: nn.Sequential(nn.Conv1d(4, 4, 1), nn.Linear(6, CLASSES)),  # rows are its channels
+    lambda: nn.Sequential(nn.MaxPool1d(2), nn.Linear(3, CLASSES)),
+    on_a_map(nn.Conv1d(2, 4, 5, groups=2)),
+    on_a_map(nn.Conv1d(2, 2, 3, padding=1, padding_mode="circular"), last=12),
+    on_a_map(nn.Conv1d(2, 2, 2, padding="same"), last=12),
+    on_a_map(nn.Conv1d(3, 4, 5)),
+    on_a_map(nn.Conv2d(1, 1, 1), last=12),  # a map would be its channel
+    on_a_map(nn.MaxPool1d(4, ceil_mode=True)),
+    on_a_map(nn.AvgPool1d(3, 1, 1, count_include_pad=False), last=12),
+    on_a_map(nn.Linear(6, 4)),
+    on_a_map(nn.Unflatten(1, (2, 1)), nn.Conv2d(2, 2, 1), last=12),
+    lambda: nn.Sequential(nn.Unflatten(0, (-1, 1)), nn.Flatten(1), nn.Linear(6, CLASSES)),
+    lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Flatten(2), nn.Linear(3, CLASSES)),
 ]
 
 
@@ -233,7 +259,7 @@ def test_built_in_networks_have_a_way(kind, features, precision) -> None:
     network = Network.build(
         kind, features=features, classes=CLASSES, hidden=(7,), precision=precision
     )
-    assert choose_way(network) == (EXACT if kind == "mlp" else WRITTEN)
+    assert choose_way(network) == EXACT
     check_way(network, WRITTEN)
 
 

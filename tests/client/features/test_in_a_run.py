@@ -1,12 +1,14 @@
-"""A map in a run: parties compute it from their own files, agree on it, and predictions use it."""
+"""A map in a run, named or by a rule: parties compute it, agree on it, predictions use it."""
 
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from in_process import InProcessTransport
 from safetensors import safe_open
+from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 import parley
@@ -15,6 +17,7 @@ from parley.client.party.consent import load_consent, render_consent
 from parley.client.party.dataset import load_holding
 from parley.client.party.policy import map_of
 from parley.prediction.loading import load_model
+from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError
 from parley.server.records.run_folder import RunFolder
@@ -196,3 +199,53 @@ def test_prepared_rows_are_learned_from_as_they_were_prepared(tmp_path):
 def test_a_job_with_a_map_that_is_none_is_refused(tmp_path, overrides, said):
     with pytest.raises(JobError, match=said):
         parley.run(job(*overrides), out=tmp_path / "run")
+
+
+CHOSEN = """
+[columns]
+x = { kind = "numeric", range = [0, 1] }
+w = { kind = "categorical", categories = ["a", "b"] }
+y = { kind = "label", positive = [1], negative = [0] }
+"""
+
+
+def chosen_job(epsilon):
+    return parley.load_job(
+        overrides=[
+            *("parties.count=3", "data.source=breast-cancer", "algorithm.rounds=3"),
+            *("secure-aggregation.masked-check=false", f"privacy.epsilon={epsilon}"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "schema", "features", "intervals"),
+    [(8, CHOSEN, "hats", 8), (8, "", "hats", 4), (0.1, CHOSEN, "none", 0)],
+)
+def test_real_parties_learn_through_the_map_that_their_sizes_pay_for(
+    epsilon, schema, features, intervals, tmp_path
+):
+    asked = chosen_job(epsilon)
+    deployment = prepare_parties(chosen_job(0.1), tmp_path / "parties")
+    folders = party_folders(tmp_path / "parties", 3)
+    for index, folder in enumerate(folders):
+        rng = np.random.default_rng(index)
+        x = rng.uniform(0, 1, 150).round(3)
+        rows = {"x": x, "w": ["a", "b"] * 75, "y": (np.abs(x - 0.5) < 0.25).astype(int)}
+        pl.DataFrame(rows).write_csv(folder / "raw.csv")
+        (folder / "raw.schema.toml").write_text(CHOSEN)
+        held = {"path": "raw.csv", "schema": "raw.schema.toml", "epsilon": 8, "delta": 1e-5}
+        consent = load_consent(folder / "party.toml")
+        given = json.loads(consent.model_dump_json(by_alias=True))
+        policy = type(consent).model_validate(given | {"data": {"breast-cancer": held}})
+        (folder / "party.toml").write_text(render_consent(policy))
+    made = RunFolder.create(asked, tmp_path / "run")
+    if schema:
+        made.keep_schema(schema)
+    transport = InProcessTransport(folders)
+    coordinate(asked, transport=transport, deployment=deployment, folder=made)
+    kept = load_job(made.path / "job.toml").model
+    assert (kept.features, kept.feature_settings.get("intervals", 0)) == (features, intervals)
+    width = intervals + 1 + 2 if intervals else 1 + 2 + 1
+    assert json.loads((made.path / "summary.json").read_text())["rounds_done"] == 3
+    assert load_file(made.path / "model.safetensors")["theta"].shape == (width,)

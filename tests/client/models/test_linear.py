@@ -1,10 +1,11 @@
 """Prepared rows, figures of linear models, and what their losses refuse."""
 
+import mpmath
 import numpy as np
 import pytest
 from linear_blocks import KINDS, make_block, theta_for
 
-from parley.client.data.chunks import chunk_ranges, for_each_chunk
+from parley.client.models.exact_math import exp, ordered_sum
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.rows import prepare_rows
@@ -98,14 +99,19 @@ def test_parameters_out_of_range_are_refused(build):
         build()
 
 
-def test_chunks_keep_order_and_pass_errors_on():
-    ranges = chunk_ranges(np.arange(0, 101, 5), 11)
-    assert for_each_chunk(lambda a, b: (a, b), ranges) == ranges
-    assert ranges[0] == (0, 2)
-    assert ranges[-1][1] == 20
+def test_exp_is_right_to_its_last_digits_and_a_number_s_own():
+    rng = np.random.default_rng(0)
+    v = np.concatenate([rng.uniform(-700, 700, 500), rng.normal(size=500), [0.0, 5e-324, -1e-300]])
+    found = exp(v)
+    with mpmath.workdps(40):
+        off = [abs(float(mpmath.mpf(e) / mpmath.exp(w) - 1)) for e, w in zip(found, v, strict=True)]
+    assert (np.array(off) <= 2.0**-49 + np.abs(v) * 2.0**-52).all()
+    for at in (0, 3, 501):
+        assert exp(v[at : at + 1])[0] == found[at] == exp(v[at:])[0] == exp(v[: at + 1])[at]
+    assert exp(np.array([-np.inf, -1e308, -701.0])).tolist() == [exp(np.array([-700.0]))[0]] * 3
+    assert np.isnan(exp(np.array([np.nan]))[0])
 
-    def fail(first, last):
-        raise KeyError(first)
 
-    with pytest.raises(KeyError):
-        for_each_chunk(fail, ranges)
+def test_sums_are_from_the_first_to_the_last():
+    values = np.array([[1.0, 1e16, -1e16, 1.0]])
+    assert ordered_sum(values).tolist() == [1.0]

@@ -9,12 +9,9 @@ import pytest
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
-from parley.client.data.block import PartyBlock
-from parley.client.models.gradients import gradients
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic
 from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss, tabled
-from parley.client.models.rows import prepare_rows
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.planning.release import model_for
@@ -79,25 +76,6 @@ def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
         assert (own.curvature(z, np.full(500, label)) <= own.smoothness).all()
         grown = own.slope(np.sort(z), np.full(500, label))
         assert (np.diff(grown) >= -1e-12).all()
-
-
-def test_one_record_moves_a_sum_by_g_at_most_whatever_stands_beside_it():
-    own = tabled(OwnLoss, squared_hinge, lipschitz=2.0, steeper="clip")
-    model, rng = LinearModel(loss=own, features=3), np.random.default_rng(2)
-    rows = prepare_rows(rng.normal(size=(40, 3)), intercept=False)
-    labels = rng.choice([-1.0, 1.0], 40)
-    for theta in (np.zeros(3), rng.normal(0, 5, 3), np.full(3, 1e308), np.array([np.inf, 1, 0])):
-        blocks = [
-            PartyBlock(features=x[None], labels=y[None], offsets=np.array([0, 1]))
-            for x, y in zip(rows, labels, strict=True)
-        ]
-        each = np.stack([gradients(model, theta, block)[0] for block in blocks])
-        assert (np.linalg.norm(each, axis=1) <= own.lipschitz * (1 + 1e-12)).all()
-        # A record's slope has the same bits alone and among others.
-        with np.errstate(all="ignore"):
-            margins = model.margins(theta, rows)
-            alone = [own.slope(margins[i : i + 1], labels[i : i + 1])[0] for i in range(40)]
-            np.testing.assert_array_equal(own.slope(margins, labels), alone)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 from parley.client.contract.protocol import Declined
-from parley.client.data.block import PartyBlock
 from parley.client.data.schema import load_schema
-from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import ConsentError, parse_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.client.party.kept_records import KeptRecords
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import Randomness
 
 NAMES = ("a", "b", "c", "d")
 NUMBERS = "\n".join(f'{name} = {{ kind = "numeric", range = [-9, 9] }}' for name in NAMES)
@@ -72,30 +68,14 @@ def world(tmp_path, wired):
     return world
 
 
-def total_of(world, holdings, number):
-    """What the parties' encoded contributions add up to, without any protocol."""
-    block = PartyBlock(
-        features=np.concatenate([each.rows for each in holdings]),
-        labels=np.concatenate([each.labels for each in holdings]),
-        offsets=np.cumsum([0] + [len(each.labels) for each in holdings]),
-    )
-    session = PartySession(
-        block=block,
-        algorithm=world.algorithm,
-        policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
-        randomness=Randomness.from_entropy(),
-    )
-    answer = session.answer(world.plan.at_round(number), world.algorithm.init())
-    return answer.encoded.sum(axis=0, dtype=answer.encoded.dtype)
-
-
 def rounds_charged(folder):
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
         return [each.entry.index for each in ledger.entries()]
 
 
 def test_a_run_holds_its_snapshot_and_a_party_that_lost_it_says_so(world, wired):
-    holdings = [holding_of(folder) for folder in world.folders]
+    held = [holding_of(folder) for folder in world.folders]
+    parts = [(each.rows, each.labels) for each in held]
     asked = {"schema": load_schema(world.folders[0] / "schema.toml").digest}
     for party in range(3):
         assert wired.ok(world.inspect(party)).head["records"] == world.sizes[party]
@@ -103,7 +83,7 @@ def test_a_run_holds_its_snapshot_and_a_party_that_lost_it_says_so(world, wired)
     world.join(**asked)
     for number in (1, 2):  # a row is added, and one is changed
         world.vectors(number, number)
-        np.testing.assert_array_equal(world.opened(), total_of(world, holdings, number))
+        np.testing.assert_array_equal(world.opened(), world.plain_sum(parts, number=number))
         run(world.folders[0], f"UPDATE visits SET a = {number} WHERE rowid = 1")
     # The process ends: the rows of then are nowhere. Where nothing changed, it goes on.
     world.services = [world.open(party) for party in range(3)]

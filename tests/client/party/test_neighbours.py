@@ -26,6 +26,7 @@ SATURATED = (1.0, 1.0, 0.0, 0.0, 0.0)
 NEAR = (1.0, 1e-4, 0.0, 0.0, 0.0)
 CELLS = ("30", "0.5", "0.25", "Female", "a", "p1", "no")
 RARE = ("99", "0.5", "0.25", "Female", "a", "p1", "no")
+MALE = ("30", "0.5", "0.25", "Male", "a", "p1", "no")
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def twins(tmp_path):
     made = []
 
     def make(kind, one, two, **more):
-        made.append(World(root=tmp_path, kind=kind, holdings=(one, two), held=(one, one), **more))
+        more.setdefault("held", (one, one))
+        made.append(World(root=tmp_path, kind=kind, holdings=(one, two), **more))
         context = made[0].entropy.everywhere()
         context.__enter__()
         made.append(context)
@@ -96,6 +98,28 @@ def test_two_counts_that_may_be_nought_are_opened_in_any_two_sums(twins, point, 
     second = asked(world, f"query count rare {point}", "r-2")
     assert second.round(1, state(second, 0.0), lost=frozenset({2}))
     second.opened()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "one", "two"),
+    [
+        (ROWS, "held-out-counts server", SATURATED, NEAR),
+        (ROWS, "held-out-counts share", SATURATED, NEAR),
+        (TABLE, "query by-party count share", CELLS, MALE),
+    ],
+)
+def test_a_record_held_out_or_asked_about_by_party_is_in_masked_counts_alone(
+    twins, kind, name, one, two
+):
+    several = [one] * RECORDS, [two, *[one] * (RECORDS - 1)]
+    if kind is ROWS:  # what is learned from is the same
+        world = twins(kind, several[0], several[0], held=several)
+    else:
+        world = twins(kind, *several)
+    session = asked(world, name, "r-1")
+    assert session.round(1, state(session, 1.0))
+    session.opened()
+    assert world.twins.vectors["another"]
 
 
 @pytest.mark.parametrize("name", ["inspect with sizes", "inspect without", *range(1, 25, 5)])

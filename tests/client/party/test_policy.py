@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from plans import with_primary
-from proposals import mechanism, refused
+from proposals import LESS, grid, mechanism, refused
 
 from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.registry import describe_task
@@ -91,29 +91,11 @@ def inside(plan):
     return with_primary(plan, noise_point=point, against=Adversary.OTHERS, mechanism=steps)
 
 
-def grid(**changes):
-    return lambda p: replace(
-        p, encoding=replace(p.encoding, **{name: of(p.encoding) for name, of in changes.items()})
-    )
-
-
 CLAIMS = {
-    "half the sensitivity": (
-        lambda p: with_primary(p, sensitivity=p.primary.sensitivity / 2),
-        "sensitivity",
-    ),
-    "half the noise's": (
-        lambda p: mechanism(p, sensitivity=p.primary.mechanism.sensitivity / 2),
-        "sensitivity",
-    ),
-    "no share of the grid": (
-        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.primary.sensitivity),
-        "sensitivity",
-    ),
+    **LESS,
     "a shorter gradient": (lambda p: replace(p, lipschitz=p.lipschitz / 2), "sensitivity"),
     "more records than there are": (plan_of(min_records=41), "too-few-records"),
     "a fraction of a record": (plan_of(mean_records=0.2), "sensitivity"),
-    "a grid that is too short": (grid(bound=lambda old: old.bound / 2), "sensitivity"),
     "a sum that wraps around": (longer, "sensitivity"),
     "another dimension": (lambda p: replace(mechanism(p, dimension=6), dimension=6), "model"),
     "another unit": (own(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
@@ -135,7 +117,7 @@ CLAIMS = {
     "noise from a seed": (plan_of(seeded=True), "seeded-noise"),
     "another algorithm": (plan_of(algorithm="fedavg"), "algorithm"),
     "another λ": (lambda p: replace(p, lambda_=p.lambda_ * 2), "algorithm"),
-    "another ring": (grid(ring_bits=lambda _: 64), "protocol"),
+    "another ring": (lambda p: grid(p, ring_bits=64), "protocol"),
     "another run": (plan_of(run_id="r-2"), "wrong-run"),
     "another cohort": (plan_of(parties=4), "wrong-run"),
 }

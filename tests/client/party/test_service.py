@@ -8,35 +8,13 @@ from plans import with_primary
 
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.protocol import decode_frame, encode_frame
-from parley.client.data.block import PartyBlock
 from parley.client.party import charging
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_session import PartySession
 from parley.client.party.outlet import Released
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import Randomness
-from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.messages import Survivors, decode, encode
-
-
-def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):
-    """What the parties' encoded contributions add up to, without any protocol."""
-    parts = [wired.rows_of(i, world.sizes[i]) for i in parties]
-    block = PartyBlock(
-        features=np.concatenate([rows for rows, _ in parts]),
-        labels=np.concatenate([labels for _, labels in parts]),
-        offsets=np.cumsum([0] + [len(labels) for _, labels in parts]),
-    )
-    session = PartySession(
-        block=block,
-        algorithm=world.algorithm,
-        policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
-        randomness=Randomness.from_entropy(),
-    )
-    answer = session.answer(world.plan.at_round(number), state)
-    return answer.encoded.sum(axis=0, dtype=answer.encoded.dtype)
 
 
 def charged(world, party=0):
@@ -57,7 +35,7 @@ def test_two_rounds_over_the_wire_give_the_plain_sum_whoever_serves_the_messages
         answers = world.vectors(number, number, state=world.state(state["theta"]))
         assert [a.head["status"] for a in answers.values()] == ["ok"] * 3
         result = world.opened()
-        np.testing.assert_array_equal(result, plain_sum(world, wired, state, number=number))
+        np.testing.assert_array_equal(result, world.plain_sum(state=state, number=number))
         state = {"theta": state["theta"] + 0.125}
     for i in range(3):
         assert [(index, kind) for index, kind, _ in charged(world, i)] == [
@@ -71,17 +49,6 @@ def test_two_rounds_over_the_wire_give_the_plain_sum_whoever_serves_the_messages
 FIVE = (40, 50, 60, 45, 55)
 
 
-def test_a_party_that_falls_silent_is_left_out_of_the_sum(tmp_path, wired):
-    world = wired.World(tmp_path, sizes=FIVE)
-    world.join()
-    requests = world.round_requests(1)
-    for i in (0, 1, 2, 4):
-        world.server.on_vector(wired.ok(world.raw(i, encode_frame(requests[i]))).blobs[0])
-    total = world.opened()
-    rest = plain_sum(world, wired, world.algorithm.init(), parties=(0, 1, 2, 4))
-    np.testing.assert_array_equal(total, rest)
-
-
 def test_a_repeated_round_is_answered_with_the_same_contribution_and_charged_once(tmp_path, wired):
     world = wired.World(tmp_path)
     world.join()
@@ -93,7 +60,7 @@ def test_a_repeated_round_is_answered_with_the_same_contribution_and_charged_onc
     world.join(session="0b" * 16)  # and then it was killed, and resumes
     world.vectors(1)
     np.testing.assert_array_equal(world.opened(), first)
-    np.testing.assert_array_equal(first, plain_sum(world, wired, world.algorithm.init()))
+    np.testing.assert_array_equal(first, world.plain_sum())
     assert [index for index, _, _ in charged(world)] == [1]
     assert before
 
@@ -327,60 +294,3 @@ def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribu
     assert len(made) == (6 if broken == "keep_contribution" else 3)
     assert [(index, kind) for index, kind, _ in charged(world)] == [(1, "committed")]
     world.opened()
-
-
-def test_a_run_of_one_release_and_one_of_whole_parties_are_served_too(tmp_path, wired):
-    (tmp_path / "one").mkdir()
-    world = wired.World(tmp_path / "one", overrides=("algorithm.kind=output-perturbation",))
-    world.join()
-    world.vectors(1)
-    expected = plain_sum(world, wired, world.algorithm.init())
-    np.testing.assert_array_equal(world.opened(), expected)
-
-    (tmp_path / "two").mkdir()
-    world = wired.World(
-        tmp_path / "two",
-        overrides=(
-            "algorithm.kind=fedavg",
-            "model.kind=mlp",
-            "model.hidden=[3]",
-            "dp-sgd.local-steps=2",
-            "dp-sgd.party-clip-norm=0.5",
-            "dp-sgd.sampling-rate=0.3",
-            "privacy.noise=gaussian",
-            "privacy.unit=party",
-        ),
-        unit="party",
-    )
-    world.join()
-    world.vectors(1)
-    assert world.opened().any()
-
-
-def test_weights_by_size_are_weighed_by_the_party_itself(tmp_path, wired):
-    world = wired.World(tmp_path, overrides=("parties.weights=size",))
-    world.join()
-    world.vectors(1)
-    expected = plain_sum(world, wired, world.algorithm.init())
-    np.testing.assert_array_equal(world.opened(), expected)
-
-
-def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_path, wired):
-    world = wired.World(tmp_path, policy={"confirm-survivors": False})
-    world.parameters = lambda session="0a" * 16: wired.World.parameters(
-        world, session, dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False
-    )
-    run = world.parameters()
-    world.session, world.server = "0a" * 16, world.protocol_server(run)
-    for i in range(3):
-        reply = wired.ok(world.ask(i, "join", **world.join_head()))
-        world.server.on_advertise(reply.blobs[0])
-    rosters = world.server.roster()
-    world.agree(rosters[0])
-    for i, roster in rosters.items():
-        reply = wired.ok(world.ask(i, "roster", [roster, b""], session=world.session, prepare=None))
-        (ciphertexts,) = reply.blobs  # and no shares
-        world.server.on_encapsulated(ciphertexts)
-    world.vectors(1, prepare=None)
-    expected = plain_sum(world, wired, world.algorithm.init())
-    np.testing.assert_array_equal(world.server.finish(), expected)

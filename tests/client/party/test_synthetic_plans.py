@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from plans import with_primary
+from proposals import LESS
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.protocol import Declined
@@ -43,43 +43,6 @@ def asked(algorithm, plan):
         features=6, width=6, classes=3, records=92, most=92, schema="", map="", columns=None
     )
     check_computation(CONSENT, plan, algorithm, row, own)
-
-
-LESS = {
-    "half of Δ": (
-        lambda plan: with_primary(plan, sensitivity=plan.primary.sensitivity / 2),
-        "sensitivity",
-    ),
-    "half of Δ in the noise": (
-        lambda plan: with_primary(
-            plan,
-            mechanism=replace(
-                plan.primary.mechanism, sensitivity=plan.primary.mechanism.sensitivity / 2
-            ),
-        ),
-        "sensitivity",
-    ),
-    "nothing for the grid": (
-        lambda plan: with_primary(
-            plan,
-            mechanism=replace(
-                plan.primary.mechanism,
-                sensitivity=plan.encoding.scale * plan.primary.sensitivity * (1 - 1e-9),
-            ),
-        ),
-        "sensitivity",
-    ),
-    "a coarser grid": (
-        lambda plan: replace(
-            plan, encoding=replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 1)
-        ),
-        "grid",
-    ),
-    "too little room": (
-        lambda plan: replace(plan, encoding=replace(plan.encoding, bound=plan.encoding.bound / 2)),
-        "sensitivity",
-    ),
-}
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])

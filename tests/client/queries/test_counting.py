@@ -11,6 +11,7 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.batch import Batch, Counting, counting_from
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -44,6 +45,7 @@ BATCHES = [
     (Marginals(of=("sex", "sick")),),
     (Balance(column="age", border=50.0),),
     (Survival(column="age", event="first", bins=3, end=61.0, by=("sex",)),),
+    (Correlations(of=("age", "change", "sick")),),
     (ChooseBest(of=("first", "second")),),
     (KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),

@@ -16,6 +16,7 @@ from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
 from parley.client.queries import QUERIES
 from parley.client.queries.batch import Batch, Counting
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -58,6 +59,7 @@ QUERIES_ASKED = (
     Marginals(of=("sex", "ward", "sick")),
     Choose(column="ward", by=("sex",)),
     Survival(column="age", event="sick", occurred="yes", edges=(0.0, 18.0, 100.0), by=("ward",)),
+    Correlations(of=("age", "share", "ward"), regressions=("age ~ share + ward",), by=("sex",)),
     Response(column="ward"),
     ChooseBest(of=("share", "part")),
     Balance(column="age", border=30.0, where=OLD),

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
 from parley.certificate.registry import read_about
 from parley.certificate.statement import CertificateError
-from parley.cli import app
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 
@@ -115,7 +114,7 @@ def test_an_entry_has_the_registrys_keys_and_what_the_run_was_charged(run, tmp_p
     about = tmp_path / "about.toml"
     about.write_text(ABOUT)
     asked = ["certificate", "registry", str(run.folder), "--about", str(about)]
-    done = CliRunner().invoke(app, asked)
+    done = invoked(*asked)
     assert done.exit_code == 0, done.output
     text = (run.folder / "registry.json").read_text()
     found = json.loads(text)
@@ -131,7 +130,7 @@ def test_an_entry_has_the_registrys_keys_and_what_the_run_was_charged(run, tmp_p
     # Figures that no budget covers, the data's name and this machine's paths stay here.
     for secret in (run.summary.data, str(run.folder), f"{run.summary.accuracy:.3f}", "breast"):
         assert secret not in text
-    again = CliRunner().invoke(app, asked)
+    again = invoked(*asked)
     assert isinstance(again.exception, CertificateError)  # nothing is written over
 
 

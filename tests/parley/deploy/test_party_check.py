@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from attending import World
-from typer.testing import CliRunner
+from commands import invoked
+from ledgers import ADULT
 
-from parley.cli import app
 from parley.client.contract.protocol import Frame, encode_frame
 from parley.client.contract.roster import load_deployment
 from parley.client.party.consent import load_consent
@@ -21,8 +22,6 @@ from parley.deploy.party_check import check_items
 from parley.deploy.pki import PkiError, make_server_certificate
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import check_known, check_reachable
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import prepare_parties
@@ -129,16 +128,7 @@ def spoil_data(north):
 def spoil_ledger(north):
     path = north / "ledger.sqlite"
     with Ledger.open(path) as ledger:
-        ledger.register(
-            DatasetBudget(
-                name="breast-cancer",
-                fingerprint="sha256:0c4a",
-                unit=Unit.RECORD,
-                neighbouring=Neighbouring.REPLACE_ONE,
-                epsilon=1.0,
-                delta=1e-5,
-            )
-        )
+        ledger.register(replace(ADULT, name="breast-cancer"))
     with contextlib.closing(sqlite3.connect(path)) as opened, opened:
         opened.execute("UPDATE parley_ledger_records SET body = replace(body, 'breast', 'least')")
 
@@ -180,13 +170,13 @@ def test_each_fault_is_its_own_item(north, world, spoil, wrong, said):
 
 
 def test_the_command_prints_every_item_and_its_status_is_the_worst(north):
-    done = CliRunner().invoke(app, ["party", str(north), "--check"])
+    done = invoked("party", north, "--check")
     assert done.exit_code == 1
     lines = done.output.splitlines()
     assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 8 + ["NOT"]
     assert "Cannot reach the server" in lines[-1]
     (north / "party.toml").unlink()
-    assert CliRunner().invoke(app, ["party", str(north), "--check"]).exit_code == 2
+    assert invoked("party", north, "--check").exit_code == 2
 
 
 def test_who_is_refused_hears_it_in_our_words_with_what_to_do(world, tmp_path):

@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 from asked import left_waiting
 from browser import CHROMIUM, DRIVER, ENTER, TAB, driven
+from commands import invoked
 from scenes import Scene
-from typer.testing import CliRunner
 
-from parley.cli import app
 from parley.client.contract.assumptions import FEATURES, IN_BLOCKS
 from parley.errors import exit_status
 from parley.owner.facts import opened
@@ -120,11 +119,11 @@ def test_what_is_decided_twice_or_changed_meanwhile_is_said(page, homes):
 def test_the_commands_say_what_the_page_says(homes):
     def parley(*words, status=0):
         command = ["owner", *map(str, words)]
-        done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+        done = invoked(*command, env={"COLUMNS": "200"})
         assert done.exit_code == status, done.output
         return " ".join(done.output.split())
 
-    said = json.loads(CliRunner().invoke(app, ["owner", "status", str(homes[0]), "--json"]).stdout)
+    said = json.loads(invoked("owner", "status", str(homes[0]), "--json").stdout)
     (offer,) = said["waits"]
     name, rates = offer["name"], offer["attackers"][0]["rows"]
     assert offer["price"].startswith("A yes spends ε = 0.5 per record of what is left")
@@ -173,10 +172,10 @@ def test_the_columns_of_a_query_are_named(homes):
 
 def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tmp_path):
     home = Scene(tmp_path / "scene").homes[0]
-    shown = CliRunner().invoke(app, ["owner", "status", str(home)])
+    shown = invoked("owner", "status", home)
     assert "Nothing waits for your yes." in shown.output
     assert (home / "ledger.sqlite").stat().st_mode & 0o777 == 0o600
-    wrong = CliRunner().invoke(app, ["owner", "status", str(tmp_path / "nowhere")])
+    wrong = invoked("owner", "status", tmp_path / "nowhere")
     assert exit_status(wrong.exception) == 2
     assert "Expected a party's folder at" in str(wrong.exception)
 

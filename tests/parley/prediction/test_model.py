@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from commands import invoked
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from typer.testing import CliRunner
 
 import parley
-from parley.cli import app
 from parley.client.data.table import DataError
-from parley.prediction.commands import show
-from parley.prediction.files import predict_file
+from parley.prediction.commands import predict_file, show
 from parley.prediction.loading import load_model
 from parley.sampling import sample_table
 from parley.server.model_file import ModelFileError, model_bytes, open_model
@@ -137,7 +135,7 @@ def test_a_threshold_answers_the_second_label_from_a_probability_on(patients, tm
     frame = load_model(folder / "run").predict_proba(pl.read_csv(folder / "test.csv"))
     for threshold in (0.0, 0.3, 0.5, 1.0):
         out = tmp_path / f"{threshold}.csv"
-        result = CliRunner().invoke(app, [*asked, "--out", str(out), "--threshold", str(threshold)])
+        result = invoked(*asked, "--out", out, "--threshold", threshold)
         assert result.exit_code == 0, result.output
         said = pl.read_csv(out)["prediction"].to_numpy() == "yes"
         np.testing.assert_array_equal(said, frame[:, 1] >= threshold)
@@ -275,7 +273,7 @@ def test_no_byte_of_a_model_file_changes_unseen(patients, tmp_path):
     file.write_bytes(whole[:-8] + np.float64(0.25).tobytes())
     assert all("changed or damaged since" in text for text in _everybody_refuses(file))
     for command in (["show", str(file)], ["predict", str(file), str(folder / "test.csv")]):
-        done = CliRunner().invoke(app, command)
+        done = invoked(*command)
         assert isinstance(done.exception, ModelFileError)
 
 
@@ -356,7 +354,7 @@ def test_show_prints_no_control_character_and_knows_how_it_was_learned(patients,
     said, path = _metadata(folder), tmp_path / "m.safetensors"
     theta = load_file(folder / "run" / "model.safetensors")
     path.write_bytes(model_bytes(theta, {**said, "parley.statement": "a\x1b[2J\u202eb"}))
-    shown = CliRunner().invoke(app, ["show", str(path)])
+    shown = invoked("show", path)
     assert (shown.exit_code, "a?[2J?b" in shown.output) == (0, True)
     task = json.loads(said["parley.model"])["task"]
     other = _rewritten(folder, tmp_path / "n.safetensors", {"task": {**task, "kind": "oracle"}})
@@ -372,7 +370,7 @@ def test_show_names_a_loss_of_ones_own(tmp_path):
     job = _job("data.source=synthetic", "data.records=300", *own)
     result = parley.run(job, out=tmp_path / "run")
     (tmp_path / "own.py").unlink()  # nobody needs the code to predict
-    shown = CliRunner().invoke(app, ["show", str(result.folder)])
+    shown = invoked("show", result.folder)
     assert shown.output.splitlines()[0].split() == ["model", "own-residual-loss"]
     rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 20, 0)["x"]}
     with pytest.raises(ModelFileError, match="ranks alone"):

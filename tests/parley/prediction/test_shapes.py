@@ -6,10 +6,9 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
 import parley
-from parley.cli import app
 from parley.client.data.readers import table_of
 from parley.client.data.records import encoded
 from parley.prediction.loading import load_model
@@ -120,15 +119,15 @@ def test_the_band_is_the_noise_on_the_model_of_one_release(tmp_path):
 
 def test_show_has_every_column_one_in_full_and_json(tmp_path):
     _, result = run_of(tmp_path, *HATS)
-    shown = CliRunner().invoke(app, ["show", str(result.folder)]).output
+    shown = invoked("show", result.folder).output
     assert "the log-odds of yes" in shown
     assert re.search(r"age +[▁-█]{5} +.* at .*± 0\.\d+", shown)
-    whole = CliRunner().invoke(app, ["show", str(result.folder), "--column", "ward"]).output
+    whole = invoked("show", result.folder, "--column", "ward").output
     assert re.search(r"north +−?0\.\d+ +0\.\d+", whole)
-    told = CliRunner().invoke(app, ["show", str(result.folder), "--json"]).output
+    told = invoked("show", result.folder, "--json").output
     columns = json.loads(told)["shapes"]["columns"]
     assert {each["name"] for each in columns} == {"age", "ward", "stay"}
-    wrong = CliRunner().invoke(app, ["show", str(result.folder), "--column", "agee"])
+    wrong = invoked("show", result.folder, "--column", "agee")
     assert "such as ['age'" in str(wrong.exception)
     page = (result.folder / "report.html").read_text()
     assert "What each column adds" in page
@@ -139,5 +138,5 @@ def test_a_network_and_features_that_mix_columns_have_none(tmp_path):
     _, result = run_of(tmp_path, "model.features=random-fourier", "model.intercept=false")
     assert shapes_of(load_model(result.folder), result.summary) is None
     assert "What each column adds" not in (result.folder / "report.html").read_text()
-    shown = CliRunner().invoke(app, ["show", str(result.folder), "--column", "age"])
+    shown = invoked("show", result.folder, "--column", "age")
     assert "Expected a linear model" in str(shown.exception)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 from pages import Page, interrupted, make_run, read
@@ -178,9 +176,3 @@ def test_a_report_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
     write_report(folder)
     files = {"job.toml", "rounds.jsonl", "summary.json", "report.html"}
     assert {path.name for path in folder.iterdir()} == files
-
-
-def test_importing_the_report_loads_nothing_heavy():
-    code = "import sys, parley.report.page; print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"

@@ -18,12 +18,10 @@ from parley.simulations.data.prepared import PreparedData, data_key
 from parley.simulations.engine.fast import simulate
 from parley.sweep import running, worker
 from parley.sweep.cells import cells_of, load_sweep
-from parley.sweep.comparison import compared
 from parley.sweep.figures import draw
-from parley.sweep.page import cost_text, write_comparison, write_page
+from parley.sweep.page import compared, cost_text, write_comparison, write_page
 from parley.sweep.results import charged_together, summarised, write_results
-from parley.sweep.running import run_cells
-from parley.sweep.whole import SweepResult
+from parley.sweep.running import SweepResult, run_cells
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -276,7 +274,7 @@ def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_in
     assert second["excess_loss ±95 %"] is None
     (figure,) = draw([first, second], tmp_path)
     spec = json.loads((tmp_path / f"{figure.name}.vl.json").read_text())
-    points = spec["data"]["values"]
+    points = spec["layer"][0]["data"]["values"]
     assert sorted(point["x"] for point in points) == [1.0, 3.0]
 
 

@@ -1,22 +1,33 @@
-"""What the terminal shows of a plan and of a run's end."""
+"""What the terminal shows of a plan, a run, a ledger, a deployment: whole however narrow it is."""
 
+from __future__ import annotations
+
+import io
+import itertools
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ledgers import ADULT
+from rich.console import Console
 
+import parley
 from parley.client.contract.assumptions import CERTIFIED
+from parley.deploy.processes import ProcessError
 from parley.planning import plan
 from parley.privacy.accounting.events import Approximate, Gaussian, Pure
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.account import Account, Held
 from parley.privacy.ledger.blocks import Spent
-from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
+from parley.terminal import standing
 from parley.terminal.ledger import LedgerContent, print_ledger, read_ledger
 from parley.terminal.result import print_outlook, print_result
+from parley.terminal.screen import plain_table
+from parley.terminal.standing import RunStanding, Standing, watch
 
 GAUSSIAN = {
     **{"mechanism": "gradient-perturbation", "neighbouring": "replace-one", "norm": "L2"},
@@ -88,14 +99,7 @@ def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
 
 
 def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:
-    budget = DatasetBudget(
-        name="[/b] adult",  # a name is no markup
-        fingerprint="f",
-        unit=Unit.RECORD,
-        neighbouring=Neighbouring.REPLACE_ONE,
-        epsilon=1.0,
-        delta=0.0,
-    )
+    budget = replace(ADULT, name="[/b] adult")  # a name is no markup
     third, none = Spent().adding(Pure(epsilon=1 / 3), ()), Pure(epsilon=0.0)
     totals = Account(budget=budget, charged=third, held={"r2": Held(((none, 4),), ())})
     print_ledger(LedgerContent(datasets=(totals,), entries=()))
@@ -118,3 +122,118 @@ def test_a_ledger_says_what_a_run_s_epsilon_rests_on(tmp_path, capsys):
     given = ["algorithm.kind=output-perturbation", "algorithm.rounds=1", "parties.count=5"]
     print_ledger(read_ledger(str(simulate(load_job(overrides=given), out=tmp_path / "r").folder)))
     assert capsys.readouterr().out.count(f"assuming: {CERTIFIED}") == 1
+
+
+BOARD = {
+    "round": 3,
+    "stage": "vectors",
+    "parties": [
+        {"name": "north", "state": "masked", "reason": ""},
+        {"name": "south", "state": "declined", "reason": "clock-skew"},
+    ],
+}
+NOW = Standing(
+    address="fl.example.org:9092",
+    spoken="12345 67890",
+    parties={"north": True, "south": False},
+    runs=(
+        RunStanding(name="first", state="complete"),
+        RunStanding(name="second", state="running", board=BOARD),
+        RunStanding(name="third", state="queued", notes=("a note",)),
+    ),
+)
+
+
+def test_lines_say_who_attends_and_where_each_stands():
+    assert list(NOW.lines()) == [
+        "Deployment at fl.example.org:9092, id 12345 67890",
+        "  north: online",
+        "  south: offline",
+        "first: complete",
+        "second: running, round 3, vectors: north masked, south declined (clock-skew)",
+        "third: queued",
+        "  a note",
+    ]
+
+
+def drawn(what):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(what)
+    return console.file.getvalue()
+
+
+def test_the_table_has_a_row_for_every_party_and_run():
+    lines = drawn(NOW.table()).splitlines()
+    row = {
+        name: next(line for line in lines if line.startswith(name)) for name in ("north", "south")
+    }
+    assert ("online" in row["north"], "masked" in row["north"]) == (True, True)
+    assert ("offline" in row["south"], "clock-skew" in row["south"]) == (True, True)
+    assert any("second" in line and "3" in line and "vectors" in line for line in lines)
+    assert "north" in drawn(replace(NOW, runs=()).table())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_watching_goes_on_where_the_server_is_away_and_ends_by_an_interrupt(
+    monkeypatch, capsys, terminal
+):
+    looks = iter([NOW, ProcessError("Cannot reach the server."), NOW, NOW])
+    left = itertools.count(3, -1)
+
+    def look():
+        found = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def sleep(_seconds):
+        if not next(left):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(standing, "time", SimpleNamespace(sleep=sleep))
+    console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
+    monkeypatch.setattr(standing, "Screen", lambda **_: console)
+    with pytest.raises(KeyboardInterrupt):
+        watch(look, lost=ProcessError)
+    shown = console.file.getvalue() if terminal else capsys.readouterr().out
+    assert "Cannot reach the server." in shown
+    # Without a terminal what is unchanged is not said again.
+    assert terminal or shown.count("third: queued") == 2
+
+
+ROOT = Path(parley.__file__).parent
+LONG = "20261125-150519-gradient-perturbation-02b8-fbcdec344dd242cf"
+
+
+@pytest.mark.parametrize("width", [20, 60, 80])
+def test_a_table_goes_on_in_the_next_line_and_cuts_nothing(width, capsys):
+    table = plain_table("run", "round", left=1)
+    table.add_row(LONG, "3")
+    Console(width=width).print(table)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    cells = [line[: shown.index("round")].strip() for line in shown.splitlines()[1:]]
+    assert LONG in "".join(cell.removesuffix("3").strip() for cell in cells)
+
+
+@pytest.mark.parametrize("width", ["60", "80"])
+def test_what_is_there_to_be_copied_is_whole(width, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("COLUMNS", width)
+    folder = tmp_path / LONG
+    job = load_job(overrides=["algorithm.rounds=1"])
+    print_result(simulate(job, out=folder))
+    content = read_ledger(str(folder))
+    print_ledger(content)
+    shown = capsys.readouterr().out
+    assert "…" not in " ".join(shown.split()).replace("`parley run … ", "")  # what was typed before
+    assert f"run folder  {folder}" in shown.splitlines()
+    assert content.entries[0].entry.run_id in shown.splitlines()
+
+
+def test_every_table_of_the_terminal_is_made_in_one_place():
+    made = [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.rglob("*.py")
+        if "from rich.table import Table" in (text := path.read_text()) and " Table(" in text
+    ]
+    assert made == ["terminal/screen.py"]

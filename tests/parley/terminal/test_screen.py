@@ -21,7 +21,7 @@ from parley.client.contract.printable import escaped, guard_streams, one_line, p
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.contract.toml_text import key, literal
 from parley.deploy.follow import board_from, counted
-from parley.deploy.stream import submission
+from parley.deploy.stream import operator
 from parley.deploy.stream.caller import explained
 from parley.server.records.plain_json import json_text
 from parley.terminal.progress import RunDisplay
@@ -115,9 +115,9 @@ def test_what_a_server_says_of_its_parties_and_runs_is_one_line_each(monkeypatch
         def ask(self, *_, **__):
             return said
 
-    monkeypatch.setattr(submission, "Operator", Answers)
-    monkeypatch.setattr(submission, "operator_home", lambda folder: folder)
-    lines = list(submission.look(tmp_path).lines())
+    monkeypatch.setattr(operator, "Operator", Answers)
+    monkeypatch.setattr(operator, "operator_home", lambda folder: folder)
+    lines = list(operator.look(tmp_path).lines())
     assert all(line.isprintable() for line in lines)
     assert len(lines) == 4
     for wrong in (None, [], {"parties": {}}, {"parties": [3]}, {"parties": [], "refused": 3}):

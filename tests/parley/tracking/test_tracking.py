@@ -12,10 +12,9 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
 import parley
-from parley.cli import app
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.tracking.tracking import TRACKERS, Tracked, _public, tracked
@@ -134,7 +133,7 @@ def test_event_files_say_it_when_they_are_read_back(tmp_path):
     logs, run = tmp_path / "logs", tmp_path / "run"
     keys = [word for key in QUICK for word in ("--set", key)]
     told = ["run", *keys, "--out", str(run), "--track", f"tensorboard:{logs}", "-q"]
-    done = CliRunner().invoke(app, told)
+    done = invoked(*told)
     assert done.exit_code == 0, done.output
     (file,) = (logs / "run").iterdir()
     found, texts = {}, {}

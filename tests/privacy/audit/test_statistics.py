@@ -10,9 +10,16 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
 from parley.privacy.audit.counts import Hits, best_event, middle_threshold, pilot_size
-from parley.privacy.audit.noise_scale import Residuals, repeated_lag, shape_p
-from parley.privacy.audit.one_run import estimated_mu, one_run_epsilon, one_run_mu
+from parley.privacy.audit.noise_scale import Residuals, factor_bound, repeated_lag, shape_p
+from parley.privacy.audit.one_run import (
+    one_run_bound,
+    one_run_epsilon,
+    one_run_fdp_bound,
+    one_run_mu,
+    one_run_p,
+)
 from parley.privacy.audit.pair import (
+    mu_bound,
     mu_ceiling,
     mu_lower,
     pair_ceiling,
@@ -60,11 +67,10 @@ def test_honest_canaries_of_one_run_exceed_the_truth_no_more_often_than_alpha():
     trials=st.integers(1, 10_000),
     share=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     alpha=st.sampled_from([0.05, 1e-3, 1e-6]),
-    copies=st.integers(1, 4),
 )
-def test_no_counts_exceed_the_ceiling_of_their_trials(trials, share, alpha, copies):
+def test_no_counts_exceed_the_ceiling_of_their_trials(trials, share, alpha):
     a, b = (Hits(hits=round(each * trials), trials=trials) for each in share)
-    options = {"alpha": alpha, "delta": 1e-5, "copies": copies}
+    options = {"alpha": alpha, "delta": 1e-5}
     assert pair_epsilon(a, b, **options) <= pair_ceiling(trials, **options) + 1e-12
     assert mu_lower(a, b, alpha=alpha) <= mu_ceiling(trials, alpha=alpha)
 
@@ -144,16 +150,6 @@ def test_a_threshold_is_chosen_by_the_pilot_and_finds_the_direction():
     assert (pilot_size(100), pilot_size(5000), pilot_size(100_000)) == (50, 2000, 10_000)
 
 
-def test_canary_parties_give_an_estimate():
-    rng = np.random.default_rng(7)
-    d, k = 10_000, 100
-    directions = rng.standard_normal((k, d))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    released = directions.sum(axis=0) + rng.standard_normal(d) / 0.9
-    cosines = directions @ released / np.linalg.norm(released)
-    assert estimated_mu(cosines, d) == pytest.approx(0.9, rel=0.25)
-
-
 @pytest.mark.parametrize("text", ["1/0", "3/2", "-1/2", "1", "1/2/3", "a/b", "1.5/2", "٣/٤", ""])
 def test_text_that_is_no_count_is_refused(text):
     with pytest.raises(ValueError, match="Expected"):
@@ -164,9 +160,95 @@ def test_values_out_of_range_are_refused_with_what_came():
     good = Hits(hits=1, trials=2)
     with pytest.raises(ValueError, match=r"alpha in \(0, 0.5\), got 0.7"):
         pair_epsilon(good, good, alpha=0.7, delta=0.0)
-    with pytest.raises(ValueError, match="copies >= 1, got 0"):
-        pair_epsilon(good, good, alpha=0.05, delta=0.0, copies=0)
     with pytest.raises(ValueError, match="right <= guesses <= canaries, got 3 of 2"):
         one_run_mu(canaries=5, guesses=2, right=3, alpha=0.05)
     with pytest.raises(ValueError, match="a law of"):
         Residuals.from_mean_norm("cauchy", vectors=1, dimension=1, mean_norm=1.0)
+
+
+@pytest.mark.parametrize(
+    ("seen_in", "seen_out", "alpha", "delta", "epsilon"),
+    [
+        ("500/500", "0/500", 0.01, 0.0, 4.54192),
+        ("490/500", "10/500", 0.01, 0.0, 3.11952),
+        ("9000/10000", "1000/10000", 0.05, 0.0, 2.13177),
+        ("2000/10000", "20/10000", 0.05, 1e-5, 4.13123),
+        ("50000/50000", "0/50000", 0.05, 1e-5, 9.51441),
+        ("1000/1000", "0/1000", 0.05, 1e-5, 5.60058),
+        ("100/1000", "1/1000", 0.01, 1e-3, 2.32869),
+        ("200/1000", "0/1000", 0.05, 1e-5, 3.86479),
+    ],
+)
+def test_two_worlds_and_one_event(seen_in, seen_out, alpha, delta, epsilon):
+    found = pair_epsilon(Hits.parse(seen_in), Hits.parse(seen_out), alpha=alpha, delta=delta)
+    assert found == pytest.approx(epsilon, rel=4e-6)
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "mu", "epsilon"),
+    [
+        ("100/1000", "100/1000", 2.34710, 12.1976),
+        ("0/1000", "0/1000", 5.35982, 36.4895),
+        ("20/10000", "7000/10000", 2.18799, 11.1733),
+        ("1587/10000", "5000/10000", 0.945360, 4.10200),
+        ("500/100000", "50000/100000", 2.53767, 13.4591),
+    ],
+)
+def test_mu_of_two_error_rates(positives, negatives, mu, epsilon):
+    bound = mu_bound(Hits.parse(positives), Hits.parse(negatives), confidence=0.95, delta=1e-5)
+    assert bound.mu_lower == pytest.approx(mu, rel=3e-6)
+    assert bound.epsilon_lower == pytest.approx(epsilon, rel=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("m", "r", "v", "delta", "epsilon"),
+    [
+        (100, 100, 100, 0.0, 3.49297),
+        (1000, 100, 75, 1e-4, 0.672985),
+        (100, 50, 45, 0.0, 1.39360),
+        (1000, 200, 190, 1e-5, 2.39362),
+        (10_000, 500, 480, 1e-5, 2.77039),
+        (100_000, 1510, 1439, 1e-5, 2.67585),
+    ],
+)
+def test_right_guesses_of_one_run(m, r, v, delta, epsilon):
+    found = one_run_bound(canaries=m, guesses=r, right=v, confidence=0.95, delta=delta)
+    assert found.epsilon_lower == pytest.approx(epsilon, rel=4e-6)
+
+
+def test_the_chance_of_right_guesses_has_the_delta_term():
+    known = {"canaries": 1000, "guesses": 100, "right": 75}
+    assert one_run_p(0.5, **known, delta=1e-4) == pytest.approx(0.0145872, rel=4e-6)
+    # Without its δ-term two of the answers above would be higher.
+    assert one_run_p(0.5, **known, delta=0.0) < 0.0146 / 2
+    assert one_run_epsilon(**known, alpha=0.05, delta=0.0) > 0.68
+
+
+@pytest.mark.parametrize(
+    ("m", "r", "v", "mu", "epsilon"),
+    [
+        (100, 100, 80, 0.530689, 2.13034),
+        (100, 100, 95, 1.08333, 4.80343),
+        (1000, 100, 90, 0.602504, 2.45640),
+        (1000, 1000, 700, 0.357211, 1.37198),
+    ],
+)
+def test_right_guesses_of_one_run_on_the_gaussian_curve(m, r, v, mu, epsilon):
+    bound = one_run_fdp_bound(canaries=m, guesses=r, right=v, confidence=0.95, delta=1e-5)
+    assert bound.mu_lower == pytest.approx(mu, rel=4e-6)
+    assert bound.epsilon_lower == pytest.approx(epsilon, rel=4e-6)
+
+
+@pytest.mark.parametrize(
+    ("law", "vectors", "dimension", "mean_norm", "confidence", "over_claim"),
+    [
+        ("l2-laplace", 100, 10, 10.0, 0.95, 0.948560),
+        ("gaussian", 1000, 1, 1.0, 0.95, 0.963117),
+        ("gaussian", 200, 1, 2 / 3, 1 - 1e-6, 1.15642),
+    ],
+)
+def test_the_size_of_noise(law, vectors, dimension, mean_norm, confidence, over_claim):
+    seen = Residuals.from_mean_norm(law, vectors=vectors, dimension=dimension, mean_norm=mean_norm)
+    bound = factor_bound(seen, confidence=confidence, delta=1e-5)
+    found = bound.epsilon_lower if bound.mu_lower is None else bound.mu_lower
+    assert found == pytest.approx(over_claim, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Radius and diameter of the sets, against all of their vectors."""
+"""Radius and diameter of the sets against all of their vectors; sums of whole rows are exact."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.kernel.rows import (
+    EXACT,
+    keep_factored,
+    keep_slopes,
+    keep_within,
+    outer_sum,
+    row_sum,
+    squares,
+)
 from parley.privacy.kernel.sets import Lengths, Set, moved_by
 
 Vector = tuple[int, ...]
@@ -36,6 +45,28 @@ def parabola(scale: int) -> Listed:
     along = np.linspace(-1, 1, 40 * scale + 1)
     both = np.rint(np.stack([scale * along, scale * (2 * along * along - 1)], axis=1))
     return Set.parabola(scale), list(dict.fromkeys(map(tuple, both.astype(int).tolist())))
+
+
+def triangle(numbers: int, categories: tuple[int, ...], most: int) -> Listed:
+    """Rows, entry by entry as the docstring has them."""
+    indicated = [
+        [tuple(most * (at == k) for at in range(size)) for k in range(-1, size)]
+        for size in categories
+    ]
+    column = np.repeat(range(1 + numbers + len(categories)), [1] * (1 + numbers) + [*categories])
+    found: list[Vector] = []
+    for row in itertools.product(range(-most, most + 1), repeat=numbers):
+        for chosen in itertools.product(*indicated):
+            z = (most, *row, *itertools.chain(*chosen))
+            found.append(
+                tuple(
+                    z[i] * z[j] * (32 if i == j else 55 if i == 0 and column[j] > numbers else 45)
+                    for i in range(len(z))
+                    for j in range(i, len(z))
+                    if column[i] <= numbers or column[i] != column[j]
+                )
+            )
+    return Set.triangle(numbers, categories, most=most), [*found, (0,) * len(found[0])]
 
 
 def in_one_of(cells: int, within: Listed) -> Listed:
@@ -106,6 +137,24 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(listed: Listed) -> None:
 
 
 @pytest.mark.parametrize(
+    ("numbers", "categories", "most"),
+    [(1, (), 4), (2, (), 3), (3, (), 2), (1, (1,), 3), (2, (3,), 1), (0, (2,), 1), (1, (1, 2), 1)],
+)
+def test_triangles_are_no_further_apart_than_their_set_says(
+    numbers: int, categories: tuple[int, ...], most: int
+) -> None:
+    """Every two rows of such numbers; and the bounds are near what some two come to."""
+    of, many = triangle(numbers, categories, most)
+    rows = np.array(many)
+    apart = (rows[:, None] - rows).reshape(-1, rows.shape[1])
+    assert np.abs(rows).max() == of.largest
+    for vectors, claimed in ((rows, of.radius), (apart, of.diameter)):
+        l1, l2 = np.abs(vectors).sum(axis=1).max(), np.square(vectors).sum(axis=1).max()
+        assert l1 <= claimed.l1 <= 1.7 * l1
+        assert l2 <= claimed.l2_squared <= 1.7 * l2
+
+
+@pytest.mark.parametrize(
     ("of", "radius", "diameter"),
     [
         (Set.interval(-2, 5), (5, 25), (7, 49)),
@@ -119,6 +168,8 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(listed: Listed) -> None:
         (Set.product(Set.interval(0, 1), Set.interval(0, 2)), (3, 5), (3, 5)),
         (Set.l1_ball(4).acute(), (4, 16), (8, 32)),
         (Set.ball(2, squared=25).acute(), (7, 25), (14, 50)),
+        (Set.triangle(3, most=2), (4 * 398, 512**2), (4 * 398, 2 * 512**2)),
+        (Set.triangle(1, (1, 2), most=1), (354, 128**2), (610, 2 * 128**2)),
         (Set.parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
     ],
 )
@@ -132,3 +183,120 @@ def test_lengths_in_a_unit_are_rounded_up() -> None:
     """√2 and 3 halves."""
     assert Lengths(2, 2).l2() ** 2 >= 2
     assert Lengths(3, 9).l2(0.5) == 1.5
+
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 5e-324, -1e308, 1.8e308, 0.5, 2.0**53, 2.0**60, 0.0])
+
+
+def exact_square(row: np.ndarray) -> int | None:
+    """‖row‖² in whole numbers; None where it is not of whole numbers."""
+    if not (np.isfinite(row).all() and (row == np.rint(row)).all()):
+        return None
+    return sum(int(v) ** 2 for v in row)
+
+
+def hostile(rng: np.random.Generator, shape: tuple[int, int], most: float) -> np.ndarray:
+    rows = np.rint(rng.normal(size=shape) * 10.0 ** rng.uniform(0, np.log10(most), (shape[0], 1)))
+    odd = rng.random(shape) < 0.03
+    rows[odd] = rng.choice(SPECIAL, odd.sum())
+    return rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 1 << 26))
+def test_exactly_the_short_rows_are_kept(seed: int, width: int, radius: int) -> None:
+    """As whole numbers of any size decide, at the border too."""
+    rng = np.random.default_rng(seed)
+    rows = hostile(rng, (30, width), 3 * radius)
+    squares = [exact_square(row) for row in rows]
+    border = [s for s in squares if s is not None and 0 < s < EXACT]
+    for squared in {radius**2, *(s + d for s in border[:3] for d in (-1, 0, 1))} - {EXACT}:
+        kept = rows.copy()
+        dropped = keep_within(kept, squared)
+        fits = np.array([s is not None and s <= squared for s in squares])
+        assert dropped == (~fits).sum()
+        assert (kept[fits] == rows[fits]).all()
+        assert not kept[~fits].any()
+    length = max(1, radius)
+    keep_within(rows, radius**2)
+    assert row_sum(rows, length).tolist() == [sum(int(v) for v in column) for column in rows.T]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_factored_records_are_never_longer_than_they_may_be(seed: int) -> None:
+    """‖a bᵀ‖² of all layers together, in whole numbers; what is far below is kept."""
+    rng = np.random.default_rng(seed)
+    layers = [
+        (hostile(rng, (20, 7), 1e9), hostile(rng, (20, 5), 1e6)),
+        (hostile(rng, (20, 3), 1e4), hostile(rng, (20, 4), 1e9)),
+    ]
+    before = [list(zip(map(exact_square, a), map(exact_square, b), strict=True)) for a, b in layers]
+    squared = int(10.0 ** rng.uniform(4, 30))
+    with np.errstate(all="ignore"):
+        kept = keep_factored(layers, squared)
+    for record in np.flatnonzero(kept):
+        total = 0
+        for of_input, of_slope in (layer[record] for layer in before):
+            assert of_input is not None
+            assert of_slope is not None
+            total += of_input * of_slope
+        assert total <= squared
+    for inputs, slopes in layers:
+        assert not inputs[~kept].any()
+        assert not slopes[~kept].any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5))
+def test_slopes_are_kept_by_their_own_and_their_row_s_length(seed: int, width: int) -> None:
+    """‖s‖²·‖x‖² in whole numbers, whatever stands in them; what is far below is kept."""
+    rng = np.random.default_rng(seed)
+    rows, slopes = hostile(rng, (30, 7), 1e5), hostile(rng, (30, width), 1e9)
+    with np.errstate(all="ignore"):
+        lengths = squares(rows)
+    squared = 10.0 ** rng.uniform(2, 30, (30, 1)[: rng.integers(1, 2)])
+    kept = slopes.copy()
+    keep_slopes(kept, lengths, squared)
+    for row, before, after, most in zip(rows, slopes, kept, squared, strict=True):
+        of_row, of_slope = exact_square(row), exact_square(before)
+        product = None if of_row is None or of_slope is None else of_row * of_slope
+        if after.any():
+            assert (after == before).all()
+            assert product is not None
+            assert product <= int(most)
+        elif product is not None:
+            assert product == 0 or 1000 * product > 999 * int(most)
+
+
+def test_records_well_inside_are_kept() -> None:
+    """Both layers' squares add up: 2·(25·4) of 200, but not of 199."""
+    layers = [(np.array([[3.0, 4.0]]), np.array([[2.0]])) for _ in range(2)]
+    assert keep_factored([(a.copy(), b.copy()) for a, b in layers], 201).all()
+    assert not keep_factored([(a.copy(), b.copy()) for a, b in layers], 199).any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_sums_are_the_same_whole_numbers_in_any_order_and_split(seed: int) -> None:
+    """Of rows whose sum needs more than 53 bits, too."""
+    rng = np.random.default_rng(seed)
+    rows = np.rint(rng.uniform(-1, 1, (600, 4)) * 2.0**24)
+    slopes = np.rint(rng.uniform(-1, 1, (600, 2)) * 2.0**25)
+    length = 2**25 * 2**25 * 4
+    whole = outer_sum(slopes, rows, length)
+    exact = [[sum(int(s) * int(x) for s, x in zip(slopes[:, k], rows[:, j], strict=True))
+              for j in range(4)] for k in range(2)]  # fmt: skip
+    assert whole.tolist() == exact
+    order = rng.permutation(600)
+    cut = int(rng.integers(0, 601))
+    parts = [outer_sum(slopes[p], rows[p], length) for p in (order[:cut], order[cut:])]
+    assert (parts[0] + parts[1] == whole).all()
+
+
+def test_sums_that_do_not_fit_are_refused() -> None:
+    """Rather than wrapped around."""
+    with pytest.raises(ValueError, match="2\\^63"):
+        row_sum(np.ones((2048, 1)), 2**52)
+    with pytest.raises(ValueError, match="2\\^53"):
+        keep_within(np.ones((1, 1)), EXACT)

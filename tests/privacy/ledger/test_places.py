@@ -264,11 +264,6 @@ def test_a_read_only_file_system_can_be_read_and_is_said_to_be_one(small_disk: P
             Ledger.open(place)
 
 
-def test_importing_the_ledger_does_not_import_the_database_library() -> None:
-    code = "import sys, privacy.ledger; sys.exit('sqlalchemy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_every_step_waits_for_the_disk(ledger: Ledger, ledger_url: str) -> None:
     """SQLite's `synchronous` is 2 (FULL), PostgreSQL's `synchronous_commit` on, at every commit."""
     levels = []

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
+import scenes
 from in_process import InProcessTransport
 from safetensors.numpy import load_file, save_file
+from scenes import Killed, KilledServer
 
-from parley.client.contract.protocol import decode_frame
-from parley.client.party.consent import load_consent, render_consent
+from parley.client.party.consent import load_consent
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.planning.principal_components import leading
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
 from parley.simulations.engine.local_parties import (
     COMPONENTS,
     FINGERPRINT,
-    party_folders,
-    prepare_parties,
 )
 
 BASE = (
@@ -32,7 +28,6 @@ BASE = (
     "model.components=6",
     "model.hidden=[8]",
     "algorithm.rounds=2",
-    "parties.count=5",
     "data.records=200",
     "dp-sgd.sampling-rate=0.25",
     "run.seed=1",
@@ -42,35 +37,29 @@ BASE = (
 pytestmark = pytest.mark.usefixtures("no_baseline")
 
 
-class Scene:
-    """Five parties' services in a folder, and a job for them."""
+class Scene(scenes.Scene):
+    """Parties that components are released among, or given to."""
 
-    def __init__(self, root, *overrides, lost=lambda _kind, _party: False):
-        self.job = load_job(overrides=[*BASE, *overrides])
-        self.deployment = prepare_parties(self.job, root / "parties")
-        self.homes = party_folders(root / "parties", 5)
-        self.transport = InProcessTransport(self.homes, lost=lost)
+    def __init__(self, root, *overrides, lost=()):
+        super().__init__(root, (*BASE, *overrides), lost=set(lost))
         self.folder = RunFolder.create(self.job, root / "run")
-        self.fingerprint = (root / "parties" / FINGERPRINT).read_text().strip()
         self.path = root / "parties" / COMPONENTS
 
     def run(self, *, transport=None, components=None):
-        return coordinate(
-            self.job,
-            transport=transport or self.transport,
-            deployment=self.deployment,
-            folder=self.folder,
-            fingerprint=self.fingerprint,
-            components=components,
-        )
+        fingerprint = (self.root / "parties" / FINGERPRINT).read_text().strip()
+        return super().run(transport=transport, fingerprint=fingerprint, components=components)
 
     def model(self):
         return load_file(self.folder.path / "model.safetensors")
 
-    def charged(self, home):
-        with Ledger.open(home / "ledger.sqlite", read_only=True) as ledger:
-            assert ledger.verify() == []
-            return [(e.entry.index, e.entry.event, str(e.state)) for e in ledger.entries()]
+    def charged(self, party):
+        return [(e.entry.index, e.entry.event, str(e.state)) for e in self.party_entries(party)]
+
+    def indices(self, party):
+        return [index for index, _, _ in self.charged(party)]
+
+    def summed(self):
+        return [line["parties"]["summed"] for line in self.lines()]
 
 
 def facts_of(run):
@@ -81,11 +70,11 @@ def facts_of(run):
 @pytest.mark.parametrize(
     "overrides",
     [
-        (),
+        # Replace-one: `test_engines.py::test_rows_are_projected_on_the_same_components`.
         ("privacy.neighbouring=add-or-remove-one", "parties.min-records=20"),
         ("parties.weights=size", "data.partition=sizes", "data.sizes=[20, 30, 40, 30, 40]"),
     ],
-    ids=["replace-one", "add-or-remove-one", "size weights"],
+    ids=["add-or-remove-one", "size weights"],
 )
 def test_they_are_those_of_the_fast_engine_and_charged_alike(tmp_path, overrides) -> None:
     scene = Scene(tmp_path, *overrides)
@@ -98,14 +87,13 @@ def test_they_are_those_of_the_fast_engine_and_charged_alike(tmp_path, overrides
     for key in ("guarantees", "dimension", "status"):
         assert getattr(summary, key) == getattr(fast.summary, key), key
     assert summary.components.parties == fast.summary.components.parties
-    lines = (scene.folder.path / "rounds.jsonl").read_text().splitlines()
-    own = sum(json.loads(line)["bytes_up"] for line in lines)
+    own = sum(line["bytes_up"] for line in scene.lines())
     assert summary.secure_aggregation.bytes_up == own + summary.components.bytes_up
-    assert not any("sensitive" in line for line in lines)
+    assert "sensitive" not in (scene.folder.path / "rounds.jsonl").read_text()
     # Every party charged itself what the server did: release 0, and both rounds.
     events = [event for _, event, _ in facts_of(scene.folder.path)]
-    for home in scene.homes:
-        assert scene.charged(home) == [(n, events[n], "committed") for n in range(3)]
+    for party in range(5):
+        assert scene.charged(party) == [(n, events[n], "committed") for n in range(3)]
 
 
 def test_it_is_one_release_before_the_rounds_with_keys_of_its_own(tmp_path) -> None:
@@ -121,13 +109,7 @@ def test_it_is_one_release_before_the_rounds_with_keys_of_its_own(tmp_path) -> N
 
 
 def test_a_party_lost_in_it_is_back_for_the_rounds(tmp_path) -> None:
-    asked: dict[tuple[str, int], int] = {}
-
-    def lost(kind, party):
-        asked[kind, party] = asked.get((kind, party), 0) + 1
-        return (kind, party, asked[kind, party]) == ("round", 2, 1)
-
-    scene = Scene(tmp_path, lost=lost)
+    scene = Scene(tmp_path, lost=[("round", 2, 1)])
     summary = scene.run()
     assert summary.components.parties.to_json() == {
         "asked": 5,
@@ -136,12 +118,11 @@ def test_a_party_lost_in_it_is_back_for_the_rounds(tmp_path) -> None:
         "dropped": 1,
         "summed": 4,
     }
-    lines = (scene.folder.path / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["parties"]["summed"] for line in lines] == [5, 5]
+    assert scene.summed() == [5, 5]
 
 
 def test_too_few_parties_for_it_cost_the_server_nothing_and_the_run_goes_on_later(tmp_path) -> None:
-    scene = Scene(tmp_path, lost=lambda kind, party: kind == "round" and party < 3)
+    scene = Scene(tmp_path, lost=[("round", party) for party in range(3)])
     with pytest.raises(TooFewSurvivors, match="principal components"):
         scene.run()
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
@@ -149,28 +130,7 @@ def test_too_few_parties_for_it_cost_the_server_nothing_and_the_run_goes_on_late
     summary = scene.run(transport=InProcessTransport(scene.homes))
     assert summary.status == "complete"
     # Computed for twice, charged once: it was the same contribution.
-    assert [index for index, _, _ in scene.charged(scene.homes[4])] == [0, 1, 2]
-
-
-class Killed(BaseException):
-    """The server's process is gone."""
-
-
-class KilledServer(InProcessTransport):
-    """A server that is killed as it sends the n-th request of a kind."""
-
-    def __init__(self, folders, kind, nth):
-        super().__init__(folders)
-        self.kind, self.left = kind, nth
-
-    def exchange(self, requests, *, timeout_s, largest):
-        kinds = {decode_frame(request).kind for request in requests.values()}
-        self.left -= self.kind in kinds
-        if self.left <= 0:
-            if kinds == {"finish"}:
-                return  # who is dead says nothing
-            raise Killed
-        yield from super().exchange(requests, timeout_s=timeout_s, largest=largest)
+    assert scene.indices(4) == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -193,37 +153,32 @@ def test_a_server_killed_around_it_comes_back_to_the_same_model(
     scene.run()
     for name, tensor in unbroken_model.items():
         assert np.array_equal(scene.model()[name], tensor), name
-    for home in scene.homes:
-        assert [index for index, _, _ in scene.charged(home)] == [0, 1, 2]
+    for party in range(5):
+        assert scene.indices(party) == [0, 1, 2]
 
 
 def test_the_job_limit_of_a_party_holds_for_components_and_rounds_together(tmp_path) -> None:
     scene = Scene(tmp_path)
-    path = scene.homes[1] / "party.toml"
-    consent = load_consent(path)
+    consent = load_consent(scene.homes[1] / "party.toml")
     (name,) = consent.data
     # Enough for either alone, as each asks to join; not for the rounds after the components.
     own = consent.data[name].model_copy(
         update={"epsilon_per_job": scene.job.privacy.epsilon * 0.97}
     )
-    path.write_text(render_consent(consent.model_copy(update={"data": {name: own}})))
+    scene.policy(1, data={name: own})
     summary = scene.run()
-    lines = [json.loads(x) for x in (scene.folder.path / "rounds.jsonl").read_text().splitlines()]
     assert summary.components.parties.summed == 5
-    assert [line["reasons"] for line in lines] == [{"budget-exhausted": 1}] * 2
-    assert [index for index, _, _ in scene.charged(scene.homes[1])] == [0]
+    assert [line["reasons"] for line in scene.lines()] == [{"budget-exhausted": 1}] * 2
+    assert scene.indices(1) == [0]
 
 
 def test_a_party_that_does_not_accept_the_release_declines_it_alone(tmp_path) -> None:
     scene = Scene(tmp_path)
-    path = scene.homes[3] / "party.toml"
-    consent = load_consent(path).model_copy(update={"algorithms": ("fedavg",)})
-    path.write_text(render_consent(consent))
+    scene.policy(3, algorithms=("fedavg",))
     summary = scene.run()
     assert summary.components.reasons == {"algorithm": 1}
-    lines = [json.loads(x) for x in (scene.folder.path / "rounds.jsonl").read_text().splitlines()]
-    assert [line["parties"]["summed"] for line in lines] == [5, 5]
-    assert [index for index, _, _ in scene.charged(scene.homes[3])] == [1, 2]
+    assert scene.summed() == [5, 5]
+    assert scene.indices(3) == [1, 2]
 
 
 def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path) -> None:
@@ -238,7 +193,7 @@ def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path)
     assert np.array_equal(given, theirs)
     assert summary.primary.epsilon == fast.summary.primary.epsilon
     assert summary.components is None
-    assert [index for index, _, _ in scene.charged(scene.homes[0])] == [1, 2]
+    assert scene.indices(0) == [1, 2]
 
 
 def test_components_of_a_file_serve_every_engine(tmp_path) -> None:

@@ -127,3 +127,9 @@ def test_a_unit_that_the_algorithm_does_not_hide_is_refused(unit):
     words = r"privacy.unit = 'record', which .*FederatedCount is proved for, got"
     with pytest.raises(JobError, match=words):
         plan_release(job, algorithm=algorithm, federation=federation)
+
+
+@pytest.mark.parametrize(("names", "who"), [(("north", "south"), "south"), ((), "party 1")])
+def test_the_smallest_party_is_named(names, who) -> None:
+    with pytest.raises(JobError, match=rf"min-records = 5 records, {who} holds 3\."):
+        Federation.of_sizes(np.array([8, 3]), 5, names)

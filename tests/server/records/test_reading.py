@@ -1,7 +1,8 @@
-"""Summaries and round lines: what is written is what is read, and nothing else is."""
+"""Summaries and round lines: what is written is what is read, nothing else is, and no NaN."""
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 from pathlib import Path
@@ -79,3 +80,28 @@ def test_a_line_that_was_written_again_counts_once_and_as_it_was_written_last(fo
     rounds = read_rounds(folder)[0]
     assert [line.round for line in rounds] == [1, 2, 3]
     assert rounds[0].seconds == 7.0
+
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("client", "server", "simulations", "parley", "privacy", "secure_agg")
+
+
+def test_numbers_that_are_not_finite_are_null_at_any_depth() -> None:
+    value = {"a": float("nan"), "b": [1.5, float("-inf"), {"c": (float("inf"), "NaN")}], "d": 2}
+    read = json.loads(json_text(value), parse_constant=pytest.fail)
+    assert read == {"a": None, "b": [1.5, None, {"c": [None, "NaN"]}], "d": 2}
+
+
+def test_every_json_text_of_ours_is_written_where_nan_cannot_be() -> None:
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                    continue
+                if (
+                    node.func.attr not in ("dump", "dumps")
+                    or ast.unparse(node.func.value) != "json"
+                ):
+                    continue
+                given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                assert given.get("allow_nan") == "False", f"{path}:{node.lineno}"

@@ -1,4 +1,7 @@
-"""What the parties say of themselves must agree, and who differs is named."""
+"""What parties say of themselves must agree; whoever watches sees where each of them stands."""
+
+import json
+import time
 
 import pytest
 
@@ -9,7 +12,7 @@ from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.rounds.inspection import PartyFacts, data_head, federation_of
 from parley.server.rounds.parties import Parties
-from parley.server.rounds.party_status import PartyBoard
+from parley.server.rounds.party_status import PartyBoard, PartyStatus
 
 NAMES = ("north", "south", "west", "east", "centre")
 
@@ -95,3 +98,32 @@ def test_parties_with_too_few_records_are_named():
         federation_of(job, deployment, facts)
     enough = {i: own for i, own in facts.items() if i not in (1, 3)}
     assert federation_of(job, deployment, enough).min_records == 50
+
+
+def test_what_came_last_before_a_long_wait_is_shown(tmp_path):
+    board = PartyBoard(tmp_path / "parties.json", ["north", "south", "east"])
+    board.stage("inspect", round_number=0)
+    board.party(0, PartyStatus.ONLINE)
+    board.party(1, PartyStatus.ONLINE)
+
+    def shown():
+        parties = json.loads((tmp_path / "parties.json").read_text())["parties"]
+        return [party["state"] for party in parties]
+
+    until = time.monotonic() + 30
+    while shown() != ["online", "online", "offline"]:
+        assert time.monotonic() < until, shown()
+        time.sleep(0.02)
+
+
+def test_a_run_whose_folder_is_gone_has_nobody_to_show_anything(tmp_path):
+    home = tmp_path / "run"
+    home.mkdir()
+    board = PartyBoard(home / "parties.json", ["north", "south"])
+    board.stage("inspect", round_number=0)
+    board.party(0, PartyStatus.ONLINE)
+    later = board._later
+    (home / "parties.json").unlink()
+    home.rmdir()
+    later.join()
+    assert not home.exists()

@@ -5,8 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from in_process import InProcessTransport
-from scenes import BASE, OPTIMISTIC, Scene
+from scenes import BASE, OPTIMISTIC, Killed, KilledServer, Scene
 
 from parley.client.contract.protocol import decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
@@ -15,28 +14,6 @@ from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast import simulate
-
-
-class Killed(BaseException):
-    """The server's process is gone."""
-
-
-class KilledServer(InProcessTransport):
-    """A server that is killed as it sends the n-th request of a kind."""
-
-    def __init__(self, folders, kind, nth):
-        super().__init__(folders)
-        self.fatal = [kind, nth]
-
-    def exchange(self, requests, *, timeout_s, largest):
-        kinds = {decode_frame(request).kind for request in requests.values()}
-        if self.fatal[0] in kinds:
-            self.fatal[1] -= 1
-            if self.fatal[1] == 0:
-                raise Killed
-        if kinds == {"finish"} and self.fatal[1] <= 0:
-            return  # who is dead says nothing
-        yield from super().exchange(requests, timeout_s=timeout_s, largest=largest)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,6 @@ from parley.simulations.engine.fast import simulate
 @pytest.mark.parametrize(
     "overrides",
     [
-        FEDAVG,
-        (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8", "parties.min-records=20"),
         (*FEDAVG, "privacy.unit=both", "privacy.party-epsilon=8", "parties.min-records=20"),
         (
             *FEDAVG,
@@ -30,9 +28,10 @@ from parley.simulations.engine.fast import simulate
             "dp-sgd.noise-multiplier=0.6",
         ),
     ],
-    ids=["unit record", "unit party", "both, inner charged", "both, outer charged"],
+    ids=["inner charged", "outer charged"],
 )
-def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
+def test_networks_train_at_real_parties_under_both_units(tmp_path, overrides):
+    """Under either alone: `updates` of `tests/conformance/test_engines.py`."""
     scene = Scene(tmp_path, overrides)
     summary = scene.run()
     assert summary.status == "complete"
@@ -41,8 +40,8 @@ def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
     for key in ("guarantees", "record_bounds", "dimension"):
         assert getattr(summary, key) == getattr(whole, key)
     charged = [entry.entry for entry in scene.party_entries(0)]
-    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary.primary.unit]
-    assert [(e.index, e.facts["unit"]) for e in charged] == [(n, u) for n in (1, 2) for u in units]
+    units = [(number, unit) for number in (1, 2) for unit in ("record", "party")]
+    assert [(each.index, each.facts["unit"]) for each in charged] == units
 
 
 def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_path):

@@ -18,9 +18,8 @@ from parley.client.queries.counts import Count
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.sums import Total
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.kernel.sets import Lengths, moved_by
-from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import asked, audited
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
@@ -193,21 +192,6 @@ def test_one_s_own_claim_is_audited_and_refuted_where_it_is_wrong(tmp_path):
     assert right.results[0].reach == pytest.approx(1, abs=1e-3)
     assert wrong.results[0].reach == pytest.approx(2, abs=1e-2)
     assert right.claim.release == f"{tmp_path}/sums.py:Sums"
-
-
-def test_a_share_too_small_is_refuted_in_queries_too(monkeypatch):
-    batch = (Count(by=("ward",)), Mean(column="age"))
-    given = asked(batch, SCHEMA, epsilon=4.0, law="gaussian", noise_point=NOISE_POINTS["share"],
-                  delta=1e-5)  # fmt: skip
-    effort = Effort(trials=3_000, methods=("mu",))
-    assert audit_guarantee(given, effort).verdict == "not-refuted"
-    add = Shares.add
-
-    def less(self, mechanism, vectors, streams):
-        add(replace(self, scale=self.scale / self.honest**0.5), mechanism, vectors, streams)
-
-    monkeypatch.setattr(Shares, "add", less)
-    assert audit_guarantee(given, effort).verdict == "refuted"
 
 
 def test_too_little_noise_inside_an_objective_is_refuted(monkeypatch):

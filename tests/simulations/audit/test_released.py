@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
-from parley.cli import app
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import as_it_runs
@@ -101,7 +100,7 @@ def test_a_runs_own_records_are_attacked_only_by_who_says_that_scores_leak(tmp_p
     simulate(load_job(None, overrides=[*JOB, "algorithm.rounds=2"]), out=folder)
     before = (folder / "ledger.sqlite").read_bytes()
     call = ["audit", str(folder), "--trials", "20", "--attack", "label-flip"]
-    said = CliRunner().invoke(app, [*call, "--data", "job", "--scores-leak"])
+    said = invoked(*call, "--data", "job", "--scores-leak")
     assert said.exit_code == 0, said.output
     assert "label-flip pair" in said.output
     assert (folder / "ledger.sqlite").read_bytes() == before
@@ -111,6 +110,6 @@ def test_a_runs_own_records_are_attacked_only_by_who_says_that_scores_leak(tmp_p
         (["--data", "mine"], "'mine'"),
         (["--data", "job", "--attack", "dirac", "--scores-leak"], "make their records"),
     ):
-        refused = CliRunner().invoke(app, [*call, *wrong])
+        refused = invoked(*call, *wrong)
         assert refused.exit_code == 2
         assert why in " ".join(refused.output.split())

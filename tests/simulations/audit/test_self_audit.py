@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoked
 
-from parley.cli import app
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
@@ -110,7 +109,7 @@ def test_canaries_that_the_claim_would_not_cover_are_refused(tmp_path, overrides
 def test_the_command_line_takes_canaries_and_refuses_what_are_none(tmp_path):
     sets = [word for each in JOB for word in ("--set", each)]
     out = str(tmp_path / "run")
-    result = CliRunner().invoke(app, ["run", *sets, "--out", out, "--audit", "canaries=50", "-q"])
+    result = invoked("run", *sets, "--out", out, "--audit", "canaries=50", "-q")
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
     assert "self-audit ε ≥ " in said
@@ -123,5 +122,5 @@ def test_the_command_line_takes_canaries_and_refuses_what_are_none(tmp_path):
         assert words in said
     assert "Self-audit" in (tmp_path / "run/report.html").read_text()
     for wrong in ("canaries", "canaries=", "canaries=-3", "records=3"):
-        refused = CliRunner().invoke(app, ["run", *sets, "--audit", wrong])
+        refused = invoked("run", *sets, "--audit", wrong)
         assert refused.exit_code == 2

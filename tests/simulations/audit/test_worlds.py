@@ -227,6 +227,16 @@ def test_a_claim_of_noise_inside_a_party_is_not_held_against_its_share_of_the_su
     assert bare_noise(given(*STEPS))
 
 
+def test_noise_that_a_later_clip_cuts_is_not_taken_for_too_little_of_it():
+    """Found by the hunt: a budget so small that a party's clip S cuts the noise inside it."""
+    both = ("privacy.unit=both", ADD, "privacy.noise-point=server", "parties.count=2")
+    for epsilon, bare in ((0.05, False), (4, True)):
+        own = (f"privacy.epsilon={epsilon}", "dp-sgd.party-clip-norm=0.5")
+        each = given(*NETWORK, *both, *own)
+        assert each.charged.in_training
+        assert bare_noise(each) == bare
+
+
 def test_an_audit_changes_what_epsilon_does_not_depend_on_and_says_so():
     asked = load_job(None, overrides=[*LINEAR, "algorithm.momentum=0.5"])
     each = audited(asked, seed=None)

@@ -1,11 +1,18 @@
-"""The bundled data sets and their public schemas."""
+"""The bundled data sets, their public schemas and memory, and what is measured of large ones."""
+
+import tracemalloc
 
 import numpy as np
 import pytest
 
+import parley
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError
+from parley.client.features.preparation import prepared_rows
+from parley.server.jobs.file import load_job
+from parley.simulations.data import world
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
+from parley.simulations.data.experiment import prepared_data
 from parley.simulations.data.reading import load_bundled
 
 
@@ -81,3 +88,50 @@ def test_more_synthetic_records_than_there_is_memory_for_are_refused_before_they
         DataError, match=r"synthetic: Expected at most [\d,]+ records of 20 features"
     ):
         load_bundled("synthetic", records=10**12)
+
+
+def test_data_that_are_too_large_to_solve_have_figures_and_no_baseline(tmp_path, monkeypatch):
+    monkeypatch.setattr(world, "_SOLVABLE", 10)
+    job = parley.load_job(overrides=["algorithm.rounds=2", "secure-aggregation.masked-check=false"])
+    result = parley.run(job, out=tmp_path / "run")
+    assert result.summary.accuracy is not None
+    assert result.summary.loss is not None
+    assert result.summary.baseline_accuracy is None
+    assert result.summary.excess_loss is None
+    assert result.summary.baseline_judgement is None
+
+
+def rows_of(records, intercept):
+    job = load_job(
+        overrides=[
+            *("data.source=synthetic", f"data.records={records}", "data.test-fraction=0"),
+            *("parties.count=50", "parties.min-records=1", f"model.intercept={intercept}"),
+        ]
+    )
+    return prepared_data(job).rows
+
+
+@pytest.mark.parametrize("intercept", ["true", "false"])
+def test_the_peak_is_a_little_more_than_the_rows(intercept):
+    rows_of(1000, intercept)  # what is imported on the way is no record
+    tracemalloc.start()
+    try:
+        rows = rows_of(500_000, intercept)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows.shape == (500_000, 20 + (intercept == "true"))
+    assert peak < 1.75 * 500_000 * 21 * 8
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("count", [None, 9000, 6000])
+def test_rows_in_the_place_of_what_they_are_made_of_are_the_same_rows(intercept, count):
+    rng = np.random.default_rng(4)
+    room = rng.normal(size=(9000, 7))
+    raw = room[:, :6]
+    order = None if count is None else rng.permutation(9000)[:count]
+    expected = prepared_rows(raw, intercept=intercept, order=order)
+    found = prepared_rows(raw, intercept=intercept, order=order, room=room)
+    assert found.base is room
+    np.testing.assert_array_equal(found, expected)

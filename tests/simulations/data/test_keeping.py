@@ -135,12 +135,6 @@ def test_memory_that_holds_no_party_is_refused_with_what_would(job_of, tmp_path)
     assert [each.name for each in (tmp_path / "runs").iterdir()] == ["prepared"]
 
 
-def test_more_parties_than_records_is_refused_before_a_folder_is_made(job_of, tmp_path) -> None:
-    with pytest.raises(ValueError, match="4800 records for 10000 parties"):
-        simulate(job_of("parties.count=10000"))
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_new_folder_that_another_process_took_for_one_that_is_left_is_made_again(
     tmp_path, monkeypatch
 ):

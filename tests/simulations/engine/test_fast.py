@@ -1,21 +1,24 @@
-"""Whole runs of the fast engine: what they promise and what they leave behind."""
+"""Whole runs of the fast engine: what they promise, leave behind, and have on the disk when."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from disk import note_commits
 from quick_runs import QUICK, StopAfter, run
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from parley.client.models.gradients import gradients
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerUnavailable
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.replay import EntryState
 from parley.server.jobs.file import load_job
 from parley.server.records.reading import read_summary
 from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.fast import simulate
 
 
@@ -54,22 +57,6 @@ def test_with_a_huge_budget_a_run_comes_close_to_the_non_private_optimum(tmp_pat
     # Two local optima averaged are near the pooled one, not at it; descent gets all the way.
     limit = 2e-3 if algorithm == "gradient-perturbation" else 2e-2
     assert -1e-9 <= result.summary.excess_loss < limit
-
-
-def test_an_interrupted_run_resumes_to_the_same_bits_and_pays_nothing_twice(tmp_path):
-    whole = run(tmp_path, "run.seed=1", name="whole")
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "run.seed=1", name="cut", observer=StopAfter(4))
-    resumed = simulate(None, resume=tmp_path / "cut")
-    assert np.array_equal(resumed.theta, whole.theta)
-    assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
-    lines = (tmp_path / "cut" / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["round"] for line in lines] == list(range(1, 11))
-    with Ledger.open(tmp_path / "cut" / "ledger.sqlite", read_only=True) as ledger:
-        assert len(ledger.entries()) == 10
-        assert ledger.verify() == []
-    again = simulate(None, resume=tmp_path / "cut")
-    assert np.array_equal(again.theta, whole.theta)
 
 
 def test_dropouts_and_refusals_are_counted_and_survived(tmp_path):
@@ -123,7 +110,7 @@ def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["robust", "optimistic"])
-@pytest.mark.parametrize("faults", ["", "drop:0.25", "drop:0.25@before-vector,decline:0.125"])
+@pytest.mark.parametrize("faults", ["drop:0.25", "drop:0.25@before-vector,decline:0.125"])
 def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, protocol, faults):
     common = (
         "run.seed=11",
@@ -261,3 +248,69 @@ def test_a_seeded_model_claims_nothing(tmp_path):
         statement = model.metadata()
     assert statement["parley.epsilon"] == "none (seeded noise)"
     assert "no privacy guarantee" in statement["parley.statement"]
+
+
+class Noting:
+    """An observer that adds to `events` which rounds are computed and shown."""
+
+    def __init__(self, monkeypatch, events):
+        self.events, aggregate = events, BlockCohort.aggregate
+
+        def noted(cohort, plan, *given, **named):
+            events.append(f"compute {plan.round_number}")
+            return aggregate(cohort, plan, *given, **named)
+
+        monkeypatch.setattr(BlockCohort, "aggregate", noted)
+
+    def started(self, *facts):
+        pass
+
+    def round_done(self, line):
+        self.events.append(f"show {line.round}")
+
+
+def test_a_round_is_on_the_disk_before_it_is_shown_and_before_the_next_is_computed(
+    tmp_path, monkeypatch
+):
+    events = []
+    note_commits(monkeypatch, events)
+    run(tmp_path, "algorithm.rounds=40", observer=Noting(monkeypatch, events))
+    start, end = events.index("compute 1"), events.index("show 40") + 1
+    rounds = ((f"compute {at}", "durable", f"show {at}") for at in range(1, 41))
+    assert events[start:end] == [event for each in rounds for event in each]
+    assert set(events[:start] + events[end:]) == {"durable"}
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 9])
+def test_a_run_that_is_stopped_by_what_it_showed_has_that_and_no_more(tmp_path, rounds):
+    seeded = ("run.seed=1", "algorithm.rounds=9")
+    whole = run(tmp_path, *seeded, name="whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, *seeded, name="cut", observer=StopAfter(rounds))
+    with Ledger.open(tmp_path / "cut" / "ledger.sqlite") as ledger:
+        made = [each.state for each in ledger.entries()]
+    # The next one is reserved with the commit of the round before it.
+    begun = [EntryState.RESERVED] * (rounds < 9)
+    assert made == [EntryState.COMMITTED] * rounds + begun
+    assert np.array_equal(simulate(None, resume=tmp_path / "cut").theta, whole.theta)
+
+
+def test_a_round_that_the_disk_did_not_take_is_not_shown(tmp_path, monkeypatch):
+    events, step = [], Ledger.commit_and_reserve
+
+    def refused(ledger, *given, **named):
+        if events.count("compute 2"):
+            raise LedgerUnavailable("no room")
+        return step(ledger, *given, **named)
+
+    monkeypatch.setattr(Ledger, "commit_and_reserve", refused)
+    seeded = ("run.seed=1", "algorithm.rounds=5")
+    job = load_job(overrides=[*QUICK, *seeded])
+    with monkeypatch.context() as patch, pytest.raises(LedgerUnavailable):
+        simulate(job, out=tmp_path / "run", observer=Noting(patch, events))
+    assert events == ["compute 1", "show 1", "compute 2"]
+    log = tmp_path / "run" / "rounds.jsonl"
+    assert [json.loads(line)["round"] for line in log.read_text().splitlines()] == [1]
+    monkeypatch.setattr(Ledger, "commit_and_reserve", step)
+    resumed = simulate(None, resume=tmp_path / "run")
+    assert np.array_equal(resumed.theta, run(tmp_path, *seeded, name="w").theta)

@@ -36,17 +36,12 @@ TEN = (
     "secure-aggregation.min-survivors=8",
 )
 
+PURE = ("privacy.noise=laplace-l1", "privacy.delta=0")
 JOBS = {
-    "gradients": (),
     "a ring of 16 bits": ("secure-aggregation.ring-bits=16", "privacy.epsilon=4"),
-    "l2-laplace": ("algorithm.kind=output-perturbation",),
-    "laplace-l1, pure": (
-        "algorithm.kind=output-perturbation",
-        "privacy.noise=laplace-l1",
-        "privacy.delta=0",
-    ),
-    "size weights": ("parties.weights=size",),
+    "laplace-l1, pure": ("algorithm.kind=output-perturbation", *PURE),
 }
+"""Beside those of `test_engines.py`."""
 
 
 def theta_of(run):
@@ -72,24 +67,6 @@ def test_full_shares_are_equal_to_the_bit_in_every_way_to_sum_them(name, tmp_pat
     assert [each["adversary"] for each in facts["accounts"]] == list(Adversary)
     assert [each["charged"] for each in facts["accounts"]] == [False, True, False]
     assert readers["epsilon"] <= charged["epsilon"] <= (others["epsilon"] or 1e9)
-
-
-@pytest.mark.parametrize("unit", ["party", "both"])
-def test_party_level_noise_is_in_shares_too(unit, tmp_path) -> None:
-    fedavg = (
-        "algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", f"privacy.unit={unit}",
-        "parties.min-records=20",
-        "dp-sgd.sampling-rate=0.2", "dp-sgd.local-steps=2", "privacy.epsilon=8",
-        "privacy.record-bound=inner" if unit == "both" else "run.faults=",
-    )  # fmt: skip
-    job = load_job(overrides=[*BASE, *fedavg])
-    ideal = simulate(job, out=tmp_path / "ideal").folder
-    apart = among_parties(job, tmp_path)
-    points = {"party": ["share"] * 2, "both": ["party", "share"] * 2}[unit]
-    with Ledger.open(apart / "ledger.sqlite", read_only=True) as ledger:
-        assert [each.entry.facts["noise_point"] for each in ledger.entries()] == points
-    # A party alone draws its batches from its own stream: with all of one they would differ.
-    assert theta_of(ideal).shape == theta_of(apart).shape
 
 
 def test_a_dealt_sum_has_the_law_of_the_survivors_shares_and_no_other() -> None:
@@ -134,16 +111,6 @@ def test_dealing_is_after_the_first_round_and_repeats_with_its_seed(tmp_path) ->
     first = [simulate(load_job(overrides=[*o, "algorithm.rounds=1"]), out=tmp_path / f"{i}").theta
              for i, o in enumerate((dealt, BASE))]  # fmt: skip
     assert np.array_equal(*first)
-
-
-def test_one_party_alone_adds_it_all(tmp_path) -> None:
-    job = load_job(overrides=[*BASE, "parties.count=1"])
-    alone = simulate(job, out=tmp_path / "alone")
-    assert alone.summary.status == "complete"
-    with Ledger.open(alone.folder / "ledger.sqlite", read_only=True) as ledger:
-        facts = ledger.entries()[0].entry.facts
-    assert (facts["honest_shares"], facts["colluders"]) == (1, 0)
-    assert facts["share_parameter"] == facts["noise_parameter"]
 
 
 def test_a_round_that_is_repeated_sends_the_very_same_vectors(tmp_path, monkeypatch) -> None:

@@ -35,7 +35,9 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name", ["linear", "both", pytest.param("private components", marks=pytest.mark.heavy)]
+)
 def test_it_says_what_the_fast_engine_says(tmp_path, name) -> None:
     job = load_job(overrides=[*BASE, *JOBS[name]])
     experiment = load_experiment(job)

@@ -10,7 +10,7 @@ from attending import JOB
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import raise_remote
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream import submission
+from parley.deploy.stream import operator
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.queue import SET_ASIDE, Queue
 from parley.server.jobs.file import load_job, render_job
@@ -28,7 +28,7 @@ def with_loss(path, text):
 def elsewhere(consortium, *, resume=None, quiet=True):
     """Submits the job, or goes on with a run, from the operator's folder."""
     sets = [] if resume is not None else list(JOB)
-    return submission.submit_job(
+    return operator.submit_job(
         None, to=consortium.root / "operator", sets=sets, resume=resume, quiet=quiet
     )
 
@@ -82,7 +82,7 @@ def test_an_interrupt_of_the_server_itself_leaves_the_run_its_turn(consortium):
     serving._say = interrupted
     with pytest.raises(KeyboardInterrupt):
         serving.next()
-    assert [run.state for run in submission.look(consortium.root).runs] == ["queued"]
+    assert [run.state for run in operator.look(consortium.root).runs] == ["queued"]
     assert Queue(consortium.runs).take().name == name
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_killed_its_process_is_set_aside_and_the_queue_goes_on(consor
         (runs / second / file).write_text("{}\n")
         assert Queue(runs).take().name == second  # it had begun, and made a round: it goes on
     consortium.serve()
-    (standing, _) = submission.look(consortium.root).runs
+    (standing, _) = operator.look(consortium.root).runs
     assert (standing.name, standing.state) == (first, SET_ASIDE)
     assert f"--resume {first}" in standing.notes[-1]
     with Operator(operator_home(consortium.root)) as here:

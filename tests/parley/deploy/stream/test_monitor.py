@@ -13,12 +13,10 @@ import pytest
 from attending import NAMES, Consortium, until
 
 from parley.deploy.events import json_line
-from parley.deploy.peers import certify_party
-from parley.deploy.pki import client_request
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import settings
 from parley.deploy.stream.caller import call_metadata
-from parley.deploy.stream.health import CHECK, asked
+from parley.deploy.stream.desk import ASK
 from parley.deploy.stream.monitor import Monitor, Pages
 from parley.deploy.stream.settings import HELLO, MOST_READ, channel_credentials, channel_options
 from parley.privacy.accounting.rounding import shown_up
@@ -132,92 +130,53 @@ def test_a_port_that_hangs_is_not_healthy(world, monkeypatch):
     assert (well, said["status"]) == (False, "the port does not answer")
 
 
-# --- gRPC's own health service ------------------------------------------------------------------
+# --- requests that never come --------------------------------------------------------------------
+
+STATUS = b'{"ask":"status"}'
 
 
 def channel(world, folder, name):
     return grpc.secure_channel(world.address, channel_credentials(folder, name), channel_options())
 
 
-def test_the_health_service_speaks_as_grpcs_own_client_expects(world):
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    world.open()
-    serving = 1
-    with channel(world, world.root / "operator", "operator") as opened:
-        stub = health_pb2_grpc.HealthStub(opened)
-        for name in ("", "parley.Parties"):
-            request = health_pb2.HealthCheckRequest(service=name)
-            assert stub.Check(request, timeout=5).status == serving
-        with pytest.raises(grpc.RpcError) as refused:
-            stub.Check(health_pb2.HealthCheckRequest(service="x"), timeout=5)
-        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-        with pytest.raises(grpc.RpcError) as refused:  # whose clients then ask no more
-            next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=5))
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+def unending(never):
+    return (b"" for _ in iter(never.wait, True))
 
 
-def test_health_is_told_to_who_is_known_today_and_asked_in_one_way(world):
-    world.open()
-    home = world.home(0)
-    stranger = world.deployment.parties[0].__class__(name="west", identity=bytes(range(32)))
-    signed = certify_party(
-        client_request(home / "party.key"), stranger, authority=world.root / "authority"
-    )
-    (home / "party.pem").write_bytes(signed)
-    for folder, name, request, code in (
-        (home, "party", b"", grpc.StatusCode.PERMISSION_DENIED),
-        (world.home(1), "party", b"\x0a\x05ab", grpc.StatusCode.INVALID_ARGUMENT),
-        (world.home(1), "party", bytes(1000), grpc.StatusCode.INVALID_ARGUMENT),
-    ):
-        with channel(world, folder, name) as opened, pytest.raises(grpc.RpcError) as refused:
-            opened.unary_unary(CHECK)(request, timeout=5)
-        assert refused.value.code() is code
-    with channel(world, world.home(1), "party") as opened:
-        assert opened.unary_unary(CHECK)(b"", timeout=5) == b"\x08\x01"
-    for bad in (b"\x0a", b"\x12\x01a", b"\x0a\x01\xff", b"\x0a\x02a", b"\x0a\x01ab"):
-        with pytest.raises(ValueError):
-            asked(bad)
-
-
-def test_no_caller_holds_connections_by_watching_or_by_asking_nothing(world, monkeypatch):
+def test_no_caller_holds_connections_by_asking_nothing(consortium, monkeypatch):
     monkeypatch.setattr(settings, "REQUEST_S", 0.2)
-    world.open()
+    consortium.serve()
     never = threading.Event()
-    with channel(world, world.home(1), "party") as opened:
+    with channel(consortium, consortium.root / "operator", "operator") as opened:
         with pytest.raises(grpc.RpcError) as refused:
-            next(opened.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=20))
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        with pytest.raises(grpc.RpcError) as refused:
-            opened.stream_unary(CHECK)((b"" for _ in iter(never.wait, True)), timeout=20)
+            opened.stream_unary(ASK)(unending(never), timeout=20)
         assert "Expected a request within" in refused.value.details()
-        assert opened.unary_unary(CHECK)(b"", timeout=5) == b"\x08\x01"
+        assert b"parties" in opened.unary_unary(ASK)(STATUS, timeout=5)
     never.set()
 
 
-def test_of_requests_that_a_caller_never_ends_only_a_few_are_in_memory(world):
+def test_of_requests_that_a_caller_never_ends_only_a_few_are_in_memory(consortium):
     # Before: each of 8 calls of each of a thousand connections, 1 MiB; 300 of them took 2.8 GB.
-    world.open()
-    never, home = threading.Event(), world.home(1)
-    said = call_metadata(world.deployment.id)
-
-    def unending():
-        return (b"" for _ in iter(never.wait, True))
-
-    with channel(world, home, "party") as first, channel(world, home, "party") as second:
-        begun = [first.stream_unary(CHECK).future(unending(), timeout=20) for _ in range(MOST_READ)]
-        # Who only wants to know whether it is known is told, and what else it sends is not read.
-        assert second.stream_unary(HELLO)(unending(), timeout=20, metadata=said) == b"south"
+    consortium.serve()
+    never, operator = threading.Event(), (consortium.root / "operator", "operator")
+    said = call_metadata(consortium.deployment.id)
+    with channel(consortium, *operator) as first, channel(consortium, *operator) as second:
+        begun = [
+            first.stream_unary(ASK).future(unending(never), timeout=20) for _ in range(MOST_READ)
+        ]
         until(lambda: refused(second) is grpc.StatusCode.RESOURCE_EXHAUSTED)
-        with channel(world, world.home(2), "party") as other:  # another caller has its own
-            assert other.unary_unary(CHECK)(b"", timeout=5) == b"\x08\x01"
+        with channel(consortium, consortium.root / "server", "operator") as other:  # has its own
+            assert b"parties" in other.unary_unary(ASK)(STATUS, timeout=5)
         assert not any(call.done() for call in begun)
+    # Of a party, who only wants to know whether it is known, nothing is read.
+    with channel(consortium, consortium.home(1), "party") as party:
+        assert party.stream_unary(HELLO)(unending(never), timeout=20, metadata=said) == b"south"
     never.set()
 
 
 def refused(channel):
     try:
-        channel.unary_unary(CHECK)(b"", timeout=5)
+        channel.unary_unary(ASK)(STATUS, timeout=5)
     except grpc.RpcError as error:
         return error.code()
     return None

@@ -11,10 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 from attending import NAMES, World
-from typer.testing import CliRunner
+from commands import invoked
 
 from parley.analytics.asked import ServedQueries, submission_from
-from parley.cli import app
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.where import WhereError
@@ -110,7 +109,7 @@ def ward(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["query", *map(str, arguments)])
+    return invoked("query", *map(str, arguments))
 
 
 def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path, monkeypatch):
@@ -147,41 +146,12 @@ def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path
     assert refused.exit_code != 0
     assert type(refused.exception).__name__ == "TooFewSurvivors"
     assert list(ward.spent()) == pytest.approx([0.75] * 3)  # of the count alone
-    status = CliRunner().invoke(app, ["status", str(laptop)])
+    status = invoked("status", laptop)
     assert "  3 parties: algorithm (its policy does not accept" in status.stdout
     select = "SELECT sex, COUNT(*) FROM ward GROUP BY sex"
     given = run(select, "--epsilon", 0.125, "--server", ward.root, "--session", asked, "--json")
     assert given.exit_code == 0, (given.output, given.exception)
     assert list(ward.spent()) == pytest.approx([0.875] * 3)
-
-
-CURVE = """
-[session]
-dataset = "ward"
-schema = "schema.toml"
-epsilon = 1.0
-
-[[query]]
-query = "survival"
-column = "age"
-event = "sick"
-occurred = "yes"
-bins = 5
-by = ["sex"]
-epsilon = 0.5
-"""
-
-
-def test_a_curve_is_asked_of_parties_that_attend(ward, tmp_path):
-    ward.conduct()
-    (tmp_path / "schema.toml").write_text(SCHEMA)
-    (tmp_path / "queries.toml").write_text(CURVE)
-    done = run(tmp_path / "queries.toml", "--server", ward.root, "--json")
-    assert done.exit_code == 0, (done.output, done.exception)
-    (told,) = json.loads(done.stdout)["answers"]
-    assert len(told["table"]["value"]) == 15  # five intervals of two sexes, and of none
-    assert told["beside"]["log-rank test"]["degrees of freedom"] == [1]
-    assert list(ward.spent()) == pytest.approx([0.5] * 3)
 
 
 def test_a_table_one_of_parties_that_attend_is_one_release(ward, tmp_path):
@@ -190,7 +160,7 @@ def test_a_table_one_of_parties_that_attend_is_one_release(ward, tmp_path):
         policy.write_text(policy.read_text().replace("most-cells = 40", "most-cells = 4000"))
     ward.conduct()
     (tmp_path / "schema.toml").write_text(SCHEMA)
-    (tmp_path / "queries.toml").write_text(CURVE.split("[[query]]", maxsplit=1)[0])
+    (tmp_path / "queries.toml").write_text(FILE.split("[[query]]", maxsplit=1)[0])
     asked = ("--table-one", "all", "--by", "sick", "--epsilon", 0.75)
     done = run(*asked, "--session", tmp_path / "queries.toml", "--server", ward.root, "--json")
     assert done.exit_code == 0, (done.output, done.exception)

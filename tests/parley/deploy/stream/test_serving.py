@@ -16,7 +16,7 @@ from attending import JOB, NAMES
 
 from parley.client.contract.protocol import decode_frame
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream import desk, submission
+from parley.deploy.stream import desk, operator
 from parley.deploy.stream.attendance import Attendance, Dropped
 from parley.deploy.stream.desk import _WORDS, FILES, Desk, _plain
 from parley.deploy.stream.operator import Operator, operator_home
@@ -43,9 +43,7 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
     # From another machine: nothing but the operator's folder.
     elsewhere = tmp_path / "laptop"
     shutil.copytree(consortium.root / "operator", elsewhere)
-    run = submission.submit_job(
-        tmp_path / "job.toml", to=elsewhere, sets=[], resume=None, quiet=True
-    )
+    run = operator.submit_job(tmp_path / "job.toml", to=elsewhere, sets=[], resume=None, quiet=True)
     second = run.folder.name
     assert run.folder.parent.resolve() == tmp_path / "runs"
     conducting.join(20)
@@ -60,10 +58,10 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
             assert there.read_bytes() == here.read_bytes(), name
     assert np.array_equal(run.theta, consortium.replayed())
     assert np.array_equal(run.theta, consortium.model(first))
-    lines = "\n".join(submission.look(elsewhere).lines())
+    lines = "\n".join(operator.look(elsewhere).lines())
     assert all(f"{name}: online" in lines for name in NAMES)
     assert f"{second}: complete" in lines
-    assert submission.stop_runs(elsewhere, None) == []
+    assert operator.stop_runs(elsewhere, None) == []
     for entries in consortium.ledgers():
         assert [index for index, _ in entries] == [1, 2, 3, 1, 2, 3]
 

@@ -1,0 +1,121 @@
+"""How often intervals of correlations and regressions hold, and whether their p keep its level.
+
+    python benchmarks/correlations.py [--draws 400] [--heavy-tails]
+
+Fresh records each time: three numbers and an outcome, all normal (with --heavy-tails exponential,
+the outcome's errors too), and a category of three; the outcome depends on the first number and on
+the category, the third number on nothing. One release of K = 5 columns, replace-one, Gaussian noise
+at δ = 1e-6 or Laplace. Coverage: of the coefficients of the whole population's regression and of
+its correlations, over those that are told. Level: how often p < .05 for the third number's
+coefficient, and for its correlations with the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import Facts
+from parley.client.queries.correlations import Correlations
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.calibration.calibration import gaussian_sigma
+from parley.privacy.estimation.intervals import Reach
+from parley.privacy.kernel.sets import moved_by
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [-100, 100] }
+dose = { kind = "numeric", range = [-100, 100] }
+noise = { kind = "numeric", range = [-100, 100] }
+arm = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
+cost = { kind = "numeric", range = [-200, 200] }
+y = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+ASKED = Correlations(of=("age", "dose", "noise", "arm", "cost"), regressions=("cost ~ .",))
+WEIGHT = 4096
+SLOPES = np.array([0.0, 0.6, 0.0, 0.0, 12.0, 0.0])
+"""Of the intercept, age, dose, noise, arms b and c."""
+
+
+def drawn(records: int, rng: np.random.Generator, heavy: bool) -> TableBlock:
+    one = (
+        (lambda: rng.exponential(size=records) - 1) if heavy else (lambda: rng.normal(size=records))
+    )
+    shared = one()
+    age, dose = 20 * shared + 20 * one(), 20 * shared + 20 * one()
+    arm = rng.choice(3, records, p=[0.5, 0.3, 0.2])
+    columns = {
+        "age": age,
+        "dose": dose,
+        "noise": 30 * one(),
+        "arm": arm,
+        "cost": SLOPES[1] * age + SLOPES[4] * (arm == 1) + 30 * one(),
+    }
+    return TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, records]))
+
+
+def noise_of(law: str, epsilon: float) -> Reach:
+    moved = moved_by(ASKED.set(SCHEMA, WEIGHT), Neighbouring.REPLACE_ONE)
+    if law == "laplace":
+        return Reach.of(law, scale=moved.l1 / epsilon, sampling=True)
+    sigma = gaussian_sigma("exact", sensitivity=moved.l2(), epsilon=epsilon, delta=1e-6, rounds=1)
+    return Reach.of(law, scale=sigma, sampling=True)
+
+
+def answered(block: TableBlock, noise: Reach, rng: np.random.Generator | None):
+    (vector,) = ASKED.vectors(block, WEIGHT)
+    if rng is not None:
+        vector = vector + np.rint(noise.draw(rng, vector.shape)).astype(np.int64)
+    facts = Facts(
+        schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(block.columns["age"])
+    )
+    return (read(vector, WEIGHT, noise, facts) for read in (ASKED.answer, ASKED.beside))
+
+
+def measured(records: int, law: str, epsilon: float, draws: int, heavy: bool) -> str:
+    rng, noise = np.random.default_rng(1), noise_of(law, epsilon)
+    whole, _ = answered(
+        drawn(10**6, np.random.default_rng(2), heavy), Reach.of(law, scale=1.0), None
+    )
+    true = np.asarray(whole["value"])
+    free = np.array(["noise" in pair for pair in zip(whole["column"], whole["with"], strict=True)])
+    true = np.where(free, 0.0, true)
+    held, level, correlated, told, wide, width = [], [], [], [], [], []
+    for _ in range(draws):
+        table, beside = answered(drawn(records, rng, heavy), noise, rng)
+        fitted = {name: np.asarray(part) for name, part in beside["cost ~ ."].items()}
+        known = np.isfinite(fitted["coefficient"])
+        told.append(known[1])
+        held += ((fitted["from"] <= SLOPES) & (fitted["to"] >= SLOPES))[known].tolist()
+        level += (fitted["p"][3:4] < 0.05)[known[3:4]].tolist()
+        width += (fitted["to"] - fitted["from"])[1:2][known[1:2]].tolist()
+        value, low, high, p = (np.asarray(table[name]) for name in ("value", "low", "high", "p"))
+        known = np.isfinite(value)
+        correlated += ((low <= true) & (true <= high))[known].tolist()
+        wide += (p < 0.05)[known & free].tolist()
+    return (
+        f"| {records:,} | {epsilon:g}, {law} | {np.mean(told):.0%} | {_share(held)} | "
+        f"{_share(level)} | {np.median(width or [np.nan]) / 2:.2g} | {_share(correlated)} | "
+        f"{_share(wide)} |"
+    )
+
+
+def _share(found: list[bool]) -> str:
+    return f"{np.mean(found):.1%}" if found else "–"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--heavy-tails", action="store_true")
+    given = parser.parse_args()
+    print("| records | ε, noise | told | coefficients | level | ± | correlations | level |")
+    print("|---|---|---|---|---|---|---|---|")
+    for records, epsilon in ((2000, 1.0), (5000, 0.5), (5000, 1.0), (20_000, 1.0), (50_000, 1.0)):
+        for law in ("gaussian", "laplace"):
+            print(measured(records, law, epsilon, given.draws, given.heavy_tails), flush=True)

@@ -1,0 +1,345 @@
+"""How columns go together: `correlations`, and linear regressions, from one sum of second moments.
+
+A record's row is z = (1, its columns brought to [−1, 1]), as `parley.client.queries.design` has it;
+it adds the weighted upper triangle of zzᵀ in whole numbers (`Set.triangle`), of its group. A record
+with an empty category adds nothing. Correlations, p and every regression among the columns are
+post-processing of these sums (`parley.privacy.estimation.second_moments`): another one costs
+nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    ColumnsQuery,
+    Facts,
+    Integers,
+    Numbers,
+    Part,
+    QueryError,
+    Table,
+    groups_of,
+    numeric,
+)
+from parley.client.queries.cells import Adds
+from parley.client.queries.design import Design
+from parley.client.queries.moments import public_size
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.intervals import Reach, normal_quantile
+from parley.privacy.estimation.second_moments import SecondMoments
+from parley.privacy.kernel.sets import BESIDE, INDICATED, ON_DIAGONAL, Set
+from parley.privacy.special import ndtr
+
+MOST_COLUMNS = 32
+MOST_COVARIATES = 64
+WITHIN = 0.05
+"""Half-width of a correlation's noise interval that is thought usable."""
+_STEPS = 256
+"""Square of the steps in [0, 1] of a column at weight 1."""
+_NAME = r"(`[^`]+`|[^\s`~+]+)"
+_FORMULA = re.compile(rf"\s*{_NAME}\s*~\s*(\.|{_NAME}(?:\s*\+\s*{_NAME})*)\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formula:
+    """`target ~ first + second`; no regressors: every other column."""
+
+    target: str
+    on: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Formula:
+        """Of a text; a name with spaces, ~ or + stands in backticks.
+
+        >>> Formula.parse("cost ~ age + `blood pressure`")
+        Formula(target='cost', on=('age', 'blood pressure'))
+
+        Raises:
+            QueryError: what was expected, what came.
+        """
+        if not _FORMULA.fullmatch(text):
+            raise QueryError(
+                f"Expected a regression such as 'cost ~ age + sex', or 'cost ~ .' on all other "
+                f"columns, got {text!r:.80}."
+            )
+        target, *on = (name.strip("`") for name in re.findall(_NAME, text))
+        return cls(target=target, on=() if on == ["."] else tuple(on))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlations(ColumnsQuery):
+    """Correlations of columns, and regressions of one on others.
+
+    Attributes:
+        of: columns of numbers or categories.
+        regressions: "target ~ column + column" each, of these columns; "target ~ .": on all others.
+    """
+
+    kind: ClassVar[str] = "correlations"
+    whole: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    grouped: ClassVar[bool] = True
+    free: ClassVar[frozenset[str]] = frozenset({"regressions"})
+
+    regressions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= len(set(self.of)) == len(self.of) <= MOST_COLUMNS or set(self.of) & {*self.by}:
+            raise QueryError(
+                f"Expected 2 to {MOST_COLUMNS} distinct columns, none that is grouped by, got "
+                f"{', '.join(self.of[:8]) or 'none'}."
+            )
+        if len(set(self.regressions)) < len(self.regressions):
+            raise QueryError(f"Expected every regression once, got {', '.join(self.regressions)}.")
+        for text in self.regressions:
+            named = self._formula(text)
+            if unknown := {named.target, *named.on} - {*self.of}:
+                raise QueryError(
+                    f"Expected columns of {', '.join(self.of)} in {text!r}, got {min(unknown)!r}."
+                )
+            if named.target in named.on or len(set(named.on)) < len(named.on):
+                raise QueryError(f"Expected every column once in a regression, got {text!r}.")
+
+    def _formula(self, text: str) -> Formula:
+        found = Formula.parse(text)
+        others = tuple(name for name in self.of if name != found.target)
+        return Formula(target=found.target, on=found.on or others)
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        count = len(Design.of(schema, self.of).covariates)
+        if not 2 <= count <= MOST_COVARIATES:
+            raise QueryError(
+                f"Expected 2 to {MOST_COVARIATES} numbers and indicators of categories, got "
+                f"{count}."
+            )
+        for text in self.regressions:
+            numeric(schema, self._formula(text).target)
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """The triangle's entries."""
+        design, most = Design.of(schema, self.of), _most(weight)
+
+        @lru_cache(maxsize=1)
+        def rows(block: TableBlock) -> Numbers:
+            known = design.known(block)[:, None]
+            whole: Numbers = np.rint(most * known * np.hstack([known, design.rows(block)]))
+            return whole
+
+        def entry(i: int, j: int, factor: int) -> Adds:
+            size = factor * most**2
+            return Adds(low=-size, high=size, of=lambda b: factor * rows(b)[:, i] * rows(b)[:, j])
+
+        indicators = Counter(each.column for each in design.covariates if each.code is not None)
+        numbers = len(self.of) - len(indicators)
+        within = Set.triangle(numbers, tuple(indicators.values()), most=most)
+        adds = tuple(entry(*pair, factor) for pair, factor in _entries(design))
+        return (Part(cells=groups_of(schema, self.by), adds=adds, within=within),)
+
+    def _moments(
+        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
+    ) -> tuple[Design, list[SecondMoments]]:
+        """Of every group."""
+        design = Design.of(facts.schema, self.of)
+        pairs, factors = zip(*_entries(design), strict=True)
+        unit = np.array(factors, dtype=np.float64) * _most(weight) ** 2
+        public = public_size(self, facts.neighbouring) and not design.missing
+        groups = noisy.reshape(len(pairs), -1).T
+        return design, [
+            SecondMoments(
+                values=each / unit,
+                pairs=pairs,
+                tied=tuple(factor == INDICATED for factor in factors),
+                deviations=noise.deviation / unit,
+                records=facts.records if public else None,
+            )
+            for each in groups
+        ]
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """The correlation of every two columns, or indicators of different ones."""
+        design, groups = self._moments(noisy, weight, noise, facts)
+        first, second = _both(design)
+        found = [each.correlations() for each in groups]
+        value, by_noise, sampling, p = (
+            np.concatenate([getattr(each, part)[first, second] for each in found])
+            for part in ("value", "noise", "sampling", "p")
+        )
+        half = noise.widened(by_noise * noise.half_width() / noise.deviation, sampling)
+        names = np.array(design.names)
+        return {
+            **self._repeated(facts.schema, len(first)),
+            "column": np.tile(names[first], len(groups)),
+            "with": np.tile(names[second], len(groups)),
+            "p": _shown(p),
+            "value": value,
+            "low": np.clip(value - half, -1, 1),
+            "high": np.clip(value + half, -1, 1),
+        }
+
+    def _repeated(self, schema: Schema, times: int) -> Table:
+        """The groups, each so many times."""
+        keys = groups_of(schema, self.by).keys()
+        return {name: np.repeat(part, times) for name, part in keys.items()}
+
+    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+        """The regressions, how well they fit, means and deviations, and how precise it all is."""
+        design, groups = self._moments(noisy, weight, noise, facts)
+        tables, fits = dict[str, Table](), list[Table]()
+        for text in self.regressions:
+            made = [_regression(self._formula(text), design, each) for each in groups]
+            terms, fit = (_below([each[k] for each in made]) for k in (0, 1))
+            own = self._repeated(facts.schema, len(terms["term"]) // len(groups))
+            tables[text] = {**own, **terms}
+            regression = np.repeat(text, len(groups))
+            fits.append({**self._repeated(facts.schema, 1), "regression": regression, **fit})
+        if fits:
+            tables["fit of regressions"] = _below(fits)
+        means = _below([_means(design, each) for each in groups])
+        tables["means"] = {**self._repeated(facts.schema, len(design.names)), **means}
+        rows = _below([self._precision(each, noise, design) for each in groups])
+        tables["precision of correlations"] = {**self._repeated(facts.schema, 1), **rows}
+        return tables
+
+    def _precision(self, moments: SecondMoments, noise: Reach, design: Design) -> Table:
+        """How far noise moves a correlation at most, and how many records would make that .05."""
+        reach = noise.half_width() / noise.deviation
+        found = moments.correlations().noise[_both(design)]
+        lost = not np.isfinite(found).all()
+        count = float(moments.count)
+        most = math.nan if lost else reach * float(found.max())
+        # A variance of ¼ where the real one is lost.
+        usual = reach * 4 * float(moments.deviations.max())
+        needed = math.ceil((usual if lost else most * count) / WITHIN)
+        half = 0.0 if moments.records is not None else reach * float(moments.deviations[0])
+        return {
+            "noise ± at most": _shown([most]),
+            f"records for ±{WITHIN}": [needed],
+            f"or ε times, for ±{WITHIN}": [round(needed / max(count, 1.0), 2)],
+            "value": [count],
+            "low": [count - half],
+            "high": [count + half],
+        }
+
+    def steps(self, weight: int) -> int:
+        """Of a square."""
+        return ON_DIAGONAL * _most(weight) ** 2
+
+    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+        """Of two columns with mean 0 and a variance of ¼, of as many records as a group has."""
+        unit = BESIDE * _most(weight) ** 2
+        groups = groups_of(facts.schema, self.by).count
+        return 4 * noise.deviation / unit * groups / (facts.records or 1)
+
+    def relative(self, facts: Facts) -> float:
+        """A correlation is read as it is."""
+        del facts
+        return 1.0
+
+
+def _most(weight: int) -> int:
+    """What 1 is in a row: products of two, weighted, stay below 2⁵³."""
+    return min(math.isqrt(_STEPS * weight), 2**22)
+
+
+def _entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
+    """Pairs (i, j) of z's coordinates, i ≤ j, with their weights; of 1 they begin.
+
+    Two indicators of one column are never both 1, and an indicator's square is itself.
+    """
+    own = [(None, None), *((each.column, each.code) for each in design.covariates)]
+    for i, (column, code) in enumerate(own):
+        for j in range(i, len(own)):
+            if code is not None and own[j][0] == column:
+                continue
+            indicated = i == 0 and own[j][1] is not None
+            yield (i, j), INDICATED if indicated else ON_DIAGONAL if i == j else BESIDE
+
+
+def _both(design: Design) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Every two covariates of different columns, by number."""
+    first, second = np.triu_indices(len(design.names), 1)
+    columns = np.array([each.column for each in design.covariates])
+    apart = columns[first] != columns[second]
+    return first[apart], second[apart]
+
+
+def _regression(formula: Formula, design: Design, moments: SecondMoments) -> tuple[Table, Table]:
+    """Coefficients in the columns' units, and the fit; of a category too rare for ε there is none.
+
+    Such a category is counted with the reference.
+    """
+    target = design.names.index(formula.target)
+    asked = [k for k, each in enumerate(design.covariates) if each.column in formula.on]
+    told = np.isfinite(moments.spread)
+    on = [k for k in asked if told[k] or design.covariates[k].code is None]
+    found = moments.regression(1 + target, [1 + k for k in on])
+    scale = design.half[target] / design.half[on]
+    units = np.diag([design.half[target], *scale])
+    units[0, 1:] = -scale * design.centre[on]
+    values = units @ found.coefficients
+    values[0] += design.centre[target]
+    deviations = np.sqrt(np.diag(units @ found.covariance @ units.T))
+    half = normal_quantile(0.05) * deviations
+    columns = {
+        "coefficient": _to_width(values, half),
+        "from": _to_width(values - half, half),
+        "to": _to_width(values + half, half),
+        "p": _shown(2 * ndtr(-np.abs(values) / deviations)),
+    }
+    terms: Table = {"term": ["1", *(design.names[k] for k in asked)]}
+    for name, part in columns.items():
+        whole = np.full(1 + len(asked), np.nan)
+        whole[[0, *(1 + asked.index(k) for k in on)]] = part
+        terms[name] = whole
+    share, spread = found.r_squared
+    low, high = np.clip(share + normal_quantile(0.05) * spread * np.array([[-1], [1]]), 0, 1)
+    return terms, {
+        "R²": _shown([share]),
+        "from": _shown(low),
+        "to": _shown(high),
+        "residual deviation": _shown([design.half[target] * found.residual]),
+        "records it takes": [math.ceil(found.needed)],
+    }
+
+
+def _means(design: Design, moments: SecondMoments) -> Table:
+    """In the columns' units; of an indicator its share."""
+    mean = design.centre + design.half * moments.mean[1:]
+    return {
+        "column": list(design.names),
+        "mean": _shown(mean),
+        "standard deviation": _shown(design.half * moments.spread),
+    }
+
+
+def _below(tables: Sequence[Table]) -> Table:
+    """One below the other."""
+    return {name: np.concatenate([np.asarray(t[name]) for t in tables]) for name in tables[0]}
+
+
+def _to_width(values: Numbers, half: Numbers) -> list[float]:
+    """To four digits of an interval's half-width."""
+    return [
+        round(float(value), 3 - math.floor(math.log10(width))) if width > 0 else float(value)
+        for value, width in zip(values, half, strict=True)
+    ]
+
+
+def _shown(values: Sequence[float] | Numbers) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]

@@ -1,0 +1,221 @@
+"""Correlations and linear regressions from noisy second moments: Σ z zᵀ, z = (1, a record's row).
+
+With B_c the places of entry c in the matrix M, and e_c its noise, M is off by E = Σ e_c·B_c. By
+first order (delta method), with a_i = e_i − m_i·e_0 the centred coordinate i:
+
+    C_ij = a_iᵀM a_j,      off by a_iᵀE a_j                 (sums of squares about the mean)
+    r_ij = C_ij/√(C_ii·C_jj), off by âᵢᵀE âⱼ − r/2·(âᵢᵀE âᵢ + âⱼᵀE âⱼ),   âᵢ = aᵢ/√C_ii
+    b = M_XX⁻¹M_Xy,        off by M_XX⁻¹·(E v)_X,           v = (−b on X, 1 on y)
+
+so that each is a linear function of the independent noises of the entries. Beside it stands what
+sampling adds: (1 − r²)²/N of a correlation, as of normal data, and s²·M_XX⁻¹ of coefficients, as of
+errors of one variance (Fisher 1915; Greene 2012, section 4.3). A test of r = 0 takes both where
+r = 0: of independent columns its level holds whatever their distributions are.
+
+**Too few records**: where a variance, or the least eigenvalue of the regressors' correlations, is
+not beyond `BEYOND` deviations of its noise, nothing is divided by it. How often intervals hold:
+`benchmarks/correlations.py`. Records are taken as independent draws.
+
+    >>> rows = np.array([[1, 0.5, 0.25], [1, -0.5, 0.5], [1, 0.25, -0.5], [1, -0.25, 0.0]])
+    >>> pairs = tuple(zip(*map(np.ndarray.tolist, np.triu_indices(3))))
+    >>> moments = SecondMoments(
+    ...     values=np.array([rows[:, i] @ rows[:, j] for i, j in pairs]),
+    ...     pairs=pairs, tied=(False,) * 6, deviations=np.zeros(6), records=4)
+    >>> round(float(moments.correlations().value[0, 1]), 4)
+    -0.4276
+    >>> moments.regression(2, (1,)).coefficients.round(4).tolist()
+    [0.0625, -0.4]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.special import ndtr
+
+Numbers = NDArray[np.float64]
+
+BEYOND = 4.0
+"""Deviations of its noise that what is divided by exceeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlations:
+    """Of p coordinates; NaN where a variance is within its noise.
+
+    Attributes:
+        value: `[p, p]`.
+        noise, sampling: `[p, p]` standard deviations.
+        p: `[p, p]` how often independent coordinates have one as far from 0, noise and all.
+    """
+
+    value: Numbers
+    noise: Numbers
+    sampling: Numbers
+    p: Numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression:
+    """Of one coordinate on 1 and k others; all NaN where there are too few records for this ε.
+
+    Attributes:
+        coefficients: `[1 + k]`, that of 1 first.
+        covariance: `[1 + k, 1 + k]` of noise and sampling together.
+        r_squared: with its deviation, of both.
+        residual: standard deviation of what is left.
+        needed: about how many records it takes for this ε, at least.
+    """
+
+    coefficients: Numbers
+    covariance: Numbers
+    r_squared: tuple[float, float]
+    residual: float
+    needed: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SecondMoments:
+    """Noisy sums of products of two of q coordinates, the first of which is 1 in every record.
+
+    Attributes:
+        values: `[d]` an entry a pair; pairs that are not there are 0 in every record.
+        pairs: i ≤ j.
+        tied: whether the entry of a pair (0, j) is that of (j, j) too, of an indicator.
+        deviations: `[d]` of the entries' noise, in records.
+        records: how many, where that is public: the entry of (0, 0) is not looked at.
+    """
+
+    values: Numbers
+    pairs: Sequence[tuple[int, int]]
+    tied: Sequence[bool]
+    deviations: Numbers
+    records: float | None = None
+
+    @cached_property
+    def _noise(self) -> Numbers:
+        first = 0.0 if self.records is not None else float(self.deviations[0])
+        return np.array([first, *self.deviations[1:]])
+
+    @cached_property
+    def matrix(self) -> Numbers:
+        """M `[q, q]`."""
+        known = self.values if self.records is None else [self.records, *self.values[1:]]
+        size = 1 + max(j for _, j in self.pairs)
+        found = np.zeros((size, size))
+        for (i, j), tied, value in zip(self.pairs, self.tied, known, strict=True):
+            found[i, j] = found[j, i] = value
+            if tied:
+                found[j, j] = value
+        return found
+
+    @property
+    def count(self) -> float:
+        """N, or about that."""
+        return float(self.matrix[0, 0])
+
+    @property
+    def _counted(self) -> bool:
+        return bool(self.count > BEYOND * self._noise[0])
+
+    @property
+    def mean(self) -> Numbers:
+        """`[q]`; NaN where N is within its noise."""
+        found: Numbers = self.matrix[0] / (self.count if self._counted else np.nan)
+        return found
+
+    def _moved(self, vectors: Numbers) -> Numbers:
+        """`[k, q, d]` by how much a deviation of each entry moves M v, v of `[k, q]`."""
+        found = np.zeros((*vectors.shape, len(self.pairs)))
+        for at, ((i, j), tied) in enumerate(zip(self.pairs, self.tied, strict=True)):
+            found[:, i, at] += vectors[:, j]
+            if i != j:
+                found[:, j, at] += vectors[:, i]
+            if tied:
+                found[:, j, at] += vectors[:, j]
+        return found * self._noise
+
+    @cached_property
+    def _centred(self) -> tuple[Numbers, Numbers]:
+        """`[p, q]` â, NaN within the noise; `[p]` how many records it takes, at least: all but 1.
+
+        A variance that is lost in its noise is taken to be no more than that; where N is lost, ¼.
+        """
+        axes = np.eye(len(self.matrix))[1:]
+        if not self._counted:
+            usual = 4 * BEYOND * float(self._noise.max())
+            return np.full_like(axes, np.nan), np.full(len(axes), usual)
+        axes[:, 0] = -self.mean[1:]
+        squares = np.einsum("iq,qr,ir->i", axes, self.matrix, axes)
+        noise = np.linalg.norm(np.einsum("iq,iqd->id", axes, self._moved(axes)), axis=1)
+        least = np.maximum(noise, 1e-12 * self.count)
+        axes /= np.sqrt(np.where(squares > BEYOND * least, squares, np.nan))[:, None]
+        return axes, self.count * BEYOND * least / np.maximum(squares, least)
+
+    @property
+    def spread(self) -> Numbers:
+        """`[p]` standard deviations of all but the first; NaN within the noise."""
+        found: Numbers = 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
+        return found
+
+    def correlations(self) -> Correlations:
+        """Of every two coordinates."""
+        axes, _ = self._centred
+        value: Numbers = np.clip(axes @ self.matrix @ axes.T, -1, 1)
+        moved = np.einsum("iq,jqd->ijd", axes, self._moved(axes))
+        own = np.einsum("iid->id", moved)
+        noise = np.linalg.norm(moved - value[..., None] / 2 * (own[:, None] + own), axis=2)
+        records = max(self.count, 1.0)
+        apart = np.sqrt(np.square(moved).sum(axis=2) + 1 / records)
+        return Correlations(
+            value=value,
+            noise=noise,
+            sampling=(1 - value**2) / np.sqrt(records),
+            p=2 * ndtr(-np.abs(value) / apart),
+        )
+
+    def regression(self, target: int, on: Sequence[int]) -> Regression:
+        """By least squares, of a coordinate on 1 and on others, numbered as in the matrix."""
+        axes, needs = self._centred
+        rows, own = [0, *on], np.array([target, *on]) - 1
+        least, noise = self._least(axes[own[1:]])
+        needed = max(float(needs[own].max()), self.count * BEYOND * noise / max(least, noise))
+        if not (np.isfinite(axes[own]).all() and least > BEYOND * noise):
+            nothing = np.full((len(rows), len(rows)), np.nan)
+            lost = {"coefficients": nothing[0], "covariance": nothing, "residual": np.nan}
+            return Regression(**lost, r_squared=(np.nan, np.nan), needed=needed)
+        inverse = np.linalg.inv(self.matrix[np.ix_(rows, rows)])
+        coefficients = inverse @ self.matrix[rows, target]
+        left = np.zeros(len(self.matrix))
+        left[rows], left[target] = -coefficients, 1
+        whole = axes[target - 1]
+        of_left, of_whole = self._moved(np.stack([left, whole]))
+        error = inverse @ of_left[rows]
+        squares = float(left @ self.matrix @ left)
+        residual = max(squares, 0.0) / max(self.count - len(rows), 1.0)
+        # R² = 1 − (residual sum of squares)/C_yy, of y scaled to C_yy = 1.
+        left *= whole[target]
+        share = float(np.clip(1 - squares * whole[target] ** 2, 0, 1))
+        by_noise = (left @ of_left) * whole[target] - (1 - share) * (whole @ of_whole)
+        by_sampling = 2 * np.sqrt(share / self.count) * (1 - share)
+        return Regression(
+            coefficients=coefficients,
+            covariance=error @ error.T + residual * inverse,
+            r_squared=(share, float(np.hypot(np.linalg.norm(by_noise), by_sampling))),
+            residual=float(np.sqrt(residual)),
+            needed=needed,
+        )
+
+    def _least(self, axes: Numbers) -> tuple[float, float]:
+        """The least eigenvalue of coordinates' correlations, and the deviation of its noise."""
+        if not np.isfinite(axes).all():
+            return 1.0, 0.0
+        values, vectors = np.linalg.eigh(axes @ self.matrix @ axes.T)
+        direction = vectors[:, 0] @ axes
+        noise = float(np.linalg.norm(direction @ self._moved(direction[None])[0]))
+        return float(values[0]), max(noise, 1e-12)
