@@ -345,13 +345,12 @@ def plan_text(
 ) -> str:
     """A planned release in words."""
     plan, scale, nearer = planned.plan, planned.scale(), planned.nearer(terms.facts)
-    errors = planned.errors(terms.facts)
+    each = zip(queries, planned.errors(terms.facts), nearer, planned.batch.weights, strict=True)
     lines = [
         f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}{_by_itself(error, factor)}, noise scale {scale * factor / query.steps(weight):.6g}"
-        for query, error, factor, weight in zip(
-            queries, errors, nearer, planned.batch.weights, strict=True
-        )
+        f"{error:.4g}{_by_itself(error, factor)}, noise scale "
+        f"{scale * factor / query.steps(weight):.6g}"
+        for query, error, factor, weight in each
     ]
     if min(nearer) < 1:
         lines.append(
