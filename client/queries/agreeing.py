@@ -180,7 +180,7 @@ class Agreement:
         Args:
             steps: of parts `[Q]`, what an integer of each query is in deviations of its noise.
         """
-        asked = np.array(shares) / np.sum(shares)
+        asked: Numbers = np.array(shares) / np.sum(shares)
         families = [each for each in self.families if len(set(each.queries)) > 1]
         if not families:
             return asked
@@ -192,7 +192,8 @@ class Agreement:
             parts = np.maximum(parts, _LEAST)
             if np.abs(parts - before).max() < _STEADY:
                 break
-        return np.round(parts, 6)
+        rounded: Numbers = np.round(parts, 6)
+        return rounded
 
     def _credit(self, family: _Family, asked: Numbers, own: Numbers) -> Numbers:
         """`[Q]` what a family's cells of each query do for all answers, less what it asked for."""
@@ -201,7 +202,7 @@ class Agreement:
         errors = np.bincount(queries, sizes * family.overlaps.variances(own), len(asked))
         wanted = asked[queries] * sizes / np.maximum(errors[queries], 1e-300)
         wanted[~reads[queries]] = 0
-        found: Numbers = np.bincount(queries, family.overlaps.gains(own, wanted), len(asked))
+        found = np.bincount(queries, family.overlaps.gains(own, wanted), len(asked)).astype(float)
         read = [q for q in set(queries) if reads[q]]
         found[read] -= asked[read]
         return found

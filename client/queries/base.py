@@ -191,8 +191,10 @@ class Query(ABC):
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """What the noisy sum `[d]` says: columns of the same length; here its cells."""
-        unit = self.unit(facts.schema) / self.steps(weight)
-        return self.told(noisy * unit, np.full(len(noisy), noise.half_width() * unit), noise, facts)
+        steps, unit = self.steps(weight), self.unit(facts.schema)
+        values: Numbers = noisy / steps * unit
+        half = np.full(len(values), noise.half_width() / steps * unit)
+        return self.told(values, half, noise, facts)
 
     def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
         """What its cells `[d]` say, with the half-widths `[d]` of their noise."""

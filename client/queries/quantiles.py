@@ -243,7 +243,7 @@ def _best(cells: int, power: float) -> int:
     def error(branching: int) -> float:
         tree = Tree(cells=cells, branching=branching)
         off = [_deviation(tree, even, float(share), 1.0, None) for share in shares]
-        return tree.levels**power * math.hypot(*off)
+        return math.pow(tree.levels, power) * math.hypot(*off)
 
     tried = [b for b in (*_BRANCHINGS, cells) if b <= min(cells, _MOST_LEAVES)]
     return min(tried, key=error)
