@@ -216,7 +216,9 @@ class Marginals(ColumnsQuery):
         groups_of(schema, self.of)
 
     def _tables(self, schema: Schema) -> dict[tuple[str, ...], Cells]:
-        return {names: groups_of(schema, names) for names in combinations(self.of, self.ways)}
+        axes = dict(zip(self.of, groups_of(schema, self.of).axes, strict=True))
+        every = combinations(self.of, self.ways)
+        return {names: Cells(axes=tuple(axes[name] for name in names)) for names in every}
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """Counts in every table."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -65,18 +65,18 @@ class Overlaps:
         """`[R]`, of few columns first."""
         found = Counter[Columns]([frozenset()] if self.public else [])
         for shape in self.shapes:
-            for size in range(min(len(shape), _MOST) + 1):
-                found.update(map(frozenset, combinations(shape, size)))
+            found.update(_subsets(shape))
         return tuple(columns for columns, tables in found.items() if tables > 1)
 
     @cached_property
     def others(self) -> Numbers:
         """`[R, T]` how many cells of a table one of its sums by B has; 0 of a table without B."""
         found = np.zeros((len(self.residuals), len(self.shapes)))
-        for row, columns in enumerate(self.residuals):
-            for place, shape in enumerate(self.shapes):
-                if columns <= shape.keys():
-                    found[row, place] = math.prod(n for c, n in shape.items() if c not in columns)
+        rows = {columns: row for row, columns in enumerate(self.residuals)}
+        for place, shape in enumerate(self.shapes):
+            for columns in filter(rows.__contains__, _subsets(shape)):
+                others = math.prod(n for column, n in shape.items() if column not in columns)
+                found[rows[columns], place] = others
         return found
 
     @cached_property
@@ -144,6 +144,13 @@ class Overlaps:
                 along = [self.sizes[name] if name in columns else 1 for name in names[k]]
                 views[k] += ((agreed - residual) / others[k]).reshape(along)
         return found
+
+
+def _subsets(shape: Iterable[Hashable]) -> Iterator[Columns]:
+    """Of a table's columns, those of at most `_MOST`."""
+    columns = tuple(shape)
+    for size in range(min(len(columns), _MOST) + 1):
+        yield from map(frozenset, combinations(columns, size))
 
 
 def _residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
