@@ -34,7 +34,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Agreed:
-    """Counts `[cells]` of one answer, and their noise's deviation over that of its own cells."""
+    """Counts `[cells]` of one answer, and their noise's deviation over that of its cells alone."""
 
     values: Numbers
     factors: Numbers
@@ -141,7 +141,7 @@ class Agreement:
 
     @cached_property
     def factors(self) -> Numbers:
-        """`[d]` deviation of each cell's noise once they agree, over that of its own."""
+        """`[d]` deviation of each cell's noise once they agree, over that of its cells alone."""
         found = np.ones(self.batch.cells(self.facts.schema))
         for family in self.families:
             own = family.precisions(np.ones(len(self.batch.queries)))

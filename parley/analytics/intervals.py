@@ -134,7 +134,7 @@ class Made:
 
     @property
     def nearer(self) -> float:
-        """The deviation of its noise over that of its own cells, together."""
+        """The deviation of its noise over that of its cells alone, together."""
         agreed = self.parts[0].agreed
         return 1.0 if agreed is None else rms(agreed.factors)
 

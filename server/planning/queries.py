@@ -121,7 +121,7 @@ class PlannedBatch:
         )
 
     def nearer(self, facts: Facts) -> tuple[float, ...]:
-        """Each answer's error over that of its own cells, by what others say of it."""
+        """Each answer's error over that of its cells alone, by what others say of it."""
         batch = self.batch
         if self.instead is not None:
             return (1.0,) * len(batch.queries)
