@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safetensors.numpy import load_file
 
 from parley.client.contract.file_reading import text_of
 from parley.server.jobs.file import load_job
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
+from parley.server.records.run_folder import PROPOSED, RunFolder, write_error, write_whole
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class _Started:
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Writes `started.json`."""
-        _write(folder / "started.json", {"plan": plan.to_json(), "done": done})
+        started = json_text({"plan": plan.to_json(), "done": done})
+        write_whole(folder / "started.json", started.encode())
         if self._observer is not None:
             self._observer.started(job, plan, folder, done)
 
@@ -119,10 +120,3 @@ def _version() -> str:
         return version("parley")
     except PackageNotFoundError:
         return ""
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    # Whole or not at all: the launcher reads it while the run goes on.
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text(json_text(content), encoding="utf-8")
-    draft.replace(path)

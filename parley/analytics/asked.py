@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.analytics.query_file import AskedQuery, QueryFile
+from parley.analytics.query_file import AskedQuery, QueryFile, cost_of
 from parley.analytics.session import Session
 from parley.analytics.settings import counting_of, settings_from
-from parley.client.contract.decoding import DecodingError, as_came, facts_from
+from parley.analytics.table_one import check_is_table
+from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import Schema
 from parley.client.queries import query_from
-from parley.client.queries.base import QueryError
+from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.batch import MOST_QUERIES
 from parley.deploy.stream.queue import ANSWERS, ASKED, PAGE, SESSION
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -27,7 +28,7 @@ from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
 from parley.server.rounds.asking import Transport
 
-_KEYS = {"version", "schema", "session", "plan", "batches"}
+_KEYS = {"version", "schema", "session", "plan", "batches", "table"}
 _OF_QUERY = ("name", "epsilon", "share", "law", "by_party")
 _SIMULATED = {"seed", "faults", "masked", "parties", "deployment", "id"}
 _MOST_BATCHES = 1000
@@ -63,6 +64,7 @@ class Submission:
                 "session": self.file.session,
                 "plan": self.plan,
                 "batches": batches,
+                "table": self.file.table,
             }
         )
 
@@ -104,7 +106,15 @@ def _read(given: Any, *, own_files: bool) -> Submission:
     for batch in batches:
         for each in batch:
             each.query.check(schema, relation)
-    file = QueryFile(session=session, batches=batches)
+    table = value_from(int | None, given["table"], "table")
+    if table is not None:
+        if not 0 <= table < len(batches):
+            raise QueryError(
+                f"Expected table, the place of one of {len(batches)} batches, got another."
+            )
+        queries = [each.query for each in batches[table]]
+        check_is_table(queries, Facts(schema=schema, neighbouring=relation, records=None))
+    file = QueryFile(session=session, batches=batches, table=table)
     return Submission(file=file, schema=schema, plan=given["plan"])
 
 
@@ -153,17 +163,21 @@ class ServedQueries:
         """See `Questions.answer`."""
         asked = submission_from((folder / ASKED).read_text(encoding="utf-8"))
         with _opened(asked, folder / SESSION, home=home, transport=transport) as session:
-            answers = [] if asked.plan else list(asked.file.answers(session))
+            file, planned = asked.file, asked.file.planned(session)
+            batches = [] if asked.plan else list(file.answers(session, planned))
             told = {
+                "whole": cost_of(planned),
                 "left": session.remaining,
                 "answers": [
                     {"name": name, **answer.to_json(), "text": str(answer)}
-                    for name, answer in answers
+                    for batch in batches
+                    for name, answer in batch
                 ],
-                "plans": list(asked.file.plans(session)) if asked.plan else [],
+                "plans": list(file.plans(session)) if asked.plan else [],
             }
             if not asked.plan:
-                session.report(folder / PAGE)
+                table = 0 if file.table is None else batches[file.table][0][1].ledger.index
+                session.report(folder / PAGE, table_one=table)
         draft = folder / f".{ANSWERS}.part"
         draft.write_text(json_text(told) + "\n", encoding="utf-8")
         draft.replace(folder / ANSWERS)

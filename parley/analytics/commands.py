@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parley.analytics.query_file import QueryFile, asked_for, example_file
+from parley.analytics.query_file import (
+    QueryFile,
+    asked_for,
+    cost_of,
+    example_file,
+    table_file,
+)
 from parley.analytics.server_command import ask_server
 from parley.analytics.session import Session
-from parley.analytics.table_one import TableFile, table_one
+from parley.analytics.told import told
 from parley.client.queries.base import QueryError
 from parley.server.records.plain_json import json_text
 
@@ -107,7 +113,7 @@ def query(
         raise QueryError("Expected --by with --table-one; a SELECT has GROUP BY, a file by = […].")
     file: QueryFile | None = None
     if table is not None:
-        file = table_one(table, by=by, epsilon=epsilon, session=session_file)
+        file = table_file(table, by=by, epsilon=epsilon, session_file=session_file)
     elif queries is not None:
         file = asked_for(queries, epsilon, session_file)
     if file is not None:
@@ -134,19 +140,26 @@ def _plan(file: QueryFile) -> None:
 
 
 def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool) -> None:
-    """Every batch, one after another; then the page of all answers."""
+    """What all of it costs; every batch, one after another; then the page of all answers."""
     with _session(file, out=out, resume=resume) as session:
-        answers = []
-        for name, answer in file.answers(session):
-            answers.append({"name": name, **answer.to_json()})
-            if not isinstance(file, TableFile):
-                typer.echo(f"{answer}\n", err=as_json)
-        page = session.report()
-        if isinstance(file, TableFile):
-            typer.echo(file.told(answers, session.folder), err=as_json)
+        planned, answers, table = file.planned(session), list[dict[str, Any]](), 0
+        whole = cost_of(planned)
+        typer.echo(f"{whole}\n", err=as_json)
+        for place, batch in enumerate(file.answers(session, planned)):
+            own = [
+                {"name": name, **answer.to_json(), "text": str(answer)} for name, answer in batch
+            ]
+            if place == file.table:
+                table = own[0]["index"]
+            shown = told(own, session.folder, whole=whole, table=place == file.table)
+            typer.echo(f"{shown}\n", err=as_json)
+            answers += own
+        page = session.report(table_one=table)
         if as_json:
-            told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
-            typer.echo(json_text({**told, "report": str(page)}))
+            for each in answers:
+                del each["text"]
+            facts = {"session": str(session.folder), "whole": whole, "left": session.remaining}
+            typer.echo(json_text({**facts, "answers": answers, "report": str(page)}))
         else:
             typer.echo(f"answers and ledger in {session.folder}; all on one page: {page}")
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
 from parley.analytics.curve_figure import curve_plot
+from parley.analytics.table_one_shown import TableOne
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import found, group_epsilon
@@ -103,10 +104,12 @@ def answer_figure(answer: Answer) -> Figure:
     )
 
 
-def tables_beside(answer: Answer) -> list[Figure]:
-    """What else its noisy numbers say, a table each."""
+def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
+    """What else its noisy numbers say, a table each, but for the one that is shown already."""
     figures = []
     for name, table in answer.beside.items():
+        if name == shown:
+            continue
         rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
         title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
         caption = answer.intervals.several if ENDS[1] in head else "of noise and sampling together"
@@ -161,16 +164,24 @@ _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
 
-def write_session_page(answers: Sequence[Answer], totals: Account, name: str, target: Path) -> Path:
+def write_session_page(
+    answers: Sequence[Answer], totals: Account, name: str, target: Path, *, table_one: int = 0
+) -> Path:
     """Writes the page of the session `name`, replacing an older one, and returns its path.
+
+    Args:
+        table_one: the release that is shown as a table one, if any is.
 
     Raises:
         RunFolderError: it can't be written to.
     """
-    single = [each for each in answers if each.alone]
-    wide = [each for each in answers if not each.alone]
+    first = [each.with_intervals() for each in answers if each.ledger.index == table_one]
+    others = [each for each in answers if each.ledger.index != table_one]
+    single = [each for each in others if each.alone]
+    wide = [each for each in others if not each.alone]
     figures = [answer_figure(each) for each in wide]
     beside = [table for each in wide for table in tables_beside(each)]
+    beside += [table for each in first for table in tables_beside(each, shown="mean")]
     try:
         return write_page(
             target,
@@ -180,6 +191,7 @@ def write_session_page(answers: Sequence[Answer], totals: Account, name: str, ta
             headline=_headline(answers, totals),
             notices=_notices(answers),
             cards=_cards(answers, totals),
+            table=TableOne.of([each.to_json() for each in first]) if first else None,
             numbers=[
                 numbers_table([each for each in single if each.intervals == covered])
                 for covered in dict.fromkeys(each.intervals for each in single)

@@ -12,7 +12,7 @@
     epsilon = 0.1
 
 Queries that name the same `batch` are released together, for the price that the first of them
-gives, each with its `share` of it.
+gives, each with its `share` of it. `query = "table-one"` is such a batch: a study's first table.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.asking import Whole, by_party, plan_text
-from parley.analytics.settings import Settings
+from parley.analytics.asking import by_party, plan_text
+from parley.analytics.session import Session
+from parley.analytics.settings import Settings, settings_from
 from parley.analytics.sql import parse_sql
+from parley.analytics.table_one import KIND, Asked, expected
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.toml_reading import load_toml
 from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
-from parley.client.where import parse_where
+from parley.client.where import Expression, parse_where
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.server.planning.queries import PlannedBatch
 
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of any query, beside `where` and `by`, with their defaults."""
@@ -77,6 +82,7 @@ class QueryFile:
 
     Attributes:
         session: the keys of `[session]`, data and schema among them, with underscores.
+        table: the place of the batch that is a table one; None: there is none.
 
     Raises:
         QueryError: names or prices that do not go together.
@@ -84,6 +90,7 @@ class QueryFile:
 
     session: dict[str, Any]
     batches: tuple[tuple[AskedQuery, ...], ...]
+    table: int | None = None
 
     def __post_init__(self) -> None:
         counted = Counter(each.name for batch in self.batches for each in batch)
@@ -101,22 +108,60 @@ class QueryFile:
                     "none, got some."
                 )
 
-    def plans(self, session: Whole) -> Iterator[str]:
-        """What every batch would release, in words."""
-        for batch in self.batches:
+    def plans(self, session: Session) -> Iterator[str]:
+        """What all of it would cost; then what every batch would release, in words."""
+        planned = self.planned(session)
+        yield cost_of(planned)
+        for place, (batch, each) in enumerate(zip(self.batches, planned, strict=True)):
             queries, price = _released(batch)
-            planned = session.plan(queries, **price)
-            yield plan_text(planned, queries, terms=session.terms, epsilon=price["epsilon"])
+            yield plan_text(each, queries, terms=session.terms, epsilon=price["epsilon"])
+            if place == self.table:
+                yield expected(each, session.terms.facts, epsilon=price["epsilon"])
 
-    def answers(self, session: Whole) -> Iterator[tuple[str, Answer]]:
-        """Every query's name and answer: what cannot be asked is refused before any is paid for."""
+    def planned(self, session: Session) -> list[PlannedBatch]:
+        """Every batch as it would be released; nothing is asked or charged.
+
+        Raises:
+            QueryError, SchemaError, CalibrationError: one of them cannot be.
+        """
+        planned = []
         for batch in self.batches:
             queries, price = _released(batch)
-            session.plan(queries, **price)
-        for batch in self.batches:
+            planned.append(session.plan(queries, **price))
+        return planned
+
+    def answers(
+        self, session: Session, planned: Sequence[PlannedBatch]
+    ) -> Iterator[list[tuple[str, Answer]]]:
+        """Names and answers, batch by batch.
+
+        What cannot be asked or paid for, or would be a table of noise, is refused before any of it
+        is paid for.
+        """
+        if self.table is not None:
+            _, price = _released(self.batches[self.table])
+            expected(planned[self.table], session.terms.facts, epsilon=price["epsilon"])
+        session.check_room(planned)
+        for place, batch in enumerate(self.batches):
             queries, price = _released(batch)
-            for each, answer in zip(batch, session.release(queries, **price), strict=True):
-                yield each.name, answer
+            answers = session.release(queries, **price)
+            if place == self.table:  # it describes these records, whatever the session's intervals
+                answers = [each.with_intervals() for each in answers]
+            yield [(each.name, answer) for each, answer in zip(batch, answers, strict=True)]
+
+
+def cost_of(planned: Sequence[PlannedBatch]) -> str:
+    """ε of the whole, its δ, unit, relation and against whom: the first line of what is said."""
+    primary = [each.plan.primary for each in planned]
+    delta, queries = primary[0].delta, sum(len(each.batch.queries) for each in planned)
+    epsilon = Composition.of(each.event for each in planned).epsilon(delta)[1]
+    several = f"{len(planned)} releases" if len(planned) > 1 else "one release"
+    against = " and ".join(dict.fromkeys(each.against.short for each in primary))
+    return (
+        f"ε = {shown_up(epsilon)} for all of it at δ = {as_written(delta)} ({queries} "
+        f"quer{'ies' if queries > 1 else 'y'} in {several}; {primary[0].unit}, "
+        f"{primary[0].neighbouring}; against {against})"
+    )
 
 
 def _released(batch: Sequence[AskedQuery]) -> tuple[list[Query], dict[str, Any]]:
@@ -152,6 +197,22 @@ def asked_for(queries: str, epsilon: float | None, session_file: Path) -> QueryF
     return QueryFile(session=session, batches=(batch,))
 
 
+def table_file(
+    columns: str, *, by: str | None, epsilon: float | None, session_file: Path
+) -> QueryFile:
+    """A table one alone, of another file's [session]; `columns` with commas between them.
+
+    Raises:
+        QueryError, SchemaError: what was expected, what came.
+    """
+    if epsilon is None:
+        raise QueryError("Expected --epsilon with --table-one, what it may cost, got none.")
+    session = session_of(session_file)
+    named = [] if columns == "all" else [name.strip() for name in columns.split(",")]
+    asked = {"columns": named, "by": [] if by is None else [by], "epsilon": epsilon}
+    return QueryFile(session=session, batches=(_table(asked, session),), table=0)
+
+
 def session_of(path: Path) -> dict[str, Any]:
     """The [session] of a file, which names a schema.
 
@@ -175,11 +236,20 @@ def load_queries(path: Path) -> QueryFile:
     if not isinstance(tables, list) or not tables:
         raise QueryError(f"{path}: Expected at least one [[query]], got none.")
     batches: dict[str, list[AskedQuery]] = {}
-    for number, table in enumerate(tables, start=1):
-        each = _asked(table, number)
-        batches.setdefault(each.batch or f"\0{number}", []).append(each)
+    of_table: list[int] = []
     try:
-        return QueryFile(session=session, batches=tuple(map(tuple, batches.values())))
+        for number, table in enumerate(tables, start=1):
+            kind = table.get("query") if isinstance(table, Mapping) else None
+            if kind == KIND:
+                of_table.append(len(batches))
+                batches[f"\0{number}"] = list(_table(table, session, where=f"query {number}"))
+                continue
+            each = _asked(table, number)
+            batches.setdefault(each.batch or f"\0{number}", []).append(each)
+        if len(of_table) > 1:
+            raise QueryError(f"Expected one table-one in a file, got {len(of_table)}.")
+        own, place = tuple(map(tuple, batches.values())), next(iter(of_table), None)
+        return QueryFile(session=session, batches=own, table=place)
     except QueryError as error:
         raise QueryError(f"{path}: {error}") from None
 
@@ -217,9 +287,7 @@ def _asked(table: Any, number: int) -> AskedQuery:
     price["name"] = price["name"] or f"{kind.kind} {number}"
     if each_party := isinstance(given.get("by"), str):
         by_party(given.pop("by"))
-    condition = given.pop("where", None)
-    if condition is not None and not isinstance(condition, str):
-        raise QueryError(f"{where}: Expected where as a text, got {type(condition).__name__}.")
+    condition = _condition(given.pop("where", None), where)
     own = [each for each in dataclasses.fields(kind) if each.name not in _DERIVED]
     known = [each.name for each in own if each.name != "where"]
     if unknown := sorted(set(given) - set(known)):
@@ -234,12 +302,41 @@ def _asked(table: Any, number: int) -> AskedQuery:
     }
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in (defaults | given).items()}
     try:
-        query = facts_from(
-            kind, values, where=None if condition is None else parse_where(condition)
-        )
+        query = facts_from(kind, values, where=condition)
         return facts_from(AskedQuery, price, query=query, by_party=each_party)
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
+
+
+def _condition(given: Any, where: str) -> Expression | None:
+    if given is not None and not isinstance(given, str):
+        raise QueryError(f"{where}: Expected where as a text, got {type(given).__name__}.")
+    return None if given is None else parse_where(given)
+
+
+def _table(
+    given: Mapping[str, Any], session: Mapping[str, Any], where: str = "table one"
+) -> tuple[AskedQuery, ...]:
+    """The batch of a table one."""
+    keys = {**given}
+    keys.pop("query", None)
+    condition = _condition(keys.pop("where", None), where)
+    try:
+        asked = Asked.of(keys, condition)
+    except DecodingError as error:
+        raise QueryError(f"{where}: {error}") from error
+    settings = settings_from({k: v for k, v in session.items() if k not in ("data", "schema")})
+    law, queries = asked.batch(load_schema(str(session.get("schema"))), settings)
+    return tuple(
+        AskedQuery(
+            name=f"{asked.name}: {query.kind} {getattr(query, 'column', '')}".rstrip(),
+            query=query,
+            epsilon=None if place else asked.epsilon,
+            share=share,
+            law="" if place else law,
+        )
+        for place, (query, share) in enumerate(queries)
+    )
 
 
 def example_file() -> str:
@@ -260,6 +357,12 @@ def example_file() -> str:
             value = '"…"' if default is dataclasses.MISSING else toml_text.literal(default)
             lines.append(f"# {each.name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
+    lines += ["", "# [[query]]", f'# query = "{KIND}"  # a study\'s first table: one in a file']
+    lines += [
+        "# columns = []  # none: all of the schema",
+        "# by = []  # of its groups: one, or none",
+    ]
+    lines += ['# where = "…"', "# epsilon = 0.5  # the whole table"]
     lines += ['# name = "…", batch = "…", share = 1.0, law = "auto"  # of any query']
     lines += ['# by = "party"  # of any query: each party\'s own answer, in the place of groups']
     return "\n".join(lines) + "\n"

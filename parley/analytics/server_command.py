@@ -6,6 +6,8 @@ parties' file), `epsilon`; no data and no deployment, which are the server's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import typer
 
 from parley.analytics.asked import Submission, submission_from
 from parley.analytics.query_file import QueryFile
-from parley.analytics.table_one import TableFile
+from parley.analytics.told import told
 from parley.client.contract.file_reading import LARGEST_LOG, text_of
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import load_schema
@@ -21,7 +23,7 @@ from parley.client.queries.base import QueryError
 from parley.deploy.follow import RunStopped, until_ended
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.queue import ANSWERS, PAGE
+from parley.deploy.stream.queue import ANSWERS, ASKED, PAGE
 from parley.server.records.plain_json import json_text
 
 
@@ -45,17 +47,23 @@ def ask_server(
         )
     submission = "" if file is None else _submission(file, plan=plan)
     answered = _answered(submission, to=to, resume="" if resume is None else resume.name)
-    table = isinstance(file, TableFile) and not plan
-    if isinstance(file, TableFile) and table:
-        typer.echo(file.told(answered["answers"], Path(answered["folder"])), err=as_json)
+    texts = [*answered["plans"]] or [answered["whole"], *_told(answered)]
+    for text in texts:
+        typer.echo(f"{text}\n", err=as_json)
     if as_json:
         answers = [{k: v for k, v in each.items() if k != "text"} for each in answered["answers"]]
         typer.echo(json_text({**answered, "answers": answers}))
-        return
-    for text in [*answered["plans"], *(each["text"] for each in answered["answers"] if not table)]:
-        typer.echo(f"{text}\n")
-    if answered["report"]:
+    elif answered["report"]:
         typer.echo(f"answers in {answered['folder']}; all on one page: {answered['report']}")
+
+
+def _told(answered: dict[str, Any]) -> Iterator[str]:
+    """Every batch's answers, by what was asked."""
+    folder, answers = Path(answered["folder"]), iter(answered["answers"])
+    file = submission_from((folder / ASKED).read_text(encoding="utf-8")).file
+    for place, batch in enumerate(file.batches):
+        own = list(islice(answers, len(batch)))
+        yield told(own, folder, whole=answered["whole"], table=place == file.table)
 
 
 def _submission(file: QueryFile, *, plan: bool) -> str:
@@ -67,7 +75,7 @@ def _submission(file: QueryFile, *, plan: bool) -> str:
             "are asked."
         )
     schema = load_schema(str(settings.pop("schema", "")))
-    asked = QueryFile(session=settings, batches=file.batches)
+    asked = QueryFile(session=settings, batches=file.batches, table=file.table)
     text = Submission(file=asked, schema=schema, plan=plan).to_json()
     submission_from(text)
     return text

@@ -173,6 +173,18 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
         )
 
+    def check_room(self, planned: Sequence[PlannedBatch]) -> None:
+        """Refuses releases that the budget has no room for; nothing is charged.
+
+        Of a session that goes on the first ones are those that it had.
+
+        Raises:
+            BudgetExceeded: they cost more than is left.
+        """
+        own = self._session
+        new = tuple((each.event, 1) for each in planned[len(own.again) :])
+        own.ledger.check_room(own.folder.run_id, {own.budget.key: new})
+
     def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
         self._check_open()
         return super()._part(where, by)
@@ -230,8 +242,14 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         (totals,) = [each for each in self._session.ledger.totals() if each.budget.key == own]
         return totals
 
-    def report(self, path: str | Path | None = None) -> Path:
-        """Writes a page of every answer, with the budget as it went; default in the folder."""
+    def report(self, path: str | Path | None = None, *, table_one: int = 0) -> Path:
+        """Writes a page of every answer, with the budget as it went; default in the folder.
+
+        Args:
+            table_one: the release that is shown as a table one, if any is.
+        """
         self._check_open()
         target = Path(path) if path else self.folder / "report.html"
-        return write_session_page(self.answers, self.totals, self.folder.name, target)
+        return write_session_page(
+            self.answers, self.totals, self.folder.name, target, table_one=table_one
+        )

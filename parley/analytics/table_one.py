@@ -10,32 +10,36 @@ from public facts alone (columns, ranges, groups, relation), whatever the number
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from parley.analytics.answer import Answer
-from parley.analytics.asking import Whole
 from parley.analytics.parties import terms_of
-from parley.analytics.query_file import AskedQuery, QueryFile, session_of
-from parley.analytics.settings import settings_from
-from parley.analytics.table_one_shown import TableOne
-from parley.client.data.schema import Schema, load_schema
+from parley.analytics.settings import Settings
+from parley.client.contract.decoding import facts_from
+from parley.client.data.schema import Schema
 from parley.client.data.table_block import Texts, field_of, fields_of
-from parley.client.queries.base import Facts, Query, QueryError, groups_of, texts_of
+from parley.client.queries.base import (
+    ColumnQuery,
+    Facts,
+    Query,
+    QueryError,
+    groups_of,
+    texts_of,
+)
 from parley.client.queries.batch import MOST_QUERIES
 from parley.client.queries.counts import Count, Histogram
 from parley.client.queries.moments import Variance, public_size
 from parley.client.queries.quantiles import Quantiles
+from parley.client.where import Expression
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.calibration.calibration import CalibrationError
 from parley.server.planning.queries import PlannedBatch, plan_batch
 from parley.server.planning.query_terms import QUERY_LAWS, Terms
 
-ALL = "all"
-"""Columns, where every one of the schema is meant."""
+KIND = "table-one"
+"""Its name as a query of a file."""
 MOST_GROUPS = 12
 WORST = 0.1
 """Of a range, or of a group's records: an expected error beyond it is no table."""
@@ -43,130 +47,127 @@ _TURNS = 12
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
+_KEYS: dict[str, Any] = {"name": "table one", "columns": [], "by": [], "epsilon": None}
+"""Of its [[query]], beside `where`, with their defaults."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class TableFile(QueryFile):
-    """The one batch of a table one, as a file of queries would have it."""
+class Asked:
+    """A `[[query]]` that is a table one.
 
-    schema: Schema
+    Attributes:
+        columns: none: every one of the schema.
+        by: the column of its groups, or none.
+        epsilon: what the table costs, whole.
+    """
 
-    def plans(self, session: Whole) -> Iterator[str]:
-        """The plan in words, with what every figure is expected to be off by."""
-        error = self.check(session)
-        yield from super().plans(session)
-        if error is not None:
-            yield (
-                f"Table one: each figure is expected to be off by {100 * error:.2g} % of its "
-                "column's range, or of its group's records if groups are of one size"
-            )
+    name: str
+    columns: tuple[str, ...]
+    by: tuple[str, ...]
+    epsilon: float | None
+    where: Expression | None
 
-    def answers(self, session: Whole) -> Iterator[tuple[str, Answer]]:
-        """See `QueryFile.answers`; a table of noise is refused before it is paid for."""
-        self.check(session)
-        yield from super().answers(session)
-
-    def check(self, session: Whole) -> float | None:
-        """Expected error of each figure, in parts of a range or group; None where N is private.
+    @classmethod
+    def of(cls, given: Mapping[str, Any], where: Expression | None) -> Asked:
+        """From its keys, those that differ from their defaults.
 
         Raises:
-            QueryError: a table of noise; nothing was charged.
+            DecodingError: a key or type that is none.
+            QueryError: no price, or several columns of groups.
         """
-        facts, (batch,) = session.terms.facts, self.batches
-        if facts.records is None:
-            return None
-        epsilon = float(batch[0].epsilon or 0.0)
-        queries, shares = [each.query for each in batch], [each.share for each in batch]
-        planned = session.plan(queries, epsilon=epsilon, law=batch[0].law, shares=shares)
-        error = max(relative_errors(planned, facts))
-        if error > WORST:
-            groups = groups_of(facts.schema, batch[-1].query.by).count
+        asked = facts_from(cls, {**_KEYS, **given}, where=where)
+        if asked.epsilon is None:
+            raise QueryError("Expected epsilon, what the table one costs, got none.")
+        if len(asked.by) > 1:
             raise QueryError(
-                f"Expected a larger epsilon for this table, got {as_written(epsilon)}: each figure "
-                f"would be off by some {100 * error:,.0f} % of its column's range, or of its "
-                f"group's {facts.records // groups:,} records (if groups are of one size). About "
-                f"{shown_up(epsilon * error / WORST, 2)} would make that {100 * WORST:g} %; fewer "
-                "columns or groups (--table-one, --by), or more records, help too. Nothing was "
-                "charged."
+                f"Expected one column in by, or none, got {', '.join(asked.by)}: a table one has a "
+                "column for each of its categories."
             )
-        return error
+        return asked
 
-    def told(self, answers: Sequence[dict[str, Any]], folder: Path) -> str:
-        """Writes the table's page and CSV into a folder; the table as text, with their places.
+    def batch(
+        self, schema: Schema, settings: Settings
+    ) -> tuple[str, Sequence[tuple[Query, float]]]:
+        """The law, and the queries with their shares, of a session with these settings.
 
-        Args:
-            answers: each as `Answer.to_json` has it, or as a server wrote it.
+        Raises:
+            QueryError, SchemaError, CalibrationError: it cannot be asked.
         """
-        table = TableOne.of(answers, self.schema)
-        page, lines = table.write(folder)
-        return f"{table}\n\npage: {page}\nCSV: {lines}\n"
+        # What is shared out does not depend on who takes part: as if one record of one party.
+        alone = settings.model_copy(update={"min_survivors": None, "corrupt": None})
+        terms = terms_of(alone, schema=schema, sizes=[1], names=["one"], noise_point="server")
+        columns = _columns(self.columns, self.by, schema)
+        queries = _queries(columns, self.by, self.where, terms.facts)
+        epsilon = float(self.epsilon or 0.0)
+        law, shares = even_shares(queries, terms, epsilon=epsilon, law=settings.law)
+        return law, list(zip(queries, shares, strict=True))
 
 
-def table_one(columns: str, *, by: str | None, epsilon: float | None, session: Path) -> TableFile:
-    """The batch of a table of these columns, for the [session] of a file.
-
-    Args:
-        columns: names with commas between them, or `all`.
-        by: a column of categories; None: all records together.
-        epsilon: what the table costs, whole.
+def expected(planned: PlannedBatch, facts: Facts, *, epsilon: float) -> str:
+    """What every figure is expected to be off by, in words; empty where N is private.
 
     Raises:
-        QueryError, SchemaError: it cannot be asked: what was expected, what came.
+        QueryError: it would be a table of noise.
     """
-    if epsilon is None:
-        raise QueryError("Expected --epsilon with --table-one, what it may cost, got none.")
-    own = session_of(session)
-    if own.get("sampling") or own.get("simultaneous"):
+    if facts.records is None:
+        return ""
+    error = max(relative_errors(planned, facts))
+    if error > WORST:
+        groups = groups_of(facts.schema, planned.batch.queries[-1].by).count
         raise QueryError(
-            "Expected a table one without sampling and simultaneous, got one: it describes these "
-            "records, and the interval of each figure is of its noise alone."
+            f"Expected a larger epsilon for this table, got {as_written(epsilon)}: each figure "
+            f"would be off by some {100 * error:,.0f} % of its column's range, or of its "
+            f"group's {facts.records // groups:,} records (if groups are of one size). About "
+            f"{shown_up(epsilon * error / WORST, 2)} would make that {100 * WORST:g} %; fewer "
+            "columns or groups, or more records, help too. Nothing was charged."
         )
-    schema = load_schema(own["schema"])
-    settings = settings_from({k: v for k, v in own.items() if k not in ("data", "schema")})
-    # What is shared out does not depend on who takes part: as if it were one record of one party.
-    alone = settings.model_copy(update={"min_survivors": None, "corrupt": None})
-    terms = terms_of(alone, schema=schema, sizes=[1], names=["one"], noise_point="server")
-    queries = _queries(_columns(columns, by, schema), by, terms)
-    law, shares = even_shares(queries, terms, epsilon=epsilon, law=settings.law)
-    batch = tuple(
-        AskedQuery(
-            name=f"{query.kind} {place}",
-            query=query,
-            epsilon=None if place else epsilon,
-            share=share,
-            law="" if place else law,
-        )
-        for place, (query, share) in enumerate(zip(queries, shares, strict=True))
+    return (
+        f"Table one: each figure is expected to be off by {100 * error:.2g} % of its column's "
+        "range, or of its group's records if groups are of one size"
     )
-    return TableFile(session=own, batches=(batch,), schema=schema)
 
 
-def _columns(named: str, by: str | None, schema: Schema) -> list[str]:
-    if by is not None and (count := len(texts_of(schema, by))) > MOST_GROUPS:
+def check_is_table(queries: Sequence[Query], facts: Facts) -> None:
+    """Refuses what no table one asks.
+
+    Raises:
+        QueryError: other queries, or in another order.
+    """
+    columns = dict.fromkeys(each.column for each in queries if isinstance(each, ColumnQuery))
+    first = queries[0]
+    if list(queries) != _queries(list(columns), first.by, first.where, facts):
+        raise QueryError("Expected the queries of a table one in their order, got others.")
+
+
+def _columns(named: Sequence[str], by: Sequence[str], schema: Schema) -> Sequence[str]:
+    if by and (count := len(texts_of(schema, by[0]))) > MOST_GROUPS:
         raise QueryError(
-            f"Expected --by a column of at most {MOST_GROUPS} categories, got {by!r} with {count}: "
-            "a table has a column for each."
+            f"Expected groups of at most {MOST_GROUPS} categories, got {by[0]!r} with {count}: a "
+            "table has a column for each."
         )
-    if named == ALL:
-        return [name for name in fields_of(schema) if name != by]
-    found = [name.strip() for name in named.split(",")]
-    if len(set(found)) < len(found) or by in found:
+    if not named:
+        return [name for name in fields_of(schema) if name not in by]
+    if len(set(named)) < len(named) or set(by) & set(named):
         raise QueryError(
-            f"Expected columns once each, and not the one of the groups, got {', '.join(found)}."
+            f"Expected columns once each, and not the one of the groups, got {', '.join(named)}."
         )
-    return found
+    return named
 
 
-def _queries(columns: Sequence[str], by: str | None, terms: Terms) -> list[Query]:
+def _queries(
+    columns: Sequence[str], by: tuple[str, ...], where: Expression | None, facts: Facts
+) -> list[Query]:
     """Of the groups first, then of the columns in their order."""
-    groups, facts = () if by is None else (by,), terms.facts
+    of: Mapping[str, Any] = {"by": by, "where": where}
     queries: list[Query] = []
-    if not public_size(counted := Count(by=groups), facts.neighbouring):
+    if not public_size(counted := Count(**of), facts.neighbouring):
         queries.append(counted)
     for name in columns:
         if isinstance(field_of(facts.schema, name), Texts):
-            queries.append(Histogram(column=name, by=groups))
+            queries.append(Histogram(column=name, **of))
         else:
-            queries.append(Variance(column=name, by=groups))
-            queries.append(Quantiles(column=name, quantiles=_QUARTILES, by=groups))
+            queries.append(Variance(column=name, **of))
+            queries.append(Quantiles(column=name, quantiles=_QUARTILES, **of))
     if not 1 <= len(queries) <= MOST_QUERIES:
         raise QueryError(
             f"Expected columns for 1 to {MOST_QUERIES} queries, one of categories and two of "

@@ -1,4 +1,4 @@
-"""From answers to table one: text, CSV and a page; each figure with its noise interval."""
+"""From answers to table one: text, CSV and rows of a page; each figure with its noise interval."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Self
 
@@ -16,14 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.analytics.answer import BEYOND, shown_number
-from parley.client.data.schema import Schema
-from parley.client.data.table_block import Range, Texts, field_of
-from parley.client.queries.base import texts_of
+from parley.client.queries.base import key_of
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.estimation.intervals import Reach, ratio_interval
-from parley.report.parts import write_page
-from parley.server.records.run_folder import RunFolderError, write_whole
 
 _QUARTILES = ("lower quartile", "median", "upper quartile")
 _LINES = (
@@ -76,11 +71,11 @@ class TableOne:
     facts: dict[str, Any]
 
     @classmethod
-    def of(cls, answers: Sequence[dict[str, Any]], schema: Schema) -> Self:
+    def of(cls, answers: Sequence[dict[str, Any]]) -> Self:
         """The table that a batch's answers make, each as `Answer.to_json` has it."""
         first, by = answers[0], answers[0]["query"]["by"]
-        groups = texts_of(schema, by[0]) if by else ("all",)
-        figures = tuple(_figures(answers, groups, schema))
+        groups = tuple(first["table"][key_of(by[0])]) if by else ("all",)
+        figures = tuple(_figures(answers, groups))
         return cls(figures=figures, groups=groups, by=by[0] if by else "", facts=first)
 
     @property
@@ -189,20 +184,6 @@ class TableOne:
             writer.writerow([*each[:4], *("" if math.isnan(x) else repr(x) for x in each[4:])])
         return text.getvalue()
 
-    def write(self, folder: Path) -> tuple[Path, Path]:
-        """`table-one.html` and `table-one.csv` in a folder.
-
-        Raises:
-            RunFolderError: they can't be written to.
-        """
-        page, lines = folder / "table-one.html", folder / "table-one.csv"
-        try:
-            write_whole(lines, self.to_csv().encode())
-            write_page(page, "table_one.html.j2", package="parley.analytics", table=self)
-        except OSError as error:
-            raise RunFolderError(f"Expected to write into {folder}, got: {error}.") from error
-        return page, lines
-
 
 def _kind(figure: Figure) -> tuple[str, str]:
     """What is rounded alike: a column's quantiles, its percentages, ….
@@ -214,9 +195,7 @@ def _kind(figure: Figure) -> tuple[str, str]:
     return figure.column, "quartile" if quartile else figure.statistic
 
 
-def _figures(
-    answers: Sequence[dict[str, Any]], groups: Sequence[str], schema: Schema
-) -> Iterator[Figure]:
+def _figures(answers: Sequence[dict[str, Any]], groups: Sequence[str]) -> Iterator[Figure]:
     """Group by group and cell by cell, in the answers' order."""
     first, *others = answers
     asked = first["query"]
@@ -230,23 +209,20 @@ def _figures(
     for each in others:
         column = each["query"]["column"]
         ends = _values(each["table"]).reshape(len(groups), -1, 3)
-        mean = each.get("beside", {}).get("mean")
+        texts, mean = each["table"].get(key_of(column)), each.get("beside", {}).get("mean")
         for place, group in enumerate(groups):
             rows = ends[place].tolist()
-            match field_of(schema, column):
-                case Texts(texts=texts):
-                    for text, row in zip(texts, rows, strict=True):
-                        yield Figure(column, text, group, "n", *(max(end, 0.0) for end in row))
-                        share = _percentage(
-                            row, sizes[place][0], float(each["scale"]), noise, first
-                        )
-                        yield Figure(column, text, group, "%", *share)
-                case Range() if mean is not None:
-                    yield Figure(column, "", group, "mean", *_values(mean)[place].tolist())
-                    yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
-                case _:
-                    for name, row in zip(_QUARTILES, rows, strict=True):
-                        yield Figure(column, "", group, name, *row)
+            if texts is not None:  # those of each group in turn
+                for text, row in zip(texts, rows, strict=False):
+                    yield Figure(column, text, group, "n", *(max(end, 0.0) for end in row))
+                    share = _percentage(row, sizes[place][0], float(each["scale"]), noise, first)
+                    yield Figure(column, text, group, "%", *share)
+            elif mean is not None:
+                yield Figure(column, "", group, "mean", *_values(mean)[place].tolist())
+                yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
+            else:
+                for name, row in zip(_QUARTILES, rows, strict=True):
+                    yield Figure(column, "", group, name, *row)
 
 
 def _values(table: dict[str, Any]) -> NDArray[np.float64]:

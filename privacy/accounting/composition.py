@@ -25,7 +25,7 @@ from typing import Any
 
 from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu, total_rho
 from parley.privacy.accounting.events import Event, Step, parse_event
-from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
+from parley.privacy.accounting.rounding import check_delta, check_whole, read_fraction, round_up
 
 _ZERO = Fraction(0)
 
@@ -33,12 +33,6 @@ _ZERO = Fraction(0)
 def lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
     """The name and value of the lowest of `Composition.epsilons`; ("none", ∞) of none."""
     return min(epsilons.items(), key=lambda item: item[1]) if epsilons else ("none", math.inf)
-
-
-def _check_count(count: object, least: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise ValueError(f"Expected an integer count ≥ {least}, got {count!r}.")
-    return count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +50,8 @@ class Composition:
 
     def __post_init__(self) -> None:
         for count in self.counts.values():
-            _check_count(count, 1)
-        _check_count(self.releases, 1 if self.counts else 0)
+            check_whole("count", count, 1)
+        check_whole("count", self.releases, 1 if self.counts else 0)
         if type(self.slack) is not Fraction or self.slack.numerator < 0:
             raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.slack!r}.")
         relations = {event.neighbouring for event in self.counts if isinstance(event, Step)}
@@ -84,7 +78,7 @@ class Composition:
 
     def add(self, event: Event, count: int = 1) -> Composition:
         """The composition after `count` more releases of `event` (0 changes nothing)."""
-        if _check_count(count, 0) == 0:
+        if check_whole("count", count, 0) == 0:
             return self
         counts = dict(self.counts)
         for leaf, times in event.leaves():
@@ -200,11 +194,11 @@ class Composition:
             if not isinstance(item, Mapping) or set(item) != {"event", "count"}:
                 came = sorted(item) if isinstance(item, Mapping) else type(item).__name__
                 raise ValueError(f"Expected the keys event and count of an item, got {came}.")
-            counts[parse_event(item["event"])] = _check_count(item["count"], 1)
+            counts[parse_event(item["event"])] = check_whole("count", item["count"], 1)
         if len(counts) != len(values["events"]):
             raise ValueError("Expected every event once in a composition, got one twice.")
         return cls(
             counts=MappingProxyType(counts),
             slack=read_fraction("slack", values["slack"]),
-            releases=_check_count(values["releases"], 0),
+            releases=check_whole("count", values["releases"], 0),
         )

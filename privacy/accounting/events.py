@@ -33,7 +33,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.rounding import check_positive, exact
+from parley.privacy.accounting.rounding import check_positive, check_whole, exact
 
 
 def _check_number(name: str, value: object) -> None:
@@ -41,11 +41,6 @@ def _check_number(name: str, value: object) -> None:
         raise ValueError(f"Expected {name} to be a number, got {value!r}.")
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"Expected {name} finite and ≥ 0, got {value}.")
-
-
-def _check_count(count: object) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"Expected an integer count ≥ 1, got {count!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +183,7 @@ class BehindCoin(Event):
             raise ValueError(f"Expected a probability in (0, 1), got {self.probability}.")
         if not isinstance(self.event, PoissonSampledGaussian):
             raise ValueError(f"Expected a step of DP-SGD behind a coin, got {self.event!r}.")
-        _check_count(self.count)
+        check_whole("count", self.count)
 
     @property
     def neighbouring(self) -> str:
@@ -215,7 +210,7 @@ class Repeated(Event):
     count: int
 
     def __post_init__(self) -> None:
-        _check_count(self.count)
+        check_whole("count", self.count)
 
     @property
     def slack(self) -> Fraction:

@@ -164,6 +164,13 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"Expected finite {name} > 0, got {value}.")
 
 
+def check_whole(name: str, value: object, least: int = 1) -> int:
+    """The value; raises ValueError unless it is an integer ≥ `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"Expected an integer {name} ≥ {least}, got {value!r}.")
+    return value
+
+
 def check_epsilon(epsilon: float) -> None:
     """Raise ValueError unless 0 ≤ ε < ∞."""
     if not 0 <= epsilon < math.inf:

@@ -51,6 +51,7 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import (
     as_written,
     check_positive,
+    check_whole,
     exact,
     root_up,
     shown_down,
@@ -211,8 +212,7 @@ def calibrate_steps(
         together: how many of the steps each coin decides on.
     """
     check_positive("epsilon", epsilon)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"Expected steps ≥ 1, got {steps!r}.")
+    check_whole("steps", steps)
     if not 0 < delta < 1:
         raise ValueError(
             f"Expected delta in (0, 1), got {as_written(delta)}: the Gaussian noise of DP-SGD has "

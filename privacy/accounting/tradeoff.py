@@ -20,6 +20,7 @@ from parley.privacy.accounting.events import Gaussian
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
+    check_whole,
     exact,
     round_up,
 )
@@ -64,7 +65,7 @@ def curve_power(alpha: float, curve: Curve, *, members: int = 1) -> float:
     >>> round(curve_power(0.05, [(0.5, 0.0)], members=2), 6), round(power(0.05, epsilon=1.0), 6)
     (0.135914, 0.135914)
     """
-    _check_members(members)
+    check_whole("members", members)
     for _ in range(members):
         alpha = min((power(alpha, epsilon=e, delta=d) for e, d in curve), default=1.0)
     return alpha
@@ -167,7 +168,7 @@ def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    _check_members(members)
+    check_whole("members", members)
     factors = (math.exp(min(step * epsilon, 700.0)) for step in range(members))
     return members * epsilon, min(1.0, delta * math.fsum(factors))
 
@@ -183,7 +184,7 @@ def group_epsilon(spent: Composition, delta: float, members: int) -> float:
     >>> round(group_epsilon(Composition.of([Gaussian(mu=0.5)]), 1e-5, 3), 5)
     7.05141
     """
-    _check_members(members)
+    check_whole("members", members)
     if members == 1:
         return spent.epsilon(delta)[1]
     if spent.mu is not None and not spent.slack:
@@ -200,8 +201,3 @@ def group_epsilon(spent: Composition, delta: float, members: int) -> float:
 def _check_rate(alpha: float) -> None:
     if not 0 <= alpha <= 1:
         raise ValueError(f"Expected a rate of false alarms from 0 to 1, got {alpha}.")
-
-
-def _check_members(members: int) -> None:
-    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
-        raise ValueError(f"Expected a group of at least one, got {members!r}.")

@@ -21,7 +21,7 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from parley.privacy.accounting.rounding import check_positive, exact
+from parley.privacy.accounting.rounding import check_positive, check_whole, exact
 
 Weights = Literal["uniform", "size"]
 
@@ -55,9 +55,8 @@ def _records(
     parties: int, min_records: int, total_records: int | None, weights: Weights
 ) -> Fraction:
     """The n in G/n: n₍₁₎, or n̄ = N/m."""
-    for name, value in (("parties", parties), ("min_records", min_records)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"Expected an integer {name} ≥ 1, got {value!r}.")
+    check_whole("parties", parties)
+    check_whole("min_records", min_records)
     if total_records is not None and total_records < parties * min_records:
         raise ValueError(
             f"Expected total_records ≥ parties·min_records = {parties * min_records}, "

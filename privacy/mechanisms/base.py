@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from parley.privacy.accounting.events import PoissonSampledGaussian
-from parley.privacy.accounting.rounding import check_positive
+from parley.privacy.accounting.rounding import check_positive, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -190,12 +190,6 @@ class SampledNoise(StepsNoise):
 
     sigma: float
     hidden: bool = False
-
-
-def check_whole(name: str, value: object) -> None:
-    """Raise ValueError unless the value is a whole number ≥ 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"Expected {name} to be an integer ≥ 1, got {value!r}.")
 
 
 def check_probability(probability: float) -> None:

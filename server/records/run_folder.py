@@ -38,14 +38,6 @@ from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
 
-
-def write_error(folder: Path, error: BaseException) -> None:
-    """Writes the error's class, message and trace, whole or not at all."""
-    kind, trace = type(error), "".join(traceback.format_exception(error))
-    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
-    write_whole(folder / "error.json", json_text({**said, "trace": trace}).encode())
-
-
 PROPOSED = "proposed-id"
 """The file with the name of a run whose owners were asked, before it is begun."""
 
@@ -115,6 +107,13 @@ def write_whole(target: Path, content: bytes) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_error(folder: Path, error: BaseException) -> None:
+    """Writes the error's class, message and trace, whole or not at all."""
+    kind, trace = type(error), "".join(traceback.format_exception(error))
+    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+    write_whole(folder / "error.json", json_text({**said, "trace": trace}).encode())
 
 
 def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> tuple[Path, str]:

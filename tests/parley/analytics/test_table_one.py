@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from parley.analytics.parties import terms_of
+from parley.analytics.query_file import table_file
 from parley.analytics.settings import settings_from
-from parley.analytics.table_one import even_shares, relative_errors, table_one
+from parley.analytics.table_one import even_shares, relative_errors
 from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
@@ -76,7 +77,8 @@ def test_without_noise_its_lines_are_the_pooled_rows_own_figures(folder, by):
     grouped = ["--by", by] if by else []
     done = run("--table-one", "all", *grouped, "--epsilon", "1e6", "--out", "s")
     assert done.exit_code == 0, (done.output, done.exception)
-    first = done.output.splitlines()[0]
+    whole, _, first = done.output.splitlines()[:3]
+    assert whole.startswith("ε = 1000000 for all of it at δ = 0 (5 queries in one")
     assert first == (
         "Table one: ε = 1000000 for the whole table at δ = 0 (record, replace-one; against whoever "
         "sees what was released)"
@@ -97,7 +99,8 @@ def test_without_noise_its_lines_are_the_pooled_rows_own_figures(folder, by):
         assert line["low"] - 1e-9 <= line["value"] <= line["high"] + 1e-9
         compared += 1
     assert compared == (2 * (1 + 5 + 4 + 26) if by else 1 + 5 + 4 + 26 + 6)
-    page = (folder / "s" / "table-one.html").read_text(encoding="utf-8")
+    page = (folder / "s" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Table one</h2>" in page
     assert "&lt;b&gt;A&lt;/b&gt;" in page
     assert "<b>" not in page
     assert ("Left out" in done.output) == bool(by)
@@ -175,9 +178,60 @@ def test_a_table_that_cannot_be_made_says_what_would_do_and_costs_nothing(folder
     assert not (folder / "s" / "answers.jsonl").exists()
 
 
+TABLE = """
+[[query]]
+query = "table-one"
+columns = ["age", "ward"]
+by = ["arm"]
+where = "age > 20"
+epsilon = 0.75
+
+[[query]]
+query = "mean"
+column = "age"
+epsilon = 0.25
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (('by = ["arm"]', 'by = ["arm", "ward"]'), "Expected one column in by"),
+        (('by = ["arm"]', "by = 3"), "by to be a valid tuple"),
+        (("epsilon = 0.75", ""), "Expected epsilon, what the table one costs"),
+        (("epsilon = 0.75", "bins = 3"), "got bins too"),
+        (('query = "mean"\ncolumn = "age"', 'query = "table-one"'), "Expected one table-one"),
+        (("epsilon = 0.75", "epsilon = 2e6"), "got ε = 2000000.25"),
+        (("epsilon = 0.75", "epsilon = 0.01"), "Expected a larger epsilon for this table"),
+    ],
+)
+def test_a_file_with_a_table_that_cannot_be_made_costs_nothing(folder, edit, said):
+    (folder / "queries.toml").write_text("[session]\n" + SESSION + TABLE.replace(*edit))
+    refused = run("queries.toml", "--out", "s")
+    assert said in str(refused.exception)
+    assert not (folder / "s" / "answers.jsonl").exists()
+
+
+def test_a_file_says_what_all_of_it_costs_and_has_the_table_of_whom_it_selects(folder):
+    known = SESSION.replace("1e6", "2e6") + "sampling = true\n"
+    costly = TABLE.replace("0.75", "1e6").replace("0.25", "1e6")
+    (folder / "queries.toml").write_text("[session]\n" + known + costly)
+    planned = run("queries.toml", "--plan").output
+    done = run("queries.toml", "--out", "s")
+    first = "ε = 2000000 for all of it at δ = 0 (5 queries in 2 releases; record, replace-one; "
+    assert planned.startswith(first)
+    assert done.output.startswith(first)
+    old = pl.concat(pl.DataFrame(rows_of(place)) for place in range(4)).filter(pl.col("age") > 20)
+    assert f"{(old['arm'] == 'new').sum()}" in done.output
+    assert (folder / "s" / "tables" / "mean-2.csv").read_text().startswith(f"# {first}")
+    page = (folder / "s" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<h2>Table one</h2>") == 1
+    assert "variance age" not in page.split("The budget as it went")[0].split("Answers")[0]
+
+
 def test_a_price_is_asked_for_and_groups_belong_to_a_table(folder):
     with pytest.raises(QueryError, match="Expected --epsilon"):
-        table_one("all", by=None, epsilon=None, session=folder / "queries.toml")
+        table_file("all", by=None, epsilon=None, session_file=folder / "queries.toml")
     assert "Expected --by with --table-one" in str(run("queries.toml", "--by", "arm").exception)
 
 

@@ -154,25 +154,59 @@ def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path
     assert list(ward.spent()) == pytest.approx([0.875] * 3)
 
 
-def test_a_table_one_of_parties_that_attend_is_one_release(ward, tmp_path):
-    for party in range(3):
-        policy = ward.home(party) / "party.toml"
-        policy.write_text(policy.read_text().replace("most-cells = 40", "most-cells = 4000"))
+STUDY = """
+[session]
+dataset = "ward"
+schema = "schema.toml"
+epsilon = 1.0
+
+[[query]]
+query = "survival"
+column = "age"
+event = "sick"
+occurred = "yes"
+bins = 5
+by = ["sex"]
+epsilon = 0.5
+
+[[query]]
+query = "table-one"
+columns = ["sex"]
+by = ["sick"]
+epsilon = 0.5
+"""
+
+
+def test_a_study_of_parties_that_attend_is_one_file(ward, tmp_path):
     ward.conduct()
     (tmp_path / "schema.toml").write_text(SCHEMA)
-    (tmp_path / "queries.toml").write_text(FILE.split("[[query]]", maxsplit=1)[0])
-    asked = ("--table-one", "all", "--by", "sick", "--epsilon", 0.75)
-    done = run(*asked, "--session", tmp_path / "queries.toml", "--server", ward.root, "--json")
+    asked = tmp_path / "queries.toml"
+    asked.write_text(STUDY.replace('columns = ["sex"]\n', ""))
+    noise = run(asked, "--server", ward.root)
+    assert "Expected a larger epsilon for this table" in str(noise.exception)
+    asked.write_text(STUDY.replace("0.5", "0.75"))
+    dear = run(asked, "--server", ward.root)
+    assert "got ε = 1.5" in str(dear.exception)  # more than there is: none of it is paid for
+    assert list(ward.spent()) == [0.0] * 3
+    asked.write_text(STUDY)
+    done = run(asked, "--server", ward.root)
     assert done.exit_code == 0, (done.output, done.exception)
-    told = json.loads(done.stdout)
-    lines = (ward.runs / told["run"] / "table-one.csv").read_text().splitlines()
-    assert "ε = 0.75 for the whole table" in lines[0]
-    assert "(record, replace-one; against the server and those who collude with it)" in lines[0]
+    whole = (
+        "ε = 1 for all of it at δ = 0 (3 queries in 2 releases; record, replace-one; against the "
+        "server and those who collude with it)"
+    )
+    assert done.stdout.splitlines()[0] == whole
+    assert list(ward.spent()) == pytest.approx([1.0] * 3)
+    folder = max(ward.runs.iterdir())
+    lines = (folder / "table-one.csv").read_text().splitlines()
+    assert "ε = 0.5 for the whole table" in lines[0]
+    assert lines[0].removeprefix("# ") in done.stdout
     rows = pl.concat([pl.read_csv(ward.home(k) / "records.csv") for k in range(3)])
     (count,) = (line.split(",") for line in lines if line.startswith(",,yes,n,"))
-    assert abs(float(count[4]) - (rows["sick"] == "yes").sum()) < 900
-    assert list(ward.spent()) == pytest.approx([0.75] * 3)
-    assert len(told["answers"]) == 4
+    assert abs(float(count[4]) - (rows["sick"] == "yes").sum()) < 300
+    log_rank = (folder / "tables" / "survival-1-log-rank-test.csv").read_text().splitlines()
+    assert log_rank[:2] == [f"# {whole}", "chi-squared,degrees of freedom,p"]
+    assert "<h2>Table one</h2>" in (folder / "answers.html").read_text()
 
 
 FIRST = {
@@ -191,7 +225,14 @@ SECOND = FIRST | {
 }
 SESSION = {"dataset": "ward", "epsilon": 1.0}
 GOOD = json.dumps(
-    {"version": 1, "schema": SCHEMA, "session": SESSION, "plan": False, "batches": [[FIRST]]}
+    {
+        "version": 1,
+        "schema": SCHEMA,
+        "session": SESSION,
+        "plan": False,
+        "batches": [[FIRST]],
+        "table": None,
+    }
 )
 
 
@@ -213,6 +254,9 @@ def text_of(**change):
         (text_of(session=SESSION | {"ledger": "/l"}), "no file, folder or address in ledger"),
         (text_of(session=SESSION | {"out": "/o"}), "Expected settings"),
         (text_of(batches=[]), "Expected 1 to"),
+        (text_of(table=1), "place of one of 1 batches"),
+        (text_of(table=True), "table to be a valid integer"),
+        (text_of(table=0, batches=[[FIRST, SECOND | {"epsilon": None}]]), "of a table one"),
         (GOOD.replace("0.1", "true"), "epsilon to be a valid number"),
         (GOOD.replace("0.1", "null"), "Expected epsilon"),
         (GOOD.replace('"sex"', '"sexx"'), "sexx"),
@@ -239,7 +283,7 @@ def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_
             ward.everybody()
             patch.setattr(
                 "parley.analytics.session.Session.report",
-                lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
+                lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
             )
             ward.serving.interrupted.set()
             with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,72 @@
+"""What the pooled rows of `study.py` say by themselves, beside what was released of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from parley.analytics.table_one_shown import TableOne
+
+QUARTERS = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}
+
+
+class Beside(NamedTuple):
+    """A released figure with its interval, and the pooled rows' own."""
+
+    what: str
+    group: str
+    value: float
+    low: float
+    high: float
+    true: float
+
+
+def pooled(rows: pl.DataFrame, answers: list[dict[str, Any]]) -> Iterator[Beside]:
+    """Every figure of the table one and of the curves, beside that of all rows together."""
+    table = [each for each in answers if each["name"].startswith("table one")]
+    for each in TableOne.of(table).figures:
+        if each.category and each.statistic == "n":
+            continue  # its percentage says the same
+        own = rows.filter(pl.col("flc") == each.group)
+        what = f"{each.column} {each.category}".strip()
+        true = described(own, each.column, each.category, each.statistic)
+        yield Beside(f"{what} {each.statistic}".strip(), each.group, *each[-3:], true)
+    (curve,) = (each["table"] for each in answers if each["name"] == "survival")
+    keys = ("flc", "days to", "value", "low", "high")
+    for group, end, *noisy in zip(*(curve[key] for key in keys), strict=True):
+        ends = np.array(noisy, dtype=float)
+        true = kaplan_meier(rows.filter(pl.col("flc") == group), end)
+        yield Beside(f"alive at {end / 365:.0f} years", group, *ends, true)
+
+
+def described(rows: pl.DataFrame, column: str, category: str, statistic: str) -> float:
+    """One figure of a table one, by its definition."""
+    own = rows.filter(pl.col(column) == category) if category else rows
+    values = np.sort(rows[column].to_numpy()) if column and not category else np.array([])
+    if statistic in ("mean", "sd"):
+        return float(values.mean() if statistic == "mean" else values.std())
+    if len(values):
+        return float(values[int(np.ceil(QUARTERS[statistic] * len(values))) - 1])
+    return len(own) if statistic == "n" else 100 * len(own) / len(rows)
+
+
+def kaplan_meier(rows: pl.DataFrame, end: float) -> float:
+    """Of times as they are."""
+    days, died = rows["days"].to_numpy(), rows["death"].to_numpy() == 1
+    times, deaths = np.unique(days[died & (days <= end)], return_counts=True)
+    at_risk = len(days) - np.searchsorted(np.sort(days), times)
+    return float(np.prod(1 - deaths / at_risk))
+
+
+def shown(answers: list[dict[str, Any]], rows: pl.DataFrame) -> str:
+    """A line for each figure."""
+    lines = [f"{'':38}{'released':>10}  {'interval':^19}{'pooled':>10}"]
+    for each in pooled(rows, answers):
+        ends = f"{each.low:,.4g} … {each.high:,.4g}"
+        lines.append(
+            f"{each.what:28}{each.group:10}{each.value:>10,.4g}  {ends:^19}{each.true:>10,.4g}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,73 @@
+"""What is printed and written of a file's answers, asked here or by a server: text and CSV.
+
+In the folder, a CSV for each table of each answer in `tables/`, which says what it cost in its
+first line, after #; and `table-one.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from parley.analytics.table_one_shown import TableOne
+from parley.server.records.run_folder import RunFolderError, write_whole
+
+
+def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: bool) -> str:
+    """One batch's answers as text; writes their CSV files.
+
+    Args:
+        answers: each as `Answer.to_json` has it, with its `name` and its `text`.
+        whole: what all of the file cost, in words.
+        table: they are a table one.
+
+    Raises:
+        RunFolderError: the folder can't be written to.
+    """
+    if table:
+        shown = TableOne.of(answers)
+        files = {Path("table-one.csv"): shown.to_csv()}
+        text = f"{shown}\n\nCSV: {folder / 'table-one.csv'}"
+    else:
+        files = dict(found for each in answers for found in _tables(each, whole))
+        text = "\n\n".join(each["text"] for each in answers)
+    try:
+        for name, content in files.items():
+            (folder / name.parent).mkdir(exist_ok=True)
+            write_whole(folder / name, content.encode())
+    except OSError as error:
+        raise RunFolderError(f"Expected to write into {folder}, got: {error}.") from error
+    return text
+
+
+def _tables(answer: dict[str, Any], whole: str) -> list[tuple[Path, str]]:
+    """Its own table and those beside it, each a CSV."""
+    tables = {"": answer["table"], **answer.get("beside", {})}
+    return [
+        (_file(f"{answer['name']} {beside}"), _csv(table, whole))
+        for beside, table in tables.items()
+    ]
+
+
+def _file(name: str) -> Path:
+    """A file's name of somebody's words.
+
+    >>> _file("curves: log-rank test").name
+    'curves-log-rank-test.csv'
+    """
+    return Path("tables", re.sub(r"\W+", "-", name).strip("-")[:100] + ".csv")
+
+
+def _csv(table: dict[str, list[Any]], whole: str) -> str:
+    text = io.StringIO()
+    text.write(f"# {whole}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])
+    return text.getvalue()
