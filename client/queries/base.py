@@ -91,6 +91,7 @@ class Query(ABC):
         agrees: its answer is counts, which those of other queries bring nearer.
         free: of its fields those that say how sums are read: another value costs nothing.
         curve: its rows are a curve from 1 on, along a number, for every group.
+        inference: its intervals always cover sampling error beside the noise, where they can.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """
@@ -106,6 +107,7 @@ class Query(ABC):
     grouped: ClassVar[bool] = True
     free: ClassVar[frozenset[str]] = frozenset()
     curve: ClassVar[bool] = False
+    inference: ClassVar[bool] = False
 
     where: Expression | None = None
     by: tuple[str, ...] = ()
@@ -125,6 +127,25 @@ class Query(ABC):
     def reports(self) -> float:
         """ε at which each record answers for itself before anything is summed; 0: none does."""
         return 0.0
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Percent of the budget, of a query that is asked in steps, of each; empty: it is one."""
+        return ()
+
+    def after(self, steps: Sequence[Asked], schema: Schema) -> Query:
+        """The step that follows those that were answered, of a query that is asked in steps."""
+        raise NotImplementedError
+
+    def follows(self, other: Query) -> bool:
+        """Whether it is the step after `other`, of one query."""
+        del other
+        return False
+
+    @property
+    def interim(self) -> str:
+        """Which of its steps it is, in words; empty: its answer is what was asked for."""
+        return ""
 
     @property
     def selects(self) -> bool:
@@ -249,6 +270,16 @@ class Query(ABC):
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
         where = None if self.where is None else self.where.to_json()
         return {"query": self.kind, **plain, "where": where}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A query as it was answered: the noisy sum, at this weight and with this noise."""
+
+    query: Any
+    noisy: Integers
+    weight: int
+    noise: Reach
 
 
 class Shown(ABC):

@@ -117,7 +117,8 @@ class Made:
         )
 
     def _of(self, part: Part, wanted: Intervals) -> tuple[Table, Intervals]:
-        sampling = wanted.sampling and not self.cut and self.query.samples(part.facts)
+        sampling = (wanted.sampling or self.query.inference) and not self.cut
+        sampling = sampling and self.query.samples(part.facts)
         applied = Intervals(sampling=sampling)
         table = self._table(part, self._noise(applied, 1))
         rows = len(table["value"]) * len(self.parts)
@@ -159,7 +160,7 @@ class Made:
             raise QueryError(CUT)
         if wanted.sampling and not self.samples:
             raise QueryError(
-                f"Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival "
-                f"or correlations for sampling (a sum under add-or-remove-one of a range on one "
-                f"side of 0), got {kind}."
+                "Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival, "
+                "correlations or regression for sampling (a sum under add-or-remove-one of a range "
+                f"on one side of 0), got {kind}."
             )

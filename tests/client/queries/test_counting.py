@@ -16,6 +16,7 @@ from parley.client.queries.counts import Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.queries.survival import Survival
 from parley.client.where import parse_where
@@ -48,6 +49,15 @@ BATCHES = [
     (Correlations(of=("age", "change", "sick")),),
     (ChooseBest(of=("first", "second")),),
     (KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),),
+    (
+        Regression(
+            column="sick",
+            of=("age", "sex"),
+            family="logistic",
+            occurred="yes",
+            start=(-9.0, 0.0, 0.0),
+        ),
+    ),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),
 ]
 PARTIES = [

@@ -16,6 +16,7 @@ from parley.client.queries.counts import Histogram
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.sums import Total
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.kernel.sets import moved_by
@@ -27,6 +28,7 @@ QUERIES = (
     Histogram(column="x", bins=997),
     Quantiles(column="x", step=0.0),
     KMeansGrid(of=("x",), clusters=2),
+    Regression(column="y", of=("x", "c"), family="logistic", occurred="p"),
     KMeansStep(of=("x",), centres=(1.0, 1.0, -1.0)),  # two centres tie for every record
 )
 
