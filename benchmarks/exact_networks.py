@@ -1,10 +1,11 @@
 """Accuracy after DP-SGD in whole numbers beside that in float64 arithmetic, seeded alike.
 
-    python benchmarks/exact_networks.py [--mnist mnist.npz] [--seeds 8] [--steps 100]
+    python benchmarks/exact_networks.py [--mnist mnist.npz] [--kind cnn] [--seeds 8] [--steps 100]
 
-One party of 10,000 images (scikit-learn's 1,797 digits without --mnist) trains an MLP; each seed
-draws the start, the batches and the noise, the same for both ways. Mean accuracy on other records,
-the standard error of the mean, and the mean of the pairs' difference with its standard error.
+One party of 10,000 images (scikit-learn's 1,797 digits without --mnist) trains an MLP, or a
+convolutional network (of images of 16 × 16 and more); each seed draws the start, the batches and
+the noise, the same for both ways. Mean accuracy on other records, the standard error of the mean,
+and the mean of the pairs' difference with its standard error.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def images(path: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mnist", default="")
+    parser.add_argument("--kind", choices=("mlp", "cnn"), default="mlp")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
@@ -51,11 +53,13 @@ def main() -> None:
         optimiser="sgd", learning_rate=0.25, momentum=0.0, per_example_method="exact",
         micro_batch=2048,
     )  # fmt: skip
+    hidden = (100,) if options.kind == "mlp" else ()
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     for seed in range(options.seeds):
         network = Network.build(
-            "mlp", features=x.shape[1], classes=10, hidden=(100,), precision="float64", seed=seed
-        )
+            options.kind, features=x.shape[1], classes=10, hidden=hidden, precision="float64",
+            seed=seed,
+        )  # fmt: skip
         for way in WAYS:
             data = PartyData(
                 features=network.rows(x[:held_in]),

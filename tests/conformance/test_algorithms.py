@@ -151,11 +151,11 @@ class AlgorithmConformance:
         if not claim.whole:
             return
 
-        def whole(rows, labels, begin):
-            """Party 0's vector with these in place of its first records."""
+        def whole(rows, labels, begin, turned=1):
+            """Party 0's vector with these in place of its first records; others may be turned."""
             own = PartyBlock(
-                features=np.concatenate([rows, block.features[begin:]]),
-                labels=np.concatenate([labels, block.labels[begin:]]).astype(float),
+                features=np.concatenate([rows, block.features[begin:][::turned]]),
+                labels=np.concatenate([labels, block.labels[begin:][::turned]]).astype(float),
                 offsets=np.cumsum([0, len(rows) + SIZES[0] - begin, *SIZES[1:]]),
             )
             with np.errstate(all="ignore"):
@@ -171,6 +171,10 @@ class AlgorithmConformance:
             return
         records = list(itertools.product(HOSTILE, (*self.labels, *self.strange)))
         found = [whole(row[None], np.array([label]), 1) for row, label in records]
+        # What a record changes is its own, whoever stands beside it.
+        beside = [whole(row[None], np.array([label]), 1, -1) for row, label in records[::5]]
+        for one, other in zip(found[::5], beside, strict=True):
+            assert np.array_equal(one - found[0], other - beside[0])
         others = found
         if claim.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
             others = [whole(np.empty((0, 4)), np.empty(0), 1)]
@@ -281,6 +285,34 @@ class TestFederatedAveraging(AlgorithmConformance):
         from parley.client.models.networks import Network
 
         return Network.build(job.model.kind, features=4, classes=3, hidden=(8, 5))
+
+
+class TestFederatedAveragingOfRecords(TestFederatedAveraging):
+    job = (
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "privacy.epsilon=8",
+        "algorithm.rounds=2",
+        "dp-sgd.sampling-rate=0.5",
+        "dp-sgd.local-steps=1",
+    )
+
+    def test_a_neighbour_moves_the_sum_by_no_more_than_is_claimed(self):
+        """The sum of a step, of which the update is a multiple."""
+        algorithm, plan = self.made()
+        training, claim = algorithm.training, algorithm.claim(FACTS)
+        first = SIZES[0]
+        block, state = block_of(self.labels), algorithm.init()
+        moved = []
+        for at in range(20):
+            rows, labels = block.features.copy(), block.labels.copy()
+            rows[at], labels[at] = HOSTILE[at % len(HOSTILE)], (labels[at] + 1) % 3
+            other = replace(block, features=rows, labels=labels)
+            one, two = (algorithm.local(state, b, plan, SEEDED).values for b in (block, other))
+            assert np.array_equal(one[1:], two[1:])
+            step = training.learning_rate / (training.sampling_rate * first)
+            moved.append(np.linalg.norm((one - two)[0]) / step)
+        assert 0.4 * claim.sensitivity < max(moved) <= claim.sensitivity * (1 + 1e-9)
 
 
 class TestDistributedDPSGD(AlgorithmConformance):

@@ -222,6 +222,14 @@ def test_exactly_the_short_rows_are_kept(seed: int, width: int, radius: int) -> 
     assert row_sum(rows, length).tolist() == [sum(int(v) for v in column) for column in rows.T]
 
 
+@pytest.mark.heavy
+def test_exactly_the_short_of_a_hundred_thousand_rows_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(3400):
+        width, radius = int(rng.integers(1, 50)), int(2.0 ** rng.uniform(0, 26))
+        test_exactly_the_short_rows_are_kept.hypothesis.inner_test(seed, width, radius)  # type: ignore[attr-defined]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_factored_records_are_never_longer_than_they_may_be(seed: int) -> None:
