@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from parley.analytics.table_one_shown import TableOne
 
+Floats = NDArray[np.float64]
 QUARTERS = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}
 
 
@@ -40,6 +42,35 @@ def pooled(rows: pl.DataFrame, answers: list[dict[str, Any]]) -> Iterator[Beside
         ends = np.array(noisy, dtype=float)
         true = kaplan_meier(rows.filter(pl.col("flc") == group), end)
         yield Beside(f"alive at {end / 365:.0f} years", group, *ends, true)
+    (ratios,) = (each["table"] for each in answers if each["name"] == "hazard ratios")
+    names = ratios["coefficient"]
+    for name, *noisy, true in zip(
+        names,
+        *(np.exp(np.array(ratios[end], dtype=float)) for end in keys[2:]),
+        hazard_ratios(rows, names),
+        strict=True,
+    ):
+        yield Beside("hazard ratio", name, *noisy, true)
+
+
+def hazard_ratios(rows: pl.DataFrame, names: list[str]) -> Floats:
+    """Cox' of times as they are, Breslow's way with ties; "column: category" is an indicator."""
+    parts = [name.partition(": ") for name in names]
+    columns = [rows[column] == value if value else rows[column] for column, _, value in parts]
+    order = np.argsort(-rows["days"].to_numpy(), kind="stable")
+    x = np.column_stack([column.cast(pl.Float64).to_numpy() for column in columns])[order]
+    x -= x.mean(axis=0)
+    days, died = (rows[name].to_numpy()[order] for name in ("days", "death"))
+    last = np.searchsorted(-days, -days[died == 1], side="right") - 1  # of whom is at risk then
+    found = np.zeros(len(names))
+    for _ in range(12):
+        weights = np.exp(x @ found)
+        total = np.cumsum(weights)[last]
+        mean = np.cumsum(weights[:, None] * x, axis=0)[last] / total[:, None]
+        squares = np.cumsum(weights[:, None, None] * x[:, :, None] * x[:, None], axis=0)[last]
+        bent = (squares / total[:, None, None] - mean[:, :, None] * mean[:, None]).sum(axis=0)
+        found += np.linalg.solve(bent, (x[died == 1] - mean).sum(axis=0))
+    return np.asarray(np.exp(found))
 
 
 def described(rows: pl.DataFrame, column: str, category: str, statistic: str) -> float:
@@ -67,6 +98,6 @@ def shown(answers: list[dict[str, Any]], rows: pl.DataFrame) -> str:
     for each in pooled(rows, answers):
         ends = f"{each.low:,.4g} … {each.high:,.4g}"
         lines.append(
-            f"{each.what:28}{each.group:10}{each.value:>10,.4g}  {ends:^19}{each.true:>10,.4g}"
+            f"{each.what:25} {each.group:12}{each.value:>10,.4g}  {ends:^19}{each.true:>10,.4g}"
         )
     return "\n".join(lines)

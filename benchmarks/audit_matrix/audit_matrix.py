@@ -23,6 +23,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.queries.survival import Survival
 from parley.client.where import col
@@ -171,6 +172,7 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (Balance(column="age", border=4.5, share=0.25),),
     (Survival(column="age", event="sick", occurred="yes", bins=4, by=("sex",)),),
+    (Regression(column="sick", of=("age", "ward"), family="logistic", occurred="yes"),),
     (Correlations(of=("age", "stay", "ward")),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),

@@ -16,6 +16,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.queries.survival import Survival
@@ -26,7 +27,7 @@ QUERIES: dict[str, type[Query]] = {
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
         *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance),
-        *(Survival, Correlations),
+        *(Survival, Regression, Correlations),
     )
 }
 """Name → the query."""

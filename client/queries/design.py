@@ -61,12 +61,10 @@ class Design:
     Attributes:
         covariates: p, column by column.
         missing: columns with a code for an empty cell.
-        longest: the most that ‖row‖² is: 1 a column.
     """
 
     covariates: tuple[Covariate, ...]
     missing: tuple[tuple[str, int], ...]
-    longest: int
 
     @classmethod
     def of(cls, schema: Schema, columns: Sequence[str]) -> Design:
@@ -92,7 +90,7 @@ class Design:
             ]
             if MISSING in known.texts:
                 missing.append((name, known.texts.index(MISSING)))
-        return cls(covariates=tuple(covariates), missing=tuple(missing), longest=len(columns))
+        return cls(covariates=tuple(covariates), missing=tuple(missing))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,6 +106,19 @@ class Design:
     def half(self) -> Numbers:
         """`[p]` what is 1 in a row, in the column's unit."""
         return np.array([each.half for each in self.covariates])
+
+    def farthest(self, centre: Numbers) -> float:
+        """The most that ‖row − centre‖² is, of a centre `[p]`: at an end, or at a category."""
+        total, at = 0.0, 0
+        for column in dict.fromkeys(each.column for each in self.covariates):
+            own = [each for each in self.covariates if each.column == column]
+            part = centre[at : at + len(own)]
+            at += len(own)
+            if own[0].code is None:
+                total += float((1 + abs(part[0])) ** 2)
+            else:  # of one category, or of none: the reference
+                total += float(part @ part + max(0.0, (1 - 2 * part).max()))
+        return total
 
     def rows(self, block: TableBlock) -> Numbers:
         """`[N, p]` every record's."""

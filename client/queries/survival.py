@@ -111,53 +111,31 @@ class Survival(ColumnQuery):
             )
         if (groups := groups_of(schema, self.by).count) > MOST_GROUPS:
             raise QueryError(f"Expected at most {MOST_GROUPS} groups, got {groups}.")
-        self._check_event(schema)
+        check_event(schema, self.event, self.occurred)
 
-    def _check_event(self, schema: Schema) -> None:
-        if not isinstance(field_of(schema, self.event), Texts):
-            known = numeric(schema, self.event)
-            if (known.low, known.high) != (0, 1) or self.occurred:
-                raise QueryError(
-                    f"Expected an event of categories with occurred, or a number in [0, 1] without "
-                    f"it, got {self.event!r} in [{known.low:g}, {known.high:g}]"
-                    f"{f' with {self.occurred!r}' if self.occurred else ''}."
-                )
-        elif self.occurred not in (texts := texts_of(schema, self.event)):
-            raise QueryError(
-                f"Expected occurred, which of {', '.join(map(repr, texts))} of {self.event!r} is "
-                f"the event, got {self.occurred!r}."
-            )
-
-    def _edges(self, schema: Schema) -> Numbers:
+    def ends(self, schema: Schema) -> Numbers:
         """`[K + 1]`."""
         end = self.end or numeric(schema, self.column).high
         return np.array(self.edges or np.linspace(0, end, self.bins + 1), dtype=np.float64)
 
-    def _axis(self, schema: Schema) -> Axis:
+    def axis(self, schema: Schema) -> Axis:
         """K cells of events, K + 1 of censored."""
-        edges = self._edges(schema)
+        edges = self.ends(schema)
         middles, intervals = (edges[1:] + edges[:-1]) / 2, len(edges) - 1
 
         def codes(block: TableBlock) -> NDArray[np.intp]:
             times = block.columns[self.column]
             ends = np.searchsorted(edges[1:], times, side="left")
             passed = np.searchsorted(middles, times, side="right")
-            found = np.where(self._happened(block) & (ends < intervals), ends, intervals + passed)
-            return found.astype(np.intp)
+            found = happened(block, self.event, self.occurred) & (ends < intervals)
+            return np.where(found, ends, intervals + passed).astype(np.intp)
 
         return Axis(size=2 * intervals + 1, codes=codes)
-
-    def _happened(self, block: TableBlock) -> NDArray[np.bool_]:
-        known, values = field_of(block.schema, self.event), block.columns[self.event]
-        if isinstance(known, Texts):
-            found: NDArray[np.bool_] = values == known.texts.index(self.occurred)
-            return found
-        return np.asarray(values >= 0.5)
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """A count for every group, and interval of an event or number of intervals without."""
         groups = groups_of(schema, self.by)
-        return (counts_in(Cells(axes=(*groups.axes, self._axis(schema))), weight),)
+        return (counts_in(Cells(axes=(*groups.axes, self.axis(schema))), weight),)
 
     def _table(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> LifeTable:
         groups = groups_of(facts.schema, self.by).count
@@ -181,7 +159,7 @@ class Survival(ColumnQuery):
 
     def _along(self, schema: Schema) -> Table:
         """A row for every group and interval."""
-        edges, groups = self._edges(schema), groups_of(schema, self.by)
+        edges, groups = self.ends(schema), groups_of(schema, self.by)
         keys: Table = {n: np.repeat(k, len(edges) - 1) for n, k in groups.keys().items()}
         own = {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
         return keys | {name: np.tile(part, groups.count) for name, part in own.items()}
@@ -191,7 +169,7 @@ class Survival(ColumnQuery):
         table = self._table(noisy, weight, noise, facts)
         groups = dict(groups_of(facts.schema, self.by).keys())
         curve = _ends(table.survival, weight, noise, most=1.0)
-        edges = self._edges(facts.schema)
+        edges = self.ends(facts.schema)
         found: dict[str, Table] = {}
         if self.by:
             test = table.log_rank()
@@ -209,9 +187,35 @@ class Survival(ColumnQuery):
 
     def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
         """Of a curve that falls to a half, of as many records as a group has on average."""
-        intervals = len(self._edges(facts.schema)) - 1
+        intervals = len(self.ends(facts.schema)) - 1
         groups = groups_of(facts.schema, self.by).count
         return noise.deviation / weight * usual_noise(intervals) * groups / (facts.records or 1)
+
+
+def check_event(schema: Schema, event: str, occurred: str) -> None:
+    """Refuses a column that does not say whether an event happened. Raises QueryError."""
+    if not isinstance(field_of(schema, event), Texts):
+        known = numeric(schema, event)
+        if (known.low, known.high) != (0, 1) or occurred:
+            raise QueryError(
+                f"Expected an event of categories with occurred, or a number in [0, 1] without "
+                f"it, got {event!r} in [{known.low:g}, {known.high:g}]"
+                f"{f' with {occurred!r}' if occurred else ''}."
+            )
+    elif occurred not in (texts := texts_of(schema, event)):
+        raise QueryError(
+            f"Expected occurred, which of {', '.join(map(repr, texts))} of {event!r} is "
+            f"the event, got {occurred!r}."
+        )
+
+
+def happened(block: TableBlock, event: str, occurred: str) -> NDArray[np.bool_]:
+    """`[N]` whether it did: the category that says so, or a number from ½ on."""
+    known, values = field_of(block.schema, event), block.columns[event]
+    if isinstance(known, Texts):
+        found: NDArray[np.bool_] = values == known.texts.index(occurred)
+        return found
+    return np.asarray(values >= 0.5)
 
 
 def _ends(curve: Estimate, weight: int, noise: Reach, *, most: float) -> Table:

@@ -68,8 +68,10 @@ class Answer:
         table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
         intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
         made: what the table was made of; None where it was changed since, or has no noise of a sum.
-        law, scale: of the noise, in units of the answer's own counts or cells.
+        law, scale: of the noise, in units of the answer's own counts or cells; of counts that agree
+            with others, that of a cell by itself whose noise has their deviation.
         by_party: it has each party's own rows.
+        earlier: what the steps before cost, of a query that is asked in steps.
     """
 
     query: Query
@@ -84,6 +86,19 @@ class Answer:
     made: Made | None = field(default=None, repr=False, compare=False)
 
     by_party: bool = False
+    earlier: tuple[Charge, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """What was asked for it; of all of its steps together."""
+        if not self.earlier:
+            return self.ledger.epsilon
+        return self._spent.epsilon(self.ledger.budget.delta)[1]
+
+    @property
+    def asked(self) -> str:
+        """The same as it is written: of several steps rounded up."""
+        return shown_up(self.epsilon) if self.earlier else as_written(self.epsilon)
 
     @property
     def title(self) -> str:
@@ -198,7 +213,7 @@ class Answer:
 
     @cached_property
     def _spent(self) -> Composition:
-        return Composition.of([self.ledger.event])
+        return Composition.of([each.event for each in (*self.earlier, self.ledger)])
 
     @property
     def mu(self) -> float | None:
@@ -223,7 +238,8 @@ class Answer:
             "records": self.records,
             "run": charge.run,
             "index": charge.index,
-            "epsilon": charge.epsilon,
+            "epsilon": self.epsilon,
+            **({"steps": len(self.earlier) + 1} if self.earlier else {}),
             "spent": charge.spent,
             "left": charge.left,
             "budget": charge.budget.to_json(),
@@ -251,9 +267,10 @@ class Answer:
             for name, each in self.beside.items():
                 lines += [f"{name}:", *_rows(each)]
         together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
+        together += f" in {len(self.earlier) + 1} steps" if self.earlier else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "
-            f"charged ε = {as_written(charge.epsilon)}{together} of "
+            f"charged ε = {self.asked}{together} of "
             f"{as_written(charge.budget.epsilon)}, left {shown_down(charge.left)} "
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
             f"{charge.against.short})"
@@ -263,7 +280,8 @@ class Answer:
         ]
         gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"
         told = attacker.sentence(rates, charge.budget.unit)
-        lines.append(f"by this release{gaussian} an attacker {told}")
+        these = "these releases" if self.earlier else "this release"
+        lines.append(f"by {these}{gaussian} an attacker {told}")
         if charge.assumptions:
             lines.append(f"assuming: {'; '.join(charge.assumptions)}")
         if charge.budget.unit in BEYOND:
@@ -281,6 +299,7 @@ def title(query: Query) -> str:
     several = f" {', '.join(columns)}" if isinstance(columns, list) else ""
     where = "" if query.where is None else f" where {query.where}"
     by = f" by {', '.join(query.by)}" if query.by else ""
+    by += f", {query.interim}" if query.interim else ""
     return f"{query.kind}{column}{several}{where}{by}"
 
 
@@ -348,4 +367,6 @@ def shown_cell(value: Any) -> str:
     """A cell's key: a category, the end of an interval, a quantile; empty where there is none."""
     if value is None:
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return "–" if np.isnan(value) else f"{value:g}"
+    return str(value)

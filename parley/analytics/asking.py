@@ -18,6 +18,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.response import Response
 from parley.client.queries.sums import ChooseBest, Total
 from parley.client.queries.survival import Survival
@@ -114,6 +115,28 @@ class Asking(ABC):
         ends = tuple(float(edge) for edge in edges)
         own = {"column": column, "event": event, "occurred": occurred}
         return self._named(Survival, price, **own, bins=bins, edges=ends, end=float(end))
+
+    def regression(
+        self,
+        column: str,
+        of: Sequence[str],
+        family: str,
+        *,
+        edges: Sequence[float] = (),
+        **price: Any,
+    ) -> Answer:
+        """Odds, rate or hazard ratios of covariates, in a few steps: see `Regression` for the keys.
+
+        Args:
+            column: the outcome; with family hazards the time.
+            family: logistic, poisson, negative-binomial or hazards.
+            price: epsilon; and event, occurred, bins, end, exposure, cap or dispersion.
+        """
+        names = ("event", "occurred", "bins", "end", "exposure", "cap", "dispersion")
+        own = {name: price.pop(name) for name in names if name in price}
+        ends = tuple(float(edge) for edge in edges)
+        own |= {"column": column, "of": _names(of), "family": family, "edges": ends}
+        return self._named(Regression, price, **own)
 
     def correlations(
         self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
@@ -336,17 +359,27 @@ class Batch(Asking):
         )
 
 
+def _by_itself(error: float, nearer: float) -> str:
+    return f" ({error / nearer:.4g} by its own cells)" if 0 < nearer < 1 else ""
+
+
 def plan_text(
     planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
 ) -> str:
     """A planned release in words."""
-    plan, scale = planned.plan, planned.scale()
-    errors = planned.errors(terms.facts)
+    plan, scale, nearer = planned.plan, planned.scale(), planned.nearer(terms.facts)
+    each = zip(queries, planned.errors(terms.facts), nearer, planned.batch.weights, strict=True)
     lines = [
         f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}, noise scale {scale / query.steps(weight):.6g}"
-        for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
+        f"{error:.4g}{_by_itself(error, factor)}, noise scale "
+        f"{scale * factor / query.steps(weight):.6g}"
+        for query, error, factor, weight in each
     ]
+    if min(nearer) < 1:
+        lines.append(
+            "counts of the same records agree: each answer takes what the others, or a public "
+            "number of records, say of it; the budget is shared out for that"
+        )
     if planned.instead is not None and planned.instead.trusted:
         lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
     lines.append(
@@ -355,4 +388,7 @@ def plan_text(
         f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
         "was charged"
     )
+    if shares := queries[0].shares:
+        parts = ", ".join(f"{share} %" for share in shares)
+        lines.append(f"in {len(shares)} steps, each such a sum, with {parts} of the budget")
     return "\n".join(lines)

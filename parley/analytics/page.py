@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def answer_figure(answer: Answer) -> Figure:
     plot = NOTHING
     if answer.query.curve:
         plot, key = curve_plot(answer, **drawn)
-    elif known.any():
+    elif known.any() and not answer.query.inference:  # whose ratios and p-values are read
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
@@ -121,11 +122,12 @@ def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
 def _finding(answer: Answer, unknown: int) -> str:
     charge = answer.ledger
     together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
+    together += f" in {len(answer.earlier) + 1} steps" if answer.earlier else ""
     few = f" {unknown} of the cells have too few records for this ε." if unknown else ""
     return (
         f"{len(answer.table['value']):,} cells from {answer.survivors} of {answer.parties} "
         f"parties; {answer.law}, scale {answer.scale:.4g}; "
-        f"ε = {as_written(charge.epsilon)}{together}.{few}"
+        f"ε = {answer.asked}{together}.{few}"
     )
 
 
@@ -175,8 +177,9 @@ def write_session_page(
     Raises:
         RunFolderError: it can't be written to.
     """
-    first = [each.with_intervals() for each in answers if each.ledger.index == table_one]
-    others = [each for each in answers if each.ledger.index != table_one]
+    asked = [each for each in answers if not each.query.interim]
+    first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
+    others = [each for each in asked if each.ledger.index != table_one]
     single = [each for each in others if each.alone]
     wide = [each for each in others if not each.alone]
     figures = [answer_figure(each) for each in wide]
@@ -188,7 +191,7 @@ def write_session_page(
             "session.html.j2",
             package="parley.analytics",
             name=name,
-            headline=_headline(answers, totals),
+            headline=_headline(asked, totals),
             notices=_notices(answers),
             cards=_cards(answers, totals),
             table=TableOne.of([each.to_json() for each in first]) if first else None,
@@ -243,7 +246,7 @@ def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
     cards.append(
         Card(
             title="Questions",
-            value=number(len(answers)),
+            value=number(sum(not each.query.interim for each in answers)),
             note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
         )
     )
@@ -270,7 +273,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
                 own[0].law,
                 f"{own[0].survivors} of {own[0].parties}",
                 as_written(charge.epsilon),
-                f"{own[0].tradeoff():.1%}",
+                f"{replace(own[0], earlier=()).tradeoff():.1%}",
                 f"{shown_down(charge.left)} of {as_written(charge.budget.epsilon)}",
             ]
         )

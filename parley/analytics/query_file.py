@@ -46,8 +46,8 @@ from parley.server.planning.queries import PlannedBatch
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of any query, beside `where` and `by`, with their defaults."""
 _LONGEST_NAME = 200
-_DERIVED = {"balance", "counted", "local"}
-"""Fields that a law decides."""
+_DERIVED = {"balance", "counted", "local", "step", "start", "centres"}
+"""Fields that a law decides, or the answers before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,8 @@ def cost_of(planned: Sequence[PlannedBatch]) -> str:
     primary = [each.plan.primary for each in planned]
     delta, queries = primary[0].delta, sum(len(each.batch.queries) for each in planned)
     epsilon = Composition.of(each.event for each in planned).epsilon(delta)[1]
-    several = f"{len(planned)} releases" if len(planned) > 1 else "one release"
+    releases = sum(len(each.batch.queries[0].shares) or 1 for each in planned)
+    several = f"{releases} releases" if releases > 1 else "one release"
     against = " and ".join(dict.fromkeys(each.against.short for each in primary))
     return (
         f"ε = {shown_up(epsilon)} for all of it at δ = {as_written(delta)} ({queries} "

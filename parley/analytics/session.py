@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +27,7 @@ from parley.analytics.page import write_session_page
 from parley.analytics.partition import Partitions
 from parley.analytics.search import QuantileSearch
 from parley.analytics.sql import frame_of_answers, parse_sql
+from parley.analytics.steps import check_alone, in_steps, with_earlier
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
 from parley.privacy.ledger.account import Account
@@ -164,6 +166,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
     def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
         """What a batch would release; nothing is asked, nothing is charged."""
         self._check_open()
+        check_alone(queries, by_party=how.get("by_party", False))
         return plan_batch(
             queries,
             self.terms,
@@ -173,7 +176,9 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
         )
 
-    def check_room(self, planned: Sequence[PlannedBatch]) -> None:
+    def check_room(
+        self, planned: Sequence[PlannedBatch], budget: DatasetBudget | None = None
+    ) -> None:
         """Refuses releases that the budget has no room for; nothing is charged.
 
         Of a session that goes on the first ones are those that it had.
@@ -183,7 +188,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         """
         own = self._session
         new = tuple((each.event, 1) for each in planned[len(own.again) :])
-        own.ledger.check_room(own.folder.run_id, {own.budget.key: new})
+        own.ledger.check_room(own.folder.run_id, {(budget or own.budget).key: new})
 
     def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
         self._check_open()
@@ -209,6 +214,22 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         answers.
         """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
+        one = partial(self._released, budget=budget or self._session.budget)
+        if not any(query.shares for query in queries):
+            return one(queries, planned, epsilon=epsilon)
+        if not self._session.again:
+            self.check_room([planned], budget)
+        return [in_steps(one, self, queries[0], planned, epsilon=epsilon)]
+
+    def _released(
+        self,
+        queries: Sequence[Query],
+        planned: PlannedBatch,
+        *,
+        epsilon: float,
+        budget: DatasetBudget,
+    ) -> list[Answer]:
+        """One release."""
         known = self._session.asked_before(planned, epsilon=epsilon)
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return answers_of(
@@ -216,7 +237,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             self.terms,
             event=planned.event,
             run=planned.plan.run_id,
-            budget=budget or self._session.budget,
+            budget=budget,
             asked=queries,
             intervals=self._intervals,
         )
@@ -233,7 +254,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
                 released, self.terms, event=entry.event, run=entry.run_id,
                 budget=budgets[entry.dataset], intervals=self._intervals,
             )  # fmt: skip
-        return tuple(found)
+        return with_earlier(found)
 
     @property
     def totals(self) -> Account:

@@ -31,11 +31,6 @@ from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section import JobError
 
-_GONE = {
-    "run.transport": "There is no run.transport any more: messages go by gRPC; Flower's own "
-    "commands carry a deployment's, too (docs/flower.md)."
-}
-
 
 def load_job(
     path: str | Path | None = None,
@@ -121,8 +116,7 @@ def checked_key(name: str, *, where: str) -> str:
 
 
 def _unknown(keys: Sequence[str]) -> str:
-    name = ".".join(keys)
-    return _GONE.get(name, f"Unknown key {name}. {_nearest(keys)}")
+    return f"Unknown key {'.'.join(keys)}. {_nearest(keys)}"
 
 
 def keys_called(word: str) -> list[str]:

@@ -18,6 +18,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Balance, Choosable, ChooseBest, Total
 from parley.client.queries.survival import Survival
@@ -87,15 +88,17 @@ def one_winner(query):
 
 
 class QueryConformance:
-    """`examples` are queries of the kind, all of its shapes."""
+    """`examples` are queries of the kind, all of its shapes; `near` of the bounds is reached."""
 
+    near: ClassVar[tuple[float, float]] = (0.6, 0.4)
     examples: ClassVar[tuple[Query, ...]]
 
     def asked(self):
         for query in self.examples:
             for relation in RELATIONS:
+                facts = Facts(schema=SCHEMA, neighbouring=relation, records=None)
                 for law in ("laplace", "gaussian"):
-                    one = query.tuned(law, relation)
+                    one = query.tuned(law, facts)
                     try:
                         one.check(SCHEMA, relation)
                     except ValueError:
@@ -133,8 +136,8 @@ class QueryConformance:
                 assert l1 <= moved.l1, (query, relation, weight)
                 assert l2 <= moved.l2_squared, (query, relation, weight)
             # And the bound is not a guess: some neighbours come near it.
-            assert l1 > 0.6 * moved.l1, (query, relation)
-            assert l2 > 0.4 * moved.l2_squared, (query, relation)
+            assert l1 > self.near[0] * moved.l1, (query, relation)
+            assert l2 > self.near[1] * moved.l2_squared, (query, relation)
 
     def test_what_counts_is_never_below_zero(self):
         rng = np.random.default_rng(6)
@@ -275,6 +278,39 @@ class TestSurvival(QueryConformance):
     examples = (
         Survival(column="age", event="sick", occurred="yes", bins=5),
         Survival(column="age", event="first", edges=(0.0, 33.3, 60.0), where=OLD, by=("sex",)),
+    )
+
+
+class TestRegression(QueryConformance):
+    near = (0.25, 0.3)  # a ball: of slopes that differ, with curvatures that do not
+    examples = (
+        Regression(
+            column="sick",
+            of=("age", "change"),
+            family="logistic",
+            occurred="yes",
+            start=(-9.0, 0.0, 0.0),
+        ),
+        Regression(
+            column="age",
+            of=("change", "sex"),
+            family="hazards",
+            event="first",
+            bins=3,
+            step=2,
+            start=(-1.0, -0.5, 0.25, 0.5, -2.0),
+            centres=(0.5, -0.25, 0.1, 0.0),
+        ),
+        Regression(
+            column="first",
+            of=("change",),
+            family="negative-binomial",
+            exposure="second",
+            dispersion=0.5,
+            where=OLD,
+            start=(-9.0, 0.0),
+        ),
+        Regression(column="first", of=("change",), family="poisson", cap=0.5, start=(-9.0, 0.0)),
     )
 
 

@@ -10,7 +10,9 @@ import pytest
 from parley.client.data.table import DataError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-FIRST = "ε = 1.5 for all of it at δ = 1e-06 (7 queries in 2 releases; record, replace-one; against "
+FIRST = (
+    "ε = 1.9093 for all of it at δ = 1e-06 (8 queries in 6 releases; record, replace-one; against "
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +27,13 @@ def test_its_figures_are_those_of_the_pooled_rows(study, tmp_path):
     text, answers = study["simulated"](rows, tmp_path / "s", seed=1)
     assert text.startswith(FIRST)
     figures = list(sys.modules["study_pooled"].pooled(rows, answers))
-    assert len(figures) == 2 * (1 + 5 + 2 + 3 + 7) + 2 * 12
+    assert len(figures) == 2 * (1 + 5 + 2 + 3 + 7) + 2 * 12 + 3
     inside = [each.low <= each.true <= each.high for each in figures if each.value == each.value]
     assert sum(inside) > 0.85 * len(figures)
     files = sorted(path.name for path in (tmp_path / "s").rglob("*.csv"))
     assert files == [
+        "hazard-ratios-precision.csv",
+        "hazard-ratios.csv",
         "survival-cumulative-hazard.csv",
         "survival-log-rank-test.csv",
         "survival-median-survival.csv",
@@ -69,5 +73,11 @@ def test_a_group_without_records_is_left_out(study, tmp_path):
 def test_five_real_parties_answer_it(study):
     text = study["main"]()
     assert text.startswith(FIRST + "the server and those who collude with it)")
-    for said in ("5 of 5 parties", "log-rank test", "left 0.5", "Beside the pooled rows", "alive"):
+    for said in (
+        "5 of 5 parties",
+        "log-rank test",
+        "hazard ratio",
+        "Beside the pooled rows",
+        "alive",
+    ):
         assert said in text

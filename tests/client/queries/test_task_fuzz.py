@@ -21,6 +21,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.response import Response
 from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.queries.survival import Survival
@@ -59,6 +60,19 @@ QUERIES_ASKED = (
     Marginals(of=("sex", "ward", "sick")),
     Choose(column="ward", by=("sex",)),
     Survival(column="age", event="sick", occurred="yes", edges=(0.0, 18.0, 100.0), by=("ward",)),
+    Regression(column="sick", of=("age", "ward"), family="logistic", occurred="yes"),
+    Regression(
+        column="age",
+        of=("sex",),
+        family="hazards",
+        event="sick",
+        occurred="yes",
+        bins=2,
+        step=4,
+        start=(-1.0, -2.0, 0.5),
+        centres=(0.5, 0.1),
+    ),
+    Regression(column="age", of=("part",), family="poisson", cap=5.0, start=(0.0, 1.0)),
     Correlations(of=("age", "share", "ward"), regressions=("age ~ share + ward",), by=("sex",)),
     Response(column="ward"),
     ChooseBest(of=("share", "part")),

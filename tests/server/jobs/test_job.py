@@ -66,11 +66,6 @@ def test_a_bad_value_is_refused_and_named(override, words):
     assert words in str(refusal.value)
 
 
-def test_a_key_that_is_gone_says_what_to_use_instead():
-    with pytest.raises(JobError, match=r"^There is no run\.transport any more.*docs/flower\.md"):
-        load_job(overrides=["run.transport=flower"])
-
-
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(JobError, match=r"Cannot read job file .*nowhere\.toml"):
         load_job(tmp_path / "nowhere.toml")

@@ -16,6 +16,7 @@ from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.regression import Regression
 from parley.client.queries.sums import Total
 from parley.client.queries.survival import Survival
 from parley.client.where import col
@@ -221,6 +222,16 @@ def batches(draw):
             by=groups,
         ),
         st.builds(Correlations, of=st.just(("age", "stay", "sick")), where=where, by=groups),
+        st.builds(
+            Regression,
+            column=st.just("age"),
+            of=st.sampled_from([("stay",), ("sex", "stay")]),
+            family=st.just("hazards"),
+            event=st.just("sick"),
+            occurred=st.just("yes"),
+            bins=st.integers(1, 3),
+            where=where,
+        ),
         st.builds(
             KMeansGrid,
             of=st.sampled_from([("age",), ("age", "stay")]),
