@@ -28,18 +28,16 @@ from parley.privacy.kernel.sets import moved_by
 SCHEMA = Schema.from_toml(
     """
 [columns]
-age = { kind = "numeric", range = [-100, 100] }
-dose = { kind = "numeric", range = [-100, 100] }
-noise = { kind = "numeric", range = [-100, 100] }
+age = { kind = "numeric", range = [-85, 85] }
+dose = { kind = "numeric", range = [-85, 85] }
+noise = { kind = "numeric", range = [-85, 85] }
 arm = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
-cost = { kind = "numeric", range = [-200, 200] }
+cost = { kind = "numeric", range = [-110, 110] }
 y = { kind = "label", positive = "yes", negative = "no" }
 """
 )
 ASKED = Correlations(of=("age", "dose", "noise", "arm", "cost"), regressions=("cost ~ .",))
 WEIGHT = 4096
-SLOPES = np.array([0.0, 0.6, 0.0, 0.0, 12.0, 0.0])
-"""Of the intercept, age, dose, noise, arms b and c."""
 
 
 def drawn(records: int, rng: np.random.Generator, heavy: bool) -> TableBlock:
@@ -49,13 +47,15 @@ def drawn(records: int, rng: np.random.Generator, heavy: bool) -> TableBlock:
     shared = one()
     age, dose = 20 * shared + 20 * one(), 20 * shared + 20 * one()
     arm = rng.choice(3, records, p=[0.5, 0.3, 0.2])
-    columns = {
+    found = {
         "age": age,
         "dose": dose,
         "noise": 30 * one(),
         "arm": arm,
-        "cost": SLOPES[1] * age + SLOPES[4] * (arm == 1) + 30 * one(),
+        "cost": 0.6 * age + 12 * (arm == 1) + 30 * one(),
     }
+    ends = {name: 110 if name == "cost" else 85 for name in found}
+    columns = {name: np.clip(part, -ends[name], ends[name]) for name, part in found.items()}
     return TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, records]))
 
 
@@ -77,21 +77,27 @@ def answered(block: TableBlock, noise: Reach, rng: np.random.Generator | None):
     return (read(vector, WEIGHT, noise, facts) for read in (ASKED.answer, ASKED.beside))
 
 
-def measured(records: int, law: str, epsilon: float, draws: int, heavy: bool) -> str:
+def truth(heavy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a population: coefficients, correlations, and which of those are with the third number."""
+    exact = Reach.of("laplace", scale=1.0)
+    table, beside = answered(drawn(2 * 10**6, np.random.default_rng(2), heavy), exact, None)
+    pairs = zip(table["column"], table["with"], strict=True)
+    free = np.array(["noise" in pair for pair in pairs])
+    coefficients = np.asarray(beside["cost ~ ."]["coefficient"]).copy()
+    coefficients[3] = 0.0
+    return coefficients, np.where(free, 0.0, np.asarray(table["value"])), free
+
+
+def measured(records: int, law: str, epsilon: float, draws: int, heavy: bool, known) -> str:
     rng, noise = np.random.default_rng(1), noise_of(law, epsilon)
-    whole, _ = answered(
-        drawn(10**6, np.random.default_rng(2), heavy), Reach.of(law, scale=1.0), None
-    )
-    true = np.asarray(whole["value"])
-    free = np.array(["noise" in pair for pair in zip(whole["column"], whole["with"], strict=True)])
-    true = np.where(free, 0.0, true)
+    slopes, true, free = known
     held, level, correlated, told, wide, width = [], [], [], [], [], []
     for _ in range(draws):
         table, beside = answered(drawn(records, rng, heavy), noise, rng)
         fitted = {name: np.asarray(part) for name, part in beside["cost ~ ."].items()}
         known = np.isfinite(fitted["coefficient"])
         told.append(known[1])
-        held += ((fitted["from"] <= SLOPES) & (fitted["to"] >= SLOPES))[known].tolist()
+        held += ((fitted["from"] <= slopes) & (fitted["to"] >= slopes))[known].tolist()
         level += (fitted["p"][3:4] < 0.05)[known[3:4]].tolist()
         width += (fitted["to"] - fitted["from"])[1:2][known[1:2]].tolist()
         value, low, high, p = (np.asarray(table[name]) for name in ("value", "low", "high", "p"))
@@ -116,6 +122,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     print("| records | ε, noise | told | coefficients | level | ± | correlations | level |")
     print("|---|---|---|---|---|---|---|---|")
+    population = truth(given.heavy_tails)
     for records, epsilon in ((2000, 1.0), (5000, 0.5), (5000, 1.0), (20_000, 1.0), (50_000, 1.0)):
         for law in ("gaussian", "laplace"):
-            print(measured(records, law, epsilon, given.draws, given.heavy_tails), flush=True)
+            how = (records, law, epsilon, given.draws, given.heavy_tails)
+            print(measured(*how, population), flush=True)

@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -37,13 +36,14 @@ from parley.client.queries.cells import Adds
 from parley.client.queries.design import Design
 from parley.client.queries.moments import public_size
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach, normal_quantile
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.second_moments import SecondMoments
+from parley.privacy.kernel.rows import keep_within, outer_sum
 from parley.privacy.kernel.sets import BESIDE, INDICATED, ON_DIAGONAL, Set
-from parley.privacy.special import ndtr
 
 MOST_COLUMNS = 32
 MOST_COVARIATES = 64
+MOST_GROUPS = 100
 WITHIN = 0.05
 """Half-width of a correlation's noise interval that is thought usable."""
 _STEPS = 256
@@ -128,28 +128,38 @@ class Correlations(ColumnsQuery):
                 f"Expected 2 to {MOST_COVARIATES} numbers and indicators of categories, got "
                 f"{count}."
             )
+        if (groups := groups_of(schema, self.by).count) > MOST_GROUPS:
+            raise QueryError(f"Expected at most {MOST_GROUPS} groups, got {groups}.")
         for text in self.regressions:
             numeric(schema, self._formula(text).target)
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
-        """The triangle's entries."""
+        """The triangle's entries, which `vectors` has all at once."""
         design, most = Design.of(schema, self.of), _most(weight)
-
-        @lru_cache(maxsize=1)
-        def rows(block: TableBlock) -> Numbers:
-            known = design.known(block)[:, None]
-            whole: Numbers = np.rint(most * known * np.hstack([known, design.rows(block)]))
-            return whole
-
-        def entry(i: int, j: int, factor: int) -> Adds:
-            size = factor * most**2
-            return Adds(low=-size, high=size, of=lambda b: factor * rows(b)[:, i] * rows(b)[:, j])
-
         indicators = Counter(each.column for each in design.covariates if each.code is not None)
         numbers = len(self.of) - len(indicators)
         within = Set.triangle(numbers, tuple(indicators.values()), most=most)
-        adds = tuple(entry(*pair, factor) for pair, factor in _entries(design))
+        sizes = [factor * most**2 for _, factor in _entries(design)]
+        adds = tuple(Adds(low=-size, high=size) for size in sizes)
         return (Part(cells=groups_of(schema, self.by), adds=adds, within=within),)
+
+    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+        """`[d]` for every party in turn, of exact products of whole rows."""
+        design, most = Design.of(block.schema, self.of), _most(weight)
+        pairs, factors = zip(*_entries(design), strict=True)
+        length = (1 + len(self.of)) * most**2
+        counted = design.known(block)
+        if self.where is not None:
+            counted &= self.where.mask(block)
+        cells = groups_of(block.schema, self.by)
+        codes = np.where(counted, cells.codes(block), -1)
+        whole = np.rint(most * np.insert(design.rows(block), 0, 1.0, axis=1))
+        keep_within(whole, length)
+        for party in range(block.parties):
+            rows, own = whole[block.rows(party)], codes[block.rows(party)]
+            chosen = (rows[own == cell] for cell in range(cells.count))
+            sums = np.stack([outer_sum(each, each, length) for each in chosen])
+            yield (sums[:, *np.transpose(pairs)] * factors).T.ravel()
 
     def _moments(
         self, noisy: Integers, weight: int, noise: Reach, facts: Facts
@@ -176,10 +186,12 @@ class Correlations(ColumnsQuery):
         design, groups = self._moments(noisy, weight, noise, facts)
         first, second = _both(design)
         found = [each.correlations() for each in groups]
-        value, by_noise, sampling, p = (
+        value, by_noise, sampling, of_none = (
             np.concatenate([getattr(each, part)[first, second] for each in found])
-            for part in ("value", "noise", "sampling", "p")
+            for part in ("value", "noise", "sampling", "of_none")
         )
+        counts = np.repeat([max(each.count, 1.0) for each in groups], len(first))
+        p = noise.beyond(value, of_none, 1 / np.sqrt(counts))
         half = noise.widened(by_noise * noise.half_width() / noise.deviation, sampling)
         names = np.array(design.names)
         return {
@@ -202,7 +214,7 @@ class Correlations(ColumnsQuery):
         design, groups = self._moments(noisy, weight, noise, facts)
         tables, fits = dict[str, Table](), list[Table]()
         for text in self.regressions:
-            made = [_regression(self._formula(text), design, each) for each in groups]
+            made = [_regression(self._formula(text), design, each, noise) for each in groups]
             terms, fit = (_below([each[k] for each in made]) for k in (0, 1))
             own = self._repeated(facts.schema, len(terms["term"]) // len(groups))
             tables[text] = {**own, **terms}
@@ -212,29 +224,9 @@ class Correlations(ColumnsQuery):
             tables["fit of regressions"] = _below(fits)
         means = _below([_means(design, each) for each in groups])
         tables["means"] = {**self._repeated(facts.schema, len(design.names)), **means}
-        rows = _below([self._precision(each, noise, design) for each in groups])
+        rows = _below([_precision(each, noise, design) for each in groups])
         tables["precision of correlations"] = {**self._repeated(facts.schema, 1), **rows}
         return tables
-
-    def _precision(self, moments: SecondMoments, noise: Reach, design: Design) -> Table:
-        """How far noise moves a correlation at most, and how many records would make that .05."""
-        reach = noise.half_width() / noise.deviation
-        found = moments.correlations().noise[_both(design)]
-        lost = not np.isfinite(found).all()
-        count = float(moments.count)
-        most = math.nan if lost else reach * float(found.max())
-        # A variance of ¼ where the real one is lost.
-        usual = reach * 4 * float(moments.deviations.max())
-        needed = math.ceil((usual if lost else most * count) / WITHIN)
-        half = 0.0 if moments.records is not None else reach * float(moments.deviations[0])
-        return {
-            "noise ± at most": _shown([most]),
-            f"records for ±{WITHIN}": [needed],
-            f"or ε times, for ±{WITHIN}": [round(needed / max(count, 1.0), 2)],
-            "value": [count],
-            "low": [count - half],
-            "high": [count + half],
-        }
 
     def steps(self, weight: int) -> int:
         """Of a square."""
@@ -279,7 +271,9 @@ def _both(design: Design) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return first[apart], second[apart]
 
 
-def _regression(formula: Formula, design: Design, moments: SecondMoments) -> tuple[Table, Table]:
+def _regression(
+    formula: Formula, design: Design, moments: SecondMoments, noise: Reach
+) -> tuple[Table, Table]:
     """Coefficients in the columns' units, and the fit; of a category too rare for ε there is none.
 
     Such a category is counted with the reference.
@@ -294,27 +288,50 @@ def _regression(formula: Formula, design: Design, moments: SecondMoments) -> tup
     units[0, 1:] = -scale * design.centre[on]
     values = units @ found.coefficients
     values[0] += design.centre[target]
-    deviations = np.sqrt(np.diag(units @ found.covariance @ units.T))
-    half = normal_quantile(0.05) * deviations
+    by_noise, by_sampling = (
+        np.sqrt(np.diag(units @ each @ units.T)) for each in (found.noise, found.sampling)
+    )
+    reach = Reach.of(noise.law, scale=noise.scale, sampling=True)
+    wide = reach.half_width() / reach.deviation
+    half = reach.widened(wide * by_noise, by_sampling)
     columns = {
         "coefficient": _to_width(values, half),
         "from": _to_width(values - half, half),
         "to": _to_width(values + half, half),
-        "p": _shown(2 * ndtr(-np.abs(values) / deviations)),
+        "p": _shown(reach.beyond(values, by_noise, by_sampling)),
     }
     terms: Table = {"term": ["1", *(design.names[k] for k in asked)]}
     for name, part in columns.items():
         whole = np.full(1 + len(asked), np.nan)
         whole[[0, *(1 + asked.index(k) for k in on)]] = part
         terms[name] = whole
-    share, spread = found.r_squared
-    low, high = np.clip(share + normal_quantile(0.05) * spread * np.array([[-1], [1]]), 0, 1)
+    share, *spread = np.array(found.r_squared)
+    apart = reach.widened(wide * spread[0], spread[1])
+    low, high = np.clip([[share - apart], [share + apart]], 0, 1)
     return terms, {
         "R²": _shown([share]),
         "from": _shown(low),
         "to": _shown(high),
         "residual deviation": _shown([design.half[target] * found.residual]),
         "records it takes": [math.ceil(found.needed)],
+    }
+
+
+def _precision(moments: SecondMoments, noise: Reach, design: Design) -> Table:
+    """How far noise moves a correlation at most, and how many records would make that .05."""
+    reach = noise.half_width() / noise.deviation
+    found = moments.correlations().noise[_both(design)]
+    lost = not np.isfinite(found).all()
+    count = float(moments.count)
+    most = math.nan if lost else reach * float(found.max())
+    # A variance of ¼ where the real one is lost.
+    usual = reach * 4 * float(moments.deviations.max())
+    needed = math.ceil((usual if lost else most * count) / WITHIN)
+    return {
+        "records": [round(count)],
+        "noise ± at most": _shown([most]),
+        f"records for ±{WITHIN}": [needed],
+        f"or ε times, for ±{WITHIN}": [round(needed / max(count, 1.0), 2)],
     }
 
 

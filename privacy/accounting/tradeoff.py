@@ -138,26 +138,26 @@ def found(spent: Composition, *, members: int = 1, alpha: float = ALARMS) -> flo
     """The most that an attacker finds of releases: the least of all bounds that are proved.
 
     Whoever knows every other record, and takes at most α of those who are not there (or are
-    another) for the one looked for, recognises it this often. By points of the releases' curve; by
-    μ where all are Gaussian; by ρ always. Of a group of k together: the curve k times over
-    (`curve_power`), kμ, and k²ρ (Bun & Steinke 2016, Proposition 1.9). It holds for the relation
-    and the unit of `spent`'s events, against whom these hold.
+    another) for the one looked for, recognises it this often. By μ where all are Gaussian: nothing
+    that is proved of them is less. Else by points of the releases' curve, and by ρ. Of a group of k
+    together: kμ, the curve k times over (`curve_power`), and k²ρ (Bun & Steinke 2016, Proposition
+    1.9). It holds for the relation and the unit of `spent`'s events, against whom these hold.
 
     >>> from parley.privacy.accounting.events import Gaussian
     >>> spent = Composition.of([Gaussian(mu=0.3), Gaussian(mu=0.4)])
     >>> [round(found(spent, members=members), 4) for members in GROUPS]
     [0.1261, 0.2595, 0.8038, 0.9996]
     """
+    check_whole("members", members)
     slack, steps = round_up(spent.slack), members * members
-    bounds = [
-        curve_power(alpha, curve_of(lambda delta: spent.epsilon(delta)[1]), members=members),
-        renyi_power(alpha, rho=round_up(exact(spent.rho) * steps), slack=slack),
-    ]
     if spent.mu is not None:
         # Each step to the next neighbour moves a Gaussian by μ.
         mu = round_up(exact(spent.mu) * members)
-        bounds.append(gaussian_power(alpha, mu=mu, slack=slack))
-    return min(bounds)
+        return gaussian_power(alpha, mu=mu, slack=slack)
+    return min(
+        curve_power(alpha, curve_of(lambda delta: spent.epsilon(delta)[1]), members=members),
+        renyi_power(alpha, rho=round_up(exact(spent.rho) * steps), slack=slack),
+    )
 
 
 def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float, float]:

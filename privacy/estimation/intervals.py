@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import check_probability
-from parley.privacy.special import ndtri
+from parley.privacy.special import erfcx, ndtr, ndtri
 
 RatioTail = Callable[[float, float], float]
 """(r, c) → P[|X − rY| > c], of the noises X and Y of a ratio's two parts."""
@@ -183,6 +183,14 @@ class Reach:
             return half
         return np.hypot(half, normal_quantile(self.alpha(level)) * deviation)
 
+    def beyond(self, apart: Numbers, noise: Numbers, sampling: Numbers) -> Numbers:
+        """p: how often noise and a sampling error of these deviations come to as much by chance.
+
+        Sampling is normal. Laplace noise is taken as one cell's, whose tails are the heaviest that
+        a sum of several has.
+        """
+        return _LAWS[self.law].beyond(np.abs(apart), noise, sampling)
+
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Numbers:
         """Noise as of an answer, before it is rounded: for a test's simulation, no release."""
         return _LAWS[self.law].draw(rng, self.scale, shape)
@@ -198,10 +206,31 @@ class _Law:
     half_width: Callable[[float, float], float]
     tail: Callable[[float, float], RatioTail]
     draw: Callable[[np.random.Generator, float, tuple[int, ...]], Numbers]
+    beyond: Callable[[Numbers, Numbers, Numbers], Numbers]
 
 
 def _laplace_deviation(scale: float) -> float:
     return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
+
+
+def normal_and_laplace(t: Numbers, scale: Numbers, deviation: Numbers) -> Numbers:
+    """P[|X + Z| > t] of Laplace noise X of this scale b and Z ~ N(0, s²), s > 0.
+
+    2Φ(−t/s) + e^(s²/2b²)·(e^(−t/b)·Φ(t/s − s/b) − e^(t/b)·Φ(−t/s − s/b)), without large powers.
+
+    >>> [round(float(normal_and_laplace(3.0, b, s)), 4) for b, s in ((1.0, 1e-6), (1e-9, 1.0))]
+    [0.0498, 0.0027]
+    """
+    ratio, far = deviation / np.maximum(scale, 1e-9 * deviation), t / deviation
+    near = np.exp(-np.square(far) / 2) / 2
+    below = near * erfcx(np.maximum(ratio - far, 0) * math.sqrt(0.5))
+    above = np.exp(np.minimum(ratio * (ratio / 2 - far), 0)) * ndtr(far - ratio)
+    found: Numbers = (
+        2 * ndtr(-far)
+        + np.where(far > ratio, above, below)
+        - near * erfcx((ratio + far) * math.sqrt(0.5))
+    )
+    return found
 
 
 def _gaussian_half(sigma: float, alpha: float) -> float:
@@ -216,12 +245,14 @@ _LAWS: Mapping[str, _Law] = MappingProxyType(
             half_width=lambda scale, alpha: float(laplace_half_width(scale, alpha)),
             tail=laplace_tail,
             draw=lambda rng, scale, shape: rng.laplace(0.0, scale, shape),
+            beyond=lambda t, x, z: normal_and_laplace(t, x / math.sqrt(2), z),
         ),
         "gaussian": _Law(
             deviation=lambda sigma: math.sqrt(sigma**2 + 1 / 12),
             half_width=_gaussian_half,
             tail=gaussian_tail,
             draw=lambda rng, sigma, shape: rng.normal(0.0, sigma, shape),
+            beyond=lambda t, x, z: 2 * ndtr(-t / np.hypot(x, z)),
         ),
     }
 )

@@ -9,8 +9,8 @@ first order (delta method), with a_i = e_i − m_i·e_0 the centred coordinate i
 
 so that each is a linear function of the independent noises of the entries. Beside it stands what
 sampling adds: (1 − r²)²/N of a correlation, as of normal data, and s²·M_XX⁻¹ of coefficients, as of
-errors of one variance (Fisher 1915; Greene 2012, section 4.3). A test of r = 0 takes both where
-r = 0: of independent columns its level holds whatever their distributions are.
+errors of one variance (Fisher 1915; Greene 2012, section 4.3). A test of r = 0 takes 1/N and the
+noise where r = 0: of independent columns its level holds whatever their distributions are.
 
 **Too few records**: where a variance, or the least eigenvalue of the regressors' correlations, is
 not beyond `BEYOND` deviations of its noise, nothing is divided by it. How often intervals hold:
@@ -36,8 +36,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.special import ndtr
-
 Numbers = NDArray[np.float64]
 
 BEYOND = 4.0
@@ -51,13 +49,13 @@ class Correlations:
     Attributes:
         value: `[p, p]`.
         noise, sampling: `[p, p]` standard deviations.
-        p: `[p, p]` how often independent coordinates have one as far from 0, noise and all.
+        of_none: `[p, p]` that of the noise of a correlation that is 0.
     """
 
     value: Numbers
     noise: Numbers
     sampling: Numbers
-    p: Numbers
+    of_none: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +64,16 @@ class Regression:
 
     Attributes:
         coefficients: `[1 + k]`, that of 1 first.
-        covariance: `[1 + k, 1 + k]` of noise and sampling together.
-        r_squared: with its deviation, of both.
+        noise, sampling: `[1 + k, 1 + k]` their covariances by either.
+        r_squared: with its deviations by noise and by sampling.
         residual: standard deviation of what is left.
         needed: about how many records it takes for this ε, at least.
     """
 
     coefficients: Numbers
-    covariance: Numbers
-    r_squared: tuple[float, float]
+    noise: Numbers
+    sampling: Numbers
+    r_squared: tuple[float, float, float]
     residual: float
     needed: float
 
@@ -171,12 +170,11 @@ class SecondMoments:
         own = np.einsum("iid->id", moved)
         noise = np.linalg.norm(moved - value[..., None] / 2 * (own[:, None] + own), axis=2)
         records = max(self.count, 1.0)
-        apart = np.sqrt(np.square(moved).sum(axis=2) + 1 / records)
         return Correlations(
             value=value,
             noise=noise,
             sampling=(1 - value**2) / np.sqrt(records),
-            p=2 * ndtr(-np.abs(value) / apart),
+            of_none=np.linalg.norm(moved, axis=2),
         )
 
     def regression(self, target: int, on: Sequence[int]) -> Regression:
@@ -187,8 +185,14 @@ class SecondMoments:
         needed = max(float(needs[own].max()), self.count * BEYOND * noise / max(least, noise))
         if not (np.isfinite(axes[own]).all() and least > BEYOND * noise):
             nothing = np.full((len(rows), len(rows)), np.nan)
-            lost = {"coefficients": nothing[0], "covariance": nothing, "residual": np.nan}
-            return Regression(**lost, r_squared=(np.nan, np.nan), needed=needed)
+            return Regression(
+                coefficients=nothing[0],
+                noise=nothing,
+                sampling=nothing,
+                r_squared=(np.nan, np.nan, np.nan),
+                residual=np.nan,
+                needed=needed,
+            )
         inverse = np.linalg.inv(self.matrix[np.ix_(rows, rows)])
         coefficients = inverse @ self.matrix[rows, target]
         left = np.zeros(len(self.matrix))
@@ -205,8 +209,9 @@ class SecondMoments:
         by_sampling = 2 * np.sqrt(share / self.count) * (1 - share)
         return Regression(
             coefficients=coefficients,
-            covariance=error @ error.T + residual * inverse,
-            r_squared=(share, float(np.hypot(np.linalg.norm(by_noise), by_sampling))),
+            noise=error @ error.T,
+            sampling=np.asarray(residual * inverse),
+            r_squared=(share, float(np.linalg.norm(by_noise)), float(by_sampling)),
             residual=float(np.sqrt(residual)),
             needed=needed,
         )

@@ -136,27 +136,37 @@ def test_deviations_by_noise_are_those_of_draws():
     found = [each.regression(2, (1, 3)) for each in many]
     apart = np.array([each.coefficients for each in found]).std(axis=0)
     fitted = exact.regression(2, (1, 3))
-    sampled = replace(exact, deviations=np.zeros(9)).regression(2, (1, 3)).covariance
-    said = np.sqrt(np.diag(fitted.covariance - sampled))
+    said = np.sqrt(np.diag(fitted.noise))
     assert apart / said == pytest.approx(np.ones(3), abs=0.1)
     shares = np.std([each.r_squared[0] for each in found])
-    both, alone = fitted.r_squared[1], replace(exact, deviations=np.zeros(9)).regression(2, (1, 3))
-    assert shares / np.sqrt(both**2 - alone.r_squared[1] ** 2) == pytest.approx(1, abs=0.1)
+    assert shares / fitted.r_squared[1] == pytest.approx(1, abs=0.1)
 
 
-def test_tests_keep_their_level_where_noise_is_as_large_as_sampling():
-    """600 draws without a slope: 5 % of p below .05, ± four deviations; blindly, far more."""
-    rng = np.random.default_rng(8)
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_tests_keep_their_level_where_noise_is_as_large_as_sampling(law):
+    """400 draws without a slope: 5 % of p below .05, ± four deviations; blindly, far more."""
+    rng, noise = np.random.default_rng(8), Reach.of(law, scale=8.0 if law == "gaussian" else 6.0)
     held, blind = [], []
-    for _ in range(600):
-        exact = moments_of(drawn(1500, rng, slope=0.0), 6.0)
-        noisy = replace(exact, values=exact.values + rng.normal(0, 6.0, len(exact.values)))
-        fitted = noisy.regression(2, (1, 3))
-        z = np.abs(fitted.coefficients[1]) / np.sqrt(fitted.covariance[1, 1])
-        held.append([noisy.correlations().p[0, 1] < 0.05, z > 1.959964])
-        blind.append(replace(noisy, deviations=np.zeros(9)).correlations().p[0, 1] < 0.05)
-    assert np.abs(np.mean(held, axis=0) - 0.05).max() < 4 * np.sqrt(0.05 * 0.95 / 600)
+    for _ in range(400):
+        exact = moments_of(drawn(1500, rng, slope=0.0), noise.deviation)
+        noisy = replace(exact, values=exact.values + noise.draw(rng, exact.values.shape))
+        found, fitted = noisy.correlations(), noisy.regression(2, (1, 3))
+        r, once = found.value[0, 1], 1 / np.sqrt(1500)
+        errors = np.sqrt([fitted.noise[1, 1], fitted.sampling[1, 1]])
+        slope = noise.beyond(fitted.coefficients[1], *errors)
+        held.append([noise.beyond(r, found.of_none[0, 1], once) < 0.05, slope < 0.05])
+        blind.append(noise.beyond(r, 0.0, once) < 0.05)
+    assert np.abs(np.mean(held, axis=0) - 0.05).max() < 4 * np.sqrt(0.05 * 0.95 / 400)
     assert np.mean(blind) > 0.1
+
+
+def test_p_of_laplace_noise_and_a_normal_error_is_that_of_draws():
+    rng, noise = np.random.default_rng(9), Reach.of("laplace", scale=1.0)
+    for b, s in ((1.0, 0.3), (0.5, 1.0), (1.0, 4.0)):
+        apart = np.abs(rng.laplace(0, b, 200_000) + rng.normal(0, s, 200_000))
+        for t in (0.0, 1.0, 3.0, 6.0):
+            said = float(noise.beyond(np.array(-t), b * np.sqrt(2), s))
+            assert abs((apart > t).mean() - said) < 5 * np.sqrt(said / 200_000)
 
 
 def test_too_few_records_have_no_value_and_are_told_how_many_it_takes():

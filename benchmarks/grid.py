@@ -1,0 +1,117 @@
+"""Is the rule of defaults near the best of a grid? 45 settings a table, beside the rule's.
+
+    python benchmarks/grid.py measure --data FOLDER --splits 3 --lines grid.jsonl
+    python benchmarks/grid.py print --lines grid.jsonl
+
+The grid: columns as they are, hats of 4, of 8; the rule's clip norm times ½, 1, 2; the way that its
+budget buys times ¼, ½, 1, 2, 4 (rounds, rate and λ follow as in the rule). On tables of over 2,000
+records; folder, tables, splits and measures are those of `benchmarks/tables.py`. A line a cell, so
+that a run that was stopped goes on; it goes split by split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from unittest.mock import patch
+
+from scipy.stats import t as student
+from tables import judged, split_of, vars_of
+from tables_data import SOURCES, NoTable, table_of
+from tables_systems import Case, parley
+
+from parley.server.jobs.steps import Ruled, steps_by_rule
+
+FEATURES = {
+    "none": ("model.features=none",),
+    "hats of 4": ("model.features=hats", "model.feature-settings.intervals=4"),
+    "hats of 8": ("model.features=hats", "model.feature-settings.intervals=8"),
+}
+GRID = list(product(FEATURES, (0.5, 1.0, 2.0), (0.25, 0.5, 1.0, 2.0, 4.0)))
+RULE = ("rule", 1.0, 1.0)
+LEAST = 2_000
+
+
+def scaled(clip: float, way: float) -> Callable[..., Ruled]:
+    """The rule with other constants."""
+
+    def ruled(*, signal: float, **rest: object) -> Ruled:
+        found = steps_by_rule(signal=signal * way / clip, **rest)
+        return replace(found, clip_norm=found.clip_norm * clip)
+
+    return ruled
+
+
+def measure(asked: argparse.Namespace) -> None:
+    done = {tuple(each[:6]) for each in read(asked.lines)}
+    with tempfile.TemporaryDirectory() as folder, asked.lines.open("a") as lines:
+        for split, name in product(range(1, asked.splits + 1), asked.tables):
+            try:
+                table = table_of(name, asked.data, asked.work)
+            except NoTable as error:
+                print(f"skipped {name}: {error}", flush=True)
+                continue
+            if table.records <= LEAST:
+                continue
+            base = split_of(table, split, Path(folder))
+            for epsilon, cell in product(asked.epsilons, [RULE, *GRID]):
+                if (name, epsilon, split, *cell) in done:
+                    continue
+                case = Case(**{**vars_of(base), "epsilon": epsilon, "parties": 10})
+                features, clip, way = cell
+                with patch("parley.server.jobs.settling.steps_by_rule", scaled(clip, way)):
+                    score = judged(case, parley(case, FEATURES.get(features, ())))
+                value = score.get("auc", score.get("r2"))
+                lines.write(json.dumps([name, epsilon, split, *cell, value]) + "\n")
+                lines.flush()
+
+
+def read(lines: Path) -> list[list]:
+    return [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+
+
+def told(asked: argparse.Namespace) -> None:
+    found: dict[tuple[str, float], dict[tuple, dict[int, float]]] = {}
+    for name, epsilon, split, features, clip, way, value in read(asked.lines):
+        cells = found.setdefault((name, epsilon), {})
+        cells.setdefault((features, clip, way), {})[split] = value
+    print("| table | ε | splits | rule | best of 45 | which | behind by |")
+    print("|---|---|---|---|---|---|---|")
+    for (name, epsilon), cells in found.items():
+        whole = set.intersection(*(set(each) for each in cells.values()))
+        if len(cells) < 1 + len(GRID) or len(whole) < 2:
+            continue
+        means = {each: statistics.mean(of[s] for s in whole) for each, of in cells.items()}
+        best = max(GRID, key=means.__getitem__)
+        apart = [cells[best][split] - cells[RULE][split] for split in whole]
+        half = student.ppf(0.975, len(apart) - 1) / len(apart) ** 0.5 * statistics.stdev(apart)
+        features, clip, way = best
+        print(
+            f"| {name} | {epsilon:g} | {len(whole)} | {means[RULE]:.4f} | {means[best]:.4f} "
+            f"| {features}, clip × {clip:g}, way × {way:g} "
+            f"| {statistics.mean(apart):.4f} ± {half:.4f} |"
+        )
+
+
+def main() -> None:
+    """Measures, or prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("do", choices=("measure", "print"))
+    parser.add_argument("--lines", type=Path, default=Path("grid.jsonl"))
+    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--work", type=Path, default=Path("tables"))
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--tables", nargs="+", default=list(SOURCES))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 2.0])
+    asked = parser.parse_args()
+    measure(asked) if asked.do == "measure" else told(asked)
+
+
+if __name__ == "__main__":
+    main()
