@@ -29,10 +29,12 @@ import polars as pl
 from analytics_peers import PEERS, errors_of
 
 import parley
+from parley.analytics.intervals import Intervals, Made, Part
 from parley.analytics.search import Found, QuantileSearch
 from parley.client.data.frames import frame_of
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, read_table_block
+from parley.client.queries.agreeing import Agreement
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.counts import Histogram, Marginals
 from parley.client.queries.moments import Mean
@@ -124,10 +126,16 @@ def asked(
     (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
     (exact,) = tuned.vectors(block, weight)
     noise, tables = planned.noise(), []
+    agreement = Agreement(batch=planned.batch, facts=terms.facts, noise=noise)
     for seed in range(seeds):
         shown = planned.released(exact, terms.facts, NoiseStream.from_seed(seed, "analytics"))
         if planned.instead is None:
-            tables.append(tuned.answer(np.array(shown), weight, noise, terms.facts))
+            (counts,) = agreement.counts(np.array(shown))
+            part = Part(party="", noisy=np.array(shown), facts=terms.facts, agreed=counts)
+            made = Made(
+                query=tuned, parts=(part,), weight=weight, law=planned.law, scale=noise.scale
+            )
+            tables.append(made.table(Intervals())[0])
         else:
             tables.append(tuned.chosen(shown[0], terms.facts))
     return planned.law, tables

@@ -88,6 +88,7 @@ class Query(ABC):
         whole: its integers need no finer grid than 1: it may have weight 1.
         counts: its integers are at least 0, which halves what a party may move.
         sampling: they can be widened by sampling error.
+        agrees: its answer is counts, which those of other queries bring nearer.
         free: of its fields those that say how sums are read: another value costs nothing.
         curve: its rows are a curve from 1 on, along a number, for every group.
         inference: its intervals always cover sampling error beside the noise, where they can.
@@ -102,6 +103,7 @@ class Query(ABC):
     shared: ClassVar[bool] = False
     simultaneous: ClassVar[bool] = True
     sampling: ClassVar[bool] = False
+    agrees: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
     free: ClassVar[frozenset[str]] = frozenset()
     curve: ClassVar[bool] = False
@@ -157,9 +159,9 @@ class Query(ABC):
         if self.where is not None:
             self.where.check(schema)
 
-    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+    def tuned(self, law: str, facts: Facts) -> Self:
         """The same query with the parts of its vector balanced for a noise law."""
-        del law, neighbouring
+        del law, facts
         return self
 
     @abstractmethod
@@ -211,8 +213,12 @@ class Query(ABC):
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """What the noisy sum `[d]` says: columns of the same length; here its cells."""
         steps, unit = self.steps(weight), self.unit(facts.schema)
-        values = noisy / steps * unit
+        values: Numbers = noisy / steps * unit
         half = np.full(len(values), noise.half_width() / steps * unit)
+        return self.told(values, half, noise, facts)
+
+    def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
+        """What its cells `[d]` say, with the half-widths `[d]` of their noise."""
         if self.samples(facts):
             half = noise.widened(half, self.deviations(values, facts))
         return {
@@ -231,6 +237,8 @@ class Query(ABC):
         shape = [axis.size for axis in first.cells.axes]
         if others or not self.counts or len(shape) != 2 or 1 in shape or noisy.size > MOST_CELLS:
             return {}
+        if noisy.size != first.cells.count:
+            return {}  # a tree has more than its leaves
         found = independence(noisy.reshape(shape) / weight, noise, unit=weight)
         return {
             "test of independence": {
@@ -338,6 +346,7 @@ def _categories(schema: Schema, name: str) -> Axis:
         size=len(texts),
         codes=lambda block: block.columns[name],
         keys=lambda: {key_of(name): texts},
+        name=name,
     )
 
 

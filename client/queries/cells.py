@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,16 @@ _DIGITS = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One thing that divides records into `size` cells: `[N]` each record's, and their names."""
+    """One thing that divides records into `size` cells: `[N]` each record's, and their names.
+
+    Attributes:
+        name: the same of axes that divide records in the same way; None: of no other.
+    """
 
     size: int
     codes: Callable[[TableBlock], Codes]
     keys: Callable[[], Keys] = dict
+    name: Hashable = None
 
 
 @dataclass(frozen=True, kw_only=True)

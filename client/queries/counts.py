@@ -27,6 +27,7 @@ from parley.client.queries.base import (
     ColumnsQuery,
     Facts,
     Integers,
+    Numbers,
     Part,
     Query,
     QueryError,
@@ -40,7 +41,7 @@ from parley.client.queries.base import (
 from parley.client.queries.cells import Axis, Cells
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
-from parley.privacy.estimation.marginals import agree, simplex
+from parley.privacy.estimation.marginals import simplex
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Count(Query):
     kind: ClassVar[str] = "count"
     counts: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
@@ -81,6 +83,7 @@ class Histogram(ColumnQuery):
     kind: ClassVar[str] = "histogram"
     counts: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
 
     bins: int = 0
     edges: tuple[float, ...] = ()
@@ -140,7 +143,7 @@ class Histogram(ColumnQuery):
             edges = np.array(self.edges or np.linspace(known.low, known.high, size + 1))
             return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
 
-        return Axis(size=size, codes=codes, keys=keys)
+        return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +195,7 @@ class Marginals(ColumnsQuery):
     counts: ClassVar[bool] = True
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
 
     ways: int = 2
 
@@ -212,39 +216,34 @@ class Marginals(ColumnsQuery):
         groups_of(schema, self.of)
 
     def _tables(self, schema: Schema) -> dict[tuple[str, ...], Cells]:
-        return {names: groups_of(schema, names) for names in combinations(self.of, self.ways)}
+        axes = dict(zip(self.of, groups_of(schema, self.of).axes, strict=True))
+        every = combinations(self.of, self.ways)
+        return {names: Cells(axes=tuple(axes[name] for name in names)) for names in every}
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """Counts in every table."""
         return tuple(counts_in(cells, weight) for cells in self._tables(schema).values())
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
-        """Tables that agree, one below the other; a column that a table lacks is empty there."""
+    def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
+        """The tables, one below the other; a column that a table lacks is empty there.
+
+        None has a negative count: each is the nearest table without, and no interval begins below.
+        """
         tables = self._tables(facts.schema)
-        ends = np.cumsum([cells.count for cells in tables.values()])
-        parts = np.split(noisy / weight, ends[:-1])
-        shaped = {
-            names: part.reshape([axis.size for axis in cells.axes])
-            for (names, cells), part in zip(tables.items(), parts, strict=True)
-        }
-        agreed = agree(shaped, total=None if self.selects else facts.records)
         keys: dict[str, list[Any]] = {name: [] for name in ("table", *map(key_of, self.of))}
         for names, cells in tables.items():
             own = cells.keys()
             keys["table"] += [", ".join(names)] * cells.count
             for name in map(key_of, self.of):
                 keys[name] += own[name].tolist() if name in own else [None] * cells.count
-        flat = [agreed[names].ravel() for names in tables]
-        values = np.concatenate([simplex(part, total=max(part.sum(), 0.0)) for part in flat])
-        # Agreeing takes averages over cells: none is off by more than one cell's noise may be.
-        # No true count is negative: an interval may as well begin at 0.
-        middle = np.concatenate(flat)
-        half = np.full(len(middle), noise.half_width() / weight)
-        half = noise.widened(half, self.deviations(middle, facts))
-        low, high = np.maximum(middle - half, 0), np.maximum(middle + half, 0)
+        ends = np.cumsum([cells.count for cells in tables.values()])
+        counts = np.concatenate(
+            [simplex(part, total=max(part.sum(), 0.0)) for part in np.split(values, ends[:-1])]
+        )
+        half = noise.widened(half, self.deviations(values, facts))
         return {
             **keys,
-            "value": values,
-            "low": np.minimum(low, values),
-            "high": np.maximum(high, values),
+            "value": counts,
+            "low": np.minimum(np.maximum(values - half, 0), counts),
+            "high": np.maximum(values + half, counts),
         }

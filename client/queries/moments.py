@@ -185,13 +185,13 @@ class Mean(Moments):
     polynomials = (lambda t: t,)
     spread: ClassVar[tuple[float, float]] = (1.0, 0.5)  # at t = ½
 
-    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+    def tuned(self, law: str, facts: Facts) -> Self:
         """w² = ⅓ for Gaussian noise under replace-one, else w = 1; counted where N is private."""
-        third = law == "gaussian" and neighbouring is Neighbouring.REPLACE_ONE
+        third = law == "gaussian" and facts.neighbouring is Neighbouring.REPLACE_ONE
         return replace(
             self,
             balance=_GAUSSIAN_BALANCE if third else UNIT_BALANCE,
-            counted=not public_size(self, neighbouring),
+            counted=not public_size(self, facts.neighbouring),
         )
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
@@ -213,10 +213,10 @@ class Variance(Moments):
 
     balance: int = round(UNIT_BALANCE / math.sqrt(3))
 
-    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+    def tuned(self, law: str, facts: Facts) -> Self:
         """Counted where N is private; w² = ⅓, near the best of either law."""
         del law
-        return replace(self, counted=not public_size(self, neighbouring))
+        return replace(self, counted=not public_size(self, facts.neighbouring))
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """t and 2t² − 1 lie on a parabola."""

@@ -2,8 +2,9 @@
 
 The column's range is a grid of K values that somebody wrote down (`step`); a record counts at the
 nearest. It adds 1 to one node on each of the h levels of a tree over them
-(`parley.privacy.estimation.trees`). Up to 128 values the tree is its leaves. The q-quantile is the
-first value at which the noisy counts, made consistent and summed up, reach q of all.
+(`parley.privacy.estimation.trees`), whose branching is that of the least expected error: Gaussian
+noise has two levels from some ten values on, Laplace noise from sixty. The q-quantile is the first
+value at which the noisy counts, made consistent and summed up, reach q of all.
 
 The noise interval has the values at which that sum may cross q·N. The variance of a difference
 c·x of least-squares leaves is c·(AᵀA)⁻¹c, and (AᵀA)⁻¹c is what the tree makes of c on its leaves
@@ -16,6 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -46,14 +48,16 @@ from parley.privacy.kernel.sets import Set
 
 MOST_VALUES = 1 << 20
 """K of a grid."""
-_FLAT = 128
-"""Values that need no tree."""
 _STEPS = 1000
 """Of a column whose step nobody wrote down."""
 _FINEST = 10**6
 """Denominator of a share that a server chooses by."""
-_BRANCHING = {"laplace": 32, "gaussian": 4}
-"""By the predicted error at K = 16384: levels cost Laplace noise more."""
+_LEVELS = {"laplace": 1.0, "gaussian": 0.5}
+"""Noise grows with so much of a power of the levels."""
+_BRANCHINGS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
+_MOST_LEAVES = 1024
+"""Of a tree without levels above them."""
+_MOST_TRIED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,18 +93,19 @@ class Quantiles(ColumnQuery, Choosable):
         super().check(schema, neighbouring)
         _grid(schema, self.column, self.step)
 
-    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
-        """The branching with the lower error."""
-        del neighbouring
-        return replace(self, branching=_BRANCHING.get(law, self.branching))
+    def tuned(self, law: str, facts: Facts) -> Self:
+        """The branching with the least error."""
+        cells = _grid(facts.schema, self.column, self.step)[1]
+        power = _LEVELS.get(law)
+        return self if power is None else replace(self, branching=_best(cells, power))
 
     def _tree(self, schema: Schema) -> Tree:
-        cells = _grid(schema, self.column, self.step)[1]
-        return Tree(cells=cells, branching=cells if cells <= _FLAT else self.branching)
+        return Tree(cells=_grid(schema, self.column, self.step)[1], branching=self.branching)
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """The leaves, of a tree for each group."""
-        grid = Axis(size=self._tree(schema).cells, codes=self._codes)
+        size = self._tree(schema).cells
+        grid = Axis(size=size, codes=self._codes, name=(self.column, self.step))
         return (counts_in(Cells(axes=(*groups_of(schema, self.by).axes, grid)), weight),)
 
     def _codes(self, block: TableBlock) -> NDArray[np.intp]:
@@ -227,6 +232,21 @@ def _deviation(
     if total is None:
         asked -= share
     return _spread(tree, asked, total)
+
+
+@lru_cache
+def _best(cells: int, power: float) -> int:
+    """The branching of the least error in a rank, over all ranks, of values that are even."""
+    cells = min(cells, _MOST_TRIED)
+    even, shares = np.arange(1, cells + 1) / cells, (np.arange(8) + 0.618) / 8
+
+    def error(branching: int) -> float:
+        tree = Tree(cells=cells, branching=branching)
+        off = [_deviation(tree, even, float(share), 1.0, None) for share in shares]
+        return math.pow(tree.levels, power) * math.hypot(*off)
+
+    tried = [b for b in (*_BRANCHINGS, cells) if b <= min(cells, _MOST_LEAVES)]
+    return min(tried, key=error)
 
 
 def _spread(tree: Tree, asked: Numbers, total: int | None) -> float:

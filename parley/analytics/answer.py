@@ -68,7 +68,8 @@ class Answer:
         table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
         intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
         made: what the table was made of; None where it was changed since, or has no noise of a sum.
-        law, scale: of the noise, in units of the answer's own counts or cells.
+        law, scale: of the noise, in units of the answer's own counts or cells; of counts that agree
+            with others, that of a cell by itself whose noise has their deviation.
         by_party: it has each party's own rows.
         earlier: what the steps before cost, of a query that is asked in steps.
     """

@@ -8,10 +8,12 @@ from dataclasses import replace
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import Intervals, Made, Part
 from parley.client.contract.assumptions import of_queries
+from parley.client.queries.agreeing import Agreed, Agreement
 from parley.client.queries.base import Query, Shown
 from parley.client.queries.batch import batch_from
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import INSIDE
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.queries import INSTEAD
@@ -57,12 +59,16 @@ def answers_of(
     whole = _parts(released, terms, batch.cells(terms.facts.schema))
     instead = released.law in INSTEAD
     places = (slice(None),) if instead else batch.slices(terms.facts.schema)
+    agreed = [_agreed(released, terms, part) for part in whole]
     answers = []
-    for own, query, weight, place in zip(
-        asked or batch.queries, batch.queries, batch.weights, places, strict=True
+    for number, (own, query, weight, place) in enumerate(
+        zip(asked or batch.queries, batch.queries, batch.weights, places, strict=True)
     ):
-        parts = tuple(replace(part, noisy=part.noisy[place]) for part in whole)
-        made, applied = None, Intervals()
+        parts = tuple(
+            replace(part, noisy=part.noisy[place], agreed=counts[number])
+            for part, counts in zip(whole, agreed, strict=True)
+        )
+        made, applied, scale = None, Intervals(), released.scale / query.steps(weight)
         if instead and isinstance(query, Shown):
             table = query.answer_shown(parts[0].noisy, released.epsilon, parts[0].facts)
         else:
@@ -75,12 +81,13 @@ def answers_of(
                 cut=terms.counting.clip != "",
             )
             table, applied = made.table(intervals)
+            scale *= made.nearer
         answers.append(
             Answer(
                 query=own,
                 table=table,
                 law=released.law,
-                scale=released.scale / query.steps(weight),
+                scale=scale,
                 survivors=released.survivors,
                 parties=released.parties,
                 records=released.records,
@@ -91,6 +98,19 @@ def answers_of(
             )
         )
     return answers
+
+
+def _agreed(released: Released, terms: Terms, part: Part) -> list[Agreed | None]:
+    """Each query's counts, made to agree with the others'."""
+    batch = batch_from(released.batch)
+    if released.law in INSTEAD:
+        return [None] * len(batch.queries)
+    return Agreement(
+        batch=batch,
+        facts=part.facts,
+        noise=Reach.of(released.law, scale=released.scale),
+        cut=terms.counting.clip != "",
+    ).counts(part.noisy)
 
 
 def _parts(released: Released, terms: Terms, cells: int) -> list[Part]:

@@ -359,17 +359,27 @@ class Batch(Asking):
         )
 
 
+def _by_itself(error: float, nearer: float) -> str:
+    return f" ({error / nearer:.4g} by its own cells)" if 0 < nearer < 1 else ""
+
+
 def plan_text(
     planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
 ) -> str:
     """A planned release in words."""
-    plan, scale = planned.plan, planned.scale()
-    errors = planned.errors(terms.facts)
+    plan, scale, nearer = planned.plan, planned.scale(), planned.nearer(terms.facts)
+    each = zip(queries, planned.errors(terms.facts), nearer, planned.batch.weights, strict=True)
     lines = [
         f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}, noise scale {scale / query.steps(weight):.6g}"
-        for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
+        f"{error:.4g}{_by_itself(error, factor)}, noise scale "
+        f"{scale * factor / query.steps(weight):.6g}"
+        for query, error, factor, weight in each
     ]
+    if min(nearer) < 1:
+        lines.append(
+            "counts of the same records agree: each answer takes what the others, or a public "
+            "number of records, say of it; the budget is shared out for that"
+        )
     if planned.instead is not None and planned.instead.trusted:
         lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
     lines.append(

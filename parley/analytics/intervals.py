@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parley.client.queries.agreeing import Agreed, rms
 from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
 from parley.privacy.estimation.intervals import Reach
 
@@ -51,11 +52,13 @@ class Part:
 
     Attributes:
         party: whose they are; empty: of all together.
+        agreed: the counts that they are with those of the batch's other queries, if they are.
     """
 
     party: str
     noisy: Integers
     facts: Facts
+    agreed: Agreed | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +120,24 @@ class Made:
         sampling = (wanted.sampling or self.query.inference) and not self.cut
         sampling = sampling and self.query.samples(part.facts)
         applied = Intervals(sampling=sampling)
-        noise = self._noise(applied, 1)
-        table = self.query.answer(part.noisy, self.weight, noise, part.facts)
+        table = self._table(part, self._noise(applied, 1))
         rows = len(table["value"]) * len(self.parts)
         if wanted.simultaneous and self.query.simultaneous and rows > 1:
             applied = replace(applied, simultaneous=True)
-            noise = self._noise(applied, rows)
-            table = self.query.answer(part.noisy, self.weight, noise, part.facts)
+            table = self._table(part, self._noise(applied, rows))
         return table, applied
+
+    def _table(self, part: Part, noise: Reach) -> Table:
+        if part.agreed is None:
+            return self.query.answer(part.noisy, self.weight, noise, part.facts)
+        half = part.agreed.half_widths(noise, self.weight)
+        return self.query.told(part.agreed.values, half, noise, part.facts)
+
+    @property
+    def nearer(self) -> float:
+        """The deviation of its noise over that of its cells alone, together."""
+        agreed = self.parts[0].agreed
+        return 1.0 if agreed is None else rms(agreed.factors)
 
     @property
     def samples(self) -> bool:

@@ -43,6 +43,7 @@ KIND = "table-one"
 MOST_GROUPS = 12
 WORST = 0.1
 """Of a range, or of a group's records: an expected error beyond it is no table."""
+_TURNS = 12
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -181,26 +182,30 @@ def even_shares(
     """The law with the least error that is the same for all, and each query's share under it.
 
     A query's error falls as its part of the norm grows, b/a_q and σ/a_q: a_q in proportion to its
-    error at equal parts makes all the same.
+    error makes all the same, at once where no answer says anything of another; else again and
+    again, until what counts by group say of each other has gone round.
     """
     found = list[tuple[float, str, list[float]]]()
     refused = list[CalibrationError]()
     planned_as = partial(plan_batch, queries, terms, epsilon=epsilon, run_id="table-one", number=1)
     for name in QUERY_LAWS if law == "auto" else (law,):
-        # A part p of the budget is p^(1/power) of the norm: 1 for Laplace, 2 for Gaussian noise.
-        power = math.log(0.25) / math.log(QUERY_LAWS[name].share(0.25))
-        try:
-            equal = relative_errors(planned_as(law=name), terms.facts)
-            shares = [error**power for error in equal]
-            planned = planned_as(law=name, shares=shares)
-        except CalibrationError as error:
-            refused.append(error)
-            continue
-        found.append((max(relative_errors(planned, terms.facts)), name, shares))
+        shares = [1 / len(queries)] * len(queries)
+        for _ in range(_TURNS):
+            try:
+                planned = planned_as(law=name, shares=shares)
+            except CalibrationError as error:
+                refused.append(error)
+                break
+            errors = relative_errors(planned, terms.facts)
+            found.append((max(errors), name, shares))
+            turned = [
+                share * error ** (1 / QUERY_LAWS[name].power)
+                for share, error in zip(shares, errors, strict=True)
+            ]
+            shares = [each / math.fsum(turned) for each in turned]
     if not found:
         raise refused[0]
-    _, chosen, shares = min(found)
-    return chosen, [each / math.fsum(shares) for each in shares]
+    return min(found)[1:]
 
 
 def relative_errors(planned: PlannedBatch, facts: Facts) -> list[float]:

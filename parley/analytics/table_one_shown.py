@@ -233,7 +233,11 @@ def _values(table: dict[str, Any]) -> NDArray[np.float64]:
 def _percentage(
     row: Sequence[float], size: float, scale: float, noise: float, facts: dict[str, Any]
 ) -> tuple[float, float, float]:
-    """A noisy count out of a group's, and Fieller's interval; out of N where that is public."""
+    """A noisy count out of a group's, and Fieller's interval; out of N where that is public.
+
+    Noise that counts have in common, where they agree, has one sign in both: taken as independent
+    it is the wider case.
+    """
     if not noise:
         low, high = (float(np.clip(end / size, 0, 1)) for end in row[1:])
     else:

@@ -1,17 +1,21 @@
-"""Noisy marginals that agree where they overlap: one total, then one table for each column.
+"""Noisy tables of counts of the same records that agree with each other, and how near that brings.
 
-Several noisy tables over some columns each say how many records there are, and each column's own
-counts, in their own way. The least-squares average over the tables, weighted by their noise, is
-more accurate than any of them, and every table is moved by the same amount in each cell that its
-sum covers. Totals first, then columns, once: moving to a column's agreed counts, which add up to
-the agreed total, leaves the other columns' counts as they are (as in Barak et al. 2007 and Qardaji,
-Yang & Li 2014, for one-way overlaps).
+A table counts records by some columns. It is a sum of independent *residuals*, one for each subset
+B of its columns: its sums over the other columns, less what fewer columns say of them. Tables that
+hold B each estimate that residual; least squares is their average by precision, one B at a time,
+in closed form (ResidualPlanner: Xiao, He, Zhang & Kifer, NeurIPS 2023). A number of records that is
+public is the residual of no columns, exactly.
 
     >>> import numpy as np
-    >>> first, second = np.array([[4.0, 2.0], [1.0, 3.0]]), np.array([[5.0], [7.0]])
-    >>> agreed = agree({("a", "b"): first, ("a", "c"): second})
-    >>> {columns: table.sum(axis=1).round(6).tolist() for columns, table in agreed.items()}
-    {('a', 'b'): [5.333333, 6.0], ('a', 'c'): [5.333333, 6.0]}
+    >>> tables = Overlaps(shapes=({"a": 2, "b": 2}, {"a": 2}))
+    >>> noisy = [np.array([[4.0, 2.0], [1.0, 3.0]]), np.array([5.0, 7.0])]
+    >>> of_both, of_a = tables.agreed(noisy, np.ones(2))
+    >>> of_both.sum(axis=1).round(6).tolist() == of_a.round(6).tolist()
+    True
+    >>> of_a.round(6).tolist()
+    [5.333333, 6.0]
+    >>> tables.variances(np.ones(2)).round(4).tolist()
+    [0.6667, 0.6667]
 
 Also here: noisy counts made counts again: none negative, and adding up to what is known.
 """
@@ -19,58 +23,142 @@ Also here: noisy counts made counts again: none negative, and adding up to what 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Tables = Mapping[tuple[str, ...], NDArray[np.float64]]
+Numbers = NDArray[np.float64]
+Columns = frozenset[Hashable]
+
+_MOST = 4
+"""Columns of a residual that tables share: of more each table keeps what it says."""
 
 
-def agree(
-    tables: Tables, *, total: float | None = None
-) -> dict[tuple[str, ...], NDArray[np.float64]]:
-    """The tables, each an array with one axis a column, moved until totals and columns agree.
+@dataclass(frozen=True, kw_only=True)
+class Overlaps:
+    """T tables, and the R residuals that more than one of them, or a public total, says.
 
-    Counts are of one noise variance a cell; `total` is of every table, where it is public.
+    Attributes:
+        shapes: each table's columns with their cells, in the order of its axes.
+        public: whether the number of records is known exactly.
     """
-    found = {columns: np.array(table, dtype=np.float64) for columns, table in tables.items()}
-    sizes: dict[str, int] = {}
-    for columns, table in found.items():
-        if table.ndim != len(columns) or len(set(columns)) != len(columns):
-            raise ValueError(f"Expected one axis for each of {columns}, got shape {table.shape}.")
-        for column, size in zip(columns, table.shape, strict=True):
-            if sizes.setdefault(column, size) != size:
-                raise ValueError(
-                    f"Expected {column!r} of one size, got {sizes[column]} and {size}."
-                )
-    if not found:
+
+    shapes: tuple[Mapping[Hashable, int], ...]
+    public: bool = False
+
+    @cached_property
+    def sizes(self) -> dict[Hashable, int]:
+        """Cells of every column."""
+        found = dict[Hashable, int]()
+        for column, cells in (each for shape in self.shapes for each in shape.items()):
+            if found.setdefault(column, cells) != cells:
+                raise ValueError(f"Expected {column} of one size, got {found[column]} and {cells}.")
         return found
-    # The sum over a table of n cells has variance n.
-    weights = np.array([1 / table.size for table in found.values()])
-    if total is None:
-        totals = np.array([table.sum() for table in found.values()])
-        total = float(weights @ totals / weights.sum())
-    for table in found.values():
-        np.add(table, (total - table.sum()) / table.size, out=table)
-    for column, size in sizes.items():
-        holding = [
-            (columns.index(column), table) for columns, table in found.items() if column in columns
-        ]
-        sums = [_along(table, axis) for axis, table in holding]
-        # One of a column's counts is a sum of n/size cells.
-        shares = np.array([size / table.size for _, table in holding])
-        agreed = shares @ np.array(sums) / shares.sum()
-        for (axis, table), own in zip(holding, sums, strict=True):
-            shape = [size if k == axis else 1 for k in range(table.ndim)]
-            np.add(table, ((agreed - own) * size / table.size).reshape(shape), out=table)
+
+    @cached_property
+    def residuals(self) -> tuple[Columns, ...]:
+        """`[R]`, of few columns first."""
+        found = Counter[Columns]([frozenset()] if self.public else [])
+        for shape in self.shapes:
+            found.update(_subsets(shape))
+        return tuple(columns for columns, tables in found.items() if tables > 1)
+
+    @cached_property
+    def others(self) -> Numbers:
+        """`[R, T]` how many cells of a table one of its sums by B has; 0 of a table without B."""
+        found = np.zeros((len(self.residuals), len(self.shapes)))
+        rows = {columns: row for row, columns in enumerate(self.residuals)}
+        for place, shape in enumerate(self.shapes):
+            for columns in filter(rows.__contains__, _subsets(shape)):
+                others = math.prod(n for column, n in shape.items() if column not in columns)
+                found[rows[columns], place] = others
+        return found
+
+    @cached_property
+    def _shares(self) -> Numbers:
+        """`[R, T]` precision of a table's residual, where that of its cells is 1; 0 without B."""
+        return np.divide(1, self.others, out=np.zeros_like(self.others), where=self.others > 0)
+
+    @cached_property
+    def _parts(self) -> Numbers:
+        """`[R, T]` a residual's part of a cell's variance, where the table stands alone."""
+        own = [math.prod(1 - 1 / self.sizes[column] for column in b) for b in self.residuals]
+        return np.array(own)[:, None] * self._shares
+
+    @cached_property
+    def _alone(self) -> Numbers:
+        """`[T]` the rest of it, of residuals that no other table says."""
+        rest = 1 - self._parts.sum(axis=0)
+        return np.where(rest < 2.0**-30, 0.0, rest)
+
+    def precisions(self, cells: Numbers) -> Numbers:
+        """`[R]` of each residual, of the tables' cells `[T]`."""
+        found: Numbers = self._shares @ cells
+        if self.public:
+            found[self.residuals.index(frozenset())] = math.inf
+        return found
+
+    def variances(self, cells: Numbers) -> Numbers:
+        """`[T]` of a cell that agrees, all of a table alike."""
+        shared = self._parts * self._shares / self.precisions(cells)[:, None]
+        found: Numbers = self._alone / cells + shared.sum(axis=0)
+        return found
+
+    def gains(self, cells: Numbers, wanted: Numbers) -> Numbers:
+        """`[T]` −∂/∂ ln cells of Σ wanted·variance: what each table's precision takes off it."""
+        lost = (self._parts * self._shares) @ wanted / self.precisions(cells) ** 2
+        found: Numbers = wanted * self._alone / cells + cells * (lost @ self._shares)
+        return found
+
+    def agreed(
+        self, tables: Sequence[Numbers], cells: Numbers, *, total: float | None = None
+    ) -> list[Numbers]:
+        """The tables, of the overlaps' shapes, as least squares has them; `total` where public."""
+        if (total is not None) != self.public or len(tables) != len(self.shapes):
+            raise ValueError(
+                f"Expected {len(self.shapes)} tables, and a total where it is public alone, got "
+                f"{len(tables)} and {total}."
+            )
+        place = {column: k for k, column in enumerate(self.sizes)}
+        found, views, names = list[Numbers](), list[Numbers](), list[list[Hashable]]()
+        for table, shape in zip(tables, self.shapes, strict=True):
+            if table.shape != tuple(shape.values()):
+                raise ValueError(f"Expected a table of {dict(shape)}, got shape {table.shape}.")
+            found.append(np.array(table, dtype=np.float64))
+            # Columns in the same order everywhere: sums by B are alike.
+            names.append(sorted(shape, key=place.__getitem__))
+            views.append(found[-1].transpose([list(shape).index(name) for name in names[-1]]))
+        for columns, others in zip(self.residuals, self.others, strict=True):
+            holding = np.flatnonzero(others)
+            own = [_residual(views[k], [n in columns for n in names[k]]) for k in holding]
+            shares = cells[holding] / others[holding]
+            agreed = np.tensordot(shares / shares.sum(), np.stack(own), axes=1)
+            if not columns and total is not None:
+                agreed = np.array(total)
+            for k, residual in zip(holding, own, strict=True):
+                along = [self.sizes[name] if name in columns else 1 for name in names[k]]
+                views[k] += ((agreed - residual) / others[k]).reshape(along)
+        return found
+
+
+def _subsets(shape: Iterable[Hashable]) -> Iterator[Columns]:
+    """Of a table's columns, those of at most `_MOST`."""
+    columns = tuple(shape)
+    for size in range(min(len(columns), _MOST) + 1):
+        yield from map(frozenset, combinations(columns, size))
+
+
+def _residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
+    """Sums over all axes but those `kept`, of which each has mean 0 then."""
+    found = np.asarray(table.sum(axis=tuple(k for k, keep in enumerate(kept) if not keep)))
+    for axis in range(found.ndim):
+        found = found - found.mean(axis=axis, keepdims=True)
     return found
-
-
-def _along(table: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """`[size]` sums over every axis but one."""
-    sums: NDArray[np.float64] = table.sum(axis=tuple(k for k in range(table.ndim) if k != axis))
-    return sums
 
 
 def simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:

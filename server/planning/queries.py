@@ -14,11 +14,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
+import numpy as np
+
 from parley.client.algorithms.queries import LARGEST_SUM
 from parley.client.contract.assumptions import of_queries
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
+from parley.client.queries.agreeing import Agreement, rms
 from parley.client.queries.base import Facts, Integers, Query, QueryError
 from parley.client.queries.batch import Batch, Counting, check_cells
 from parley.privacy.accounting.events import Event
@@ -38,6 +41,8 @@ from parley.server.planning.query_terms import QUERY_LAWS, Terms
 ALGORITHM = "query"
 
 _LEAST_WEIGHT = 4096
+_ANSWERED = 0.01
+"""Of the largest part of the norm: counts with less are the others' cells."""
 _RINGS = (16, 32, 64)
 
 
@@ -110,10 +115,20 @@ class PlannedBatch:
         if self.instead is not None:
             return (self.instead.expected_error(facts),)
         noise = self.noise()
+        both = zip(self.batch.queries, self.batch.weights, self.nearer(facts), strict=True)
         return tuple(
-            query.expected_error(weight, noise, facts)
-            for query, weight in zip(self.batch.queries, self.batch.weights, strict=True)
+            nearer * query.expected_error(weight, noise, facts) for query, weight, nearer in both
         )
+
+    def nearer(self, facts: Facts) -> tuple[float, ...]:
+        """Each answer's error over that of its cells alone, by what others say of it."""
+        batch = self.batch
+        if self.instead is not None:
+            return (1.0,) * len(batch.queries)
+        agreement = Agreement(
+            batch=batch, facts=facts, noise=self.noise(), cut=self.counting.clip != ""
+        )
+        return tuple(rms(agreement.factors[place]) for place in batch.slices(facts.schema))
 
 
 Instead: TypeAlias = Choice | Responses
@@ -220,8 +235,8 @@ def _planned(
 ) -> PlannedBatch:
     facts, row = terms.facts, QUERY_LAWS[law]
     terms = terms.clipped(row.clip)
-    tuned = tuple(query.tuned(law, facts.neighbouring) for query in queries)
-    weights = _weights(tuned, [row.share(part) for part in parts], law, terms)
+    tuned = tuple(query.tuned(law, facts) for query in queries)
+    weights = _weights(tuned, parts, law, terms)
     batch = Batch(queries=tuned, weights=weights)
     mechanism = row.mechanism(batch, terms, epsilon)
     split = None
@@ -270,22 +285,28 @@ def _planned(
 
 
 def _weights(
-    queries: Sequence[Query], parts: Sequence[float], law: str, terms: Terms
+    queries: Sequence[Query], shares: Sequence[float], law: str, terms: Terms
 ) -> tuple[int, ...]:
     """a_q in proportion to a query's part of the norm, the least at 4096.
 
-    A query of counts alone has 1, unless shares of the noise need a finer grid.
+    A query of counts alone has 1, unless shares of the noise need a finer grid. One that others
+    answer has less.
     """
     floor = terms.noise_point.in_contributions and SHARED_LAWS[law].floor > 0
     if len(queries) == 1:
         return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
+    row = QUERY_LAWS[law]
     alone = (Batch(queries=(query,), weights=(_LEAST_WEIGHT,)) for query in queries)
-    units = [QUERY_LAWS[law].norm(terms.moved(each)) / _LEAST_WEIGHT for each in alone]
-    whole = max(_LEAST_WEIGHT * unit / part for unit, part in zip(units, parts, strict=True))
-    return tuple(
-        max(_LEAST_WEIGHT, math.floor(whole * part / unit * (1 + 1e-12)))
-        for unit, part in zip(units, parts, strict=True)
-    )
+    norms = np.array([row.norm(terms.moved(each)) for each in alone])
+    batch = Batch(queries=tuple(queries), weights=(_LEAST_WEIGHT,) * len(queries))
+    agreement = Agreement(batch=batch, facts=terms.facts, cut=terms.counting.clip != "")
+    parts = agreement.shared_out(shares, lambda p: p**row.power / norms) ** row.power
+    # Of counts that others answer hardly anything is asked: no grid is finer for them.
+    asked = (parts > _ANSWERED * parts.max()) | [not query.agrees for query in queries]
+    least = np.where(asked, _LEAST_WEIGHT, 1)
+    whole = (_LEAST_WEIGHT * norms / parts)[asked].max()
+    found = np.floor(whole * parts / norms * (1 + 1e-12))
+    return tuple(np.maximum(least, found).astype(int).tolist())
 
 
 def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:

@@ -70,11 +70,11 @@ class QueryLaw:
 
     Attributes:
         clip: the norm that a party's sum is clipped in, where it is.
-        share: of a query's part of the budget, its part of the norm.
+        power: of a query's part of the budget, which is its part of the norm.
     """
 
     clip: Clip
-    share: Callable[[float], float]
+    power: float
     norm: Callable[[Lengths], float]
     mechanism: Callable[[Batch, Terms, float], Mechanism]
 
@@ -109,10 +109,10 @@ def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
 
 QUERY_LAWS: dict[str, QueryLaw] = {
     # ε is shared out as Δ₁ is, and μ² as Δ₂² is.
-    "laplace": QueryLaw(clip="l1", share=float, norm=lambda moved: moved.l1, mechanism=_laplace),
+    "laplace": QueryLaw(clip="l1", power=1.0, norm=lambda moved: moved.l1, mechanism=_laplace),
     "gaussian": QueryLaw(
         clip="l2",
-        share=math.sqrt,
+        power=0.5,
         norm=lambda moved: math.sqrt(moved.l2_squared),
         mechanism=_gaussian,
     ),

@@ -96,8 +96,9 @@ class QueryConformance:
     def asked(self):
         for query in self.examples:
             for relation in RELATIONS:
+                facts = Facts(schema=SCHEMA, neighbouring=relation, records=None)
                 for law in ("laplace", "gaussian"):
-                    one = query.tuned(law, relation)
+                    one = query.tuned(law, facts)
                     try:
                         one.check(SCHEMA, relation)
                     except ValueError:

@@ -86,7 +86,6 @@ def test_ctrl_c_ends_the_work_after_the_chunks_that_are_begun(waiting: bool) -> 
             raise KeyboardInterrupt
         done.append(first)
 
-    begin = time.monotonic()
     # Whoever starts the tests in the background of a shell has SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -94,7 +93,6 @@ def test_ctrl_c_ends_the_work_after_the_chunks_that_are_begun(waiting: bool) -> 
             for_each_chunk(work, ranges)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - begin < 5
     assert len(done) <= 2
 
 

@@ -75,13 +75,17 @@ def chain(name: str, seed: int = 0) -> tuple[Network, np.ndarray, np.ndarray]:
 
 def numbers(network: Network, theta, x, y, clip: float = 0.5) -> np.ndarray:
     """`[d]` the clipped sum in whole numbers."""
+    return of_each(network, theta, x[None], y[None], clip)[0]
+
+
+def of_each(network: Network, theta, x, y, clip: float) -> np.ndarray:
+    """`[B, d]` of parties' records `[B, w, p]`."""
     config = training(clip_norm=clip)
     layers = linear_layers(network.module)
     assert layers is not None
     own = Chain.at(layers, theta[None])
-    there = np.ones((1, len(x)), dtype=bool)
-    total, _ = own.clipped(x[None], y[None], there, config.radius, config.grid_bits)
-    units: np.ndarray = own.flat(total, 1.0)[0]
+    total, _ = own.clipped(x, y, np.ones(y.shape, dtype=bool), config.radius, config.grid_bits)
+    units: np.ndarray = own.flat(total, 1.0)
     assert np.array_equal(units, np.rint(units))
     return units
 
@@ -166,8 +170,7 @@ def test_no_share_is_longer_than_the_radius_in_whole_numbers(name, scale) -> Non
     for clip in (1.0, 0.3, 2.0**-40, 2.0**40):
         config = training(clip_norm=clip)
         unit = Fraction(2) ** -config.grid_bits
-        for row in range(len(x)):
-            own = numbers(network, theta, x[[row]], y[[row]], clip)
+        for own in of_each(network, theta, x[:, None], y[:, None], clip):
             square = sum(int(value) ** 2 for value in own)
             assert square <= config.radius**2
             assert square * unit**2 <= Fraction(clip) ** 2

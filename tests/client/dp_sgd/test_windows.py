@@ -37,7 +37,7 @@ def maps(draw):
     return AXES[kind][axes - 1](**given).double(), torch.tensor(whole, dtype=torch.float64)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(given=maps())
 def test_windows_give_what_torch_gives_there_and_back(given) -> None:
     layer, x = given

@@ -294,3 +294,16 @@ def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribu
     assert len(made) == (6 if broken == "keep_contribution" else 3)
     assert [(index, kind) for index, kind, _ in charged(world)] == [(1, "committed")]
     world.opened()
+
+
+def test_a_party_weighs_its_own_optimum_by_its_size(tmp_path, wired):
+    output = ("algorithm.kind=output-perturbation", "algorithm.rounds=1", "model.lambda=0.5")
+    given = []
+    for weights in ("uniform", "size"):
+        (tmp_path / weights).mkdir()
+        world = wired.World(tmp_path / weights, overrides=(*output, f"parties.weights={weights}"))
+        encoding = world.plan.encoding
+        given.append(encoding.to_float(encoding.decode(world.encoded())))
+    share = np.array(world.sizes)[:, None] / np.mean(world.sizes)
+    np.testing.assert_allclose(given[1], given[0] * share, atol=1e-3)
+    assert np.abs(given[0]).max() > 0.05

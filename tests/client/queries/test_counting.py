@@ -9,7 +9,7 @@ import pytest
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.queries.base import QueryError
+from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.batch import Batch, Counting, counting_from
 from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Count, Histogram, Marginals
@@ -66,6 +66,10 @@ PARTIES = [
 ]
 
 
+def facts_of(relation):
+    return Facts(schema=SCHEMA, neighbouring=relation, records=None)
+
+
 def batch_of(queries, weight):
     return Batch(queries=queries, weights=tuple(weight + k for k in range(len(queries))))
 
@@ -116,9 +120,9 @@ def test_no_person_moves_the_sum_further_than_so_many_records(queries, relation)
     rng, most = np.random.default_rng(3), 3
     counting, batch = Counting(unit=Unit.PERSON, most=most), batch_of(queries, 64)
     if relation is Neighbouring.ADD_OR_REMOVE_ONE:
-        batch = replace(
-            batch, queries=tuple(query.tuned("laplace", relation) for query in batch.queries)
-        )
+        facts = facts_of(relation)
+        tuned = tuple(query.tuned("laplace", facts) for query in batch.queries)
+        batch = replace(batch, queries=tuned)
     pairs = []
     for _ in range(20):
         rest, one, other = (records(k, rng) for k in (4, most, most))
@@ -136,7 +140,7 @@ def test_no_person_moves_the_sum_further_than_so_many_records(queries, relation)
 def test_no_party_moves_the_sum_further_than_its_clip(queries, counting, relation):
     rng = np.random.default_rng(4)
     inside = counting.relation(relation)
-    tuned = tuple(query.tuned("laplace", inside) for query in queries)
+    tuned = tuple(query.tuned("laplace", facts_of(inside)) for query in queries)
     batch, pairs = batch_of(tuned, 64), []
     for _ in range(12):
         one, other = (records(int(rng.choice([1, 5, 40, 300])), rng) for _ in range(2))

@@ -9,7 +9,7 @@ import pytest
 from blocks import block_of_columns
 
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.queries.base import QueryError
+from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.batch import Batch, Counting
 from parley.client.queries.cells import summed
 from parley.client.queries.counts import Histogram
@@ -57,10 +57,11 @@ def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_claimed(low, 
     records += [(ends[1], "b"), (ends[4], "b")]
     others = records if relation is Neighbouring.REPLACE_ONE else [None]
     blocks = {each: block_with(schema, each) for each in {*records, *others}}
+    facts = Facts(schema=schema, neighbouring=relation, records=None)
     for query in QUERIES:
         if isinstance(query, Total) and low == 1.0:
             continue
-        own = query.tuned("laplace", relation)
+        own = query.tuned("laplace", facts)
         moved = moved_by(own.set(schema, weight), relation)
         sums = {each: next(own.vectors(block, weight)) for each, block in blocks.items()}
         for one, other in product(records, others):

@@ -91,7 +91,9 @@ def test_tables_and_quantiles_that_share_noise_hold_together():
     draws = truth + laplace(rng, (TURNS, len(truth)), 8.0)
     noise = Reach.of("laplace", scale=8.0, together=len(truth), shared=True)
     assert covered(marginals, draws, truth, noise, facts) > 0.95
-    deciles = Quantiles(column="age", step=1.0, quantiles=tuple(k / 10 for k in range(1, 10)))
+    deciles = Quantiles(
+        column="age", step=1.0, branching=101, quantiles=tuple(k / 10 for k in range(1, 10))
+    )
     leaves = np.bincount(np.arange(N) % 101, minlength=101)
     draws = leaves + laplace(rng, (200, 101), 8.0)
     right = np.searchsorted(np.cumsum(leaves), np.arange(1, 10) * N / 10).astype(float)
@@ -161,7 +163,7 @@ class _Scaled:
 
 def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
     rng, facts = np.random.default_rng(5), facts_of(REPLACE)
-    query = Quantiles(column="age", step=1.0)
+    query = Quantiles(column="age", step=1.0, branching=101)
     ages = rng.integers(0, 101, (250, N))
     draws = np.stack([np.bincount(one, minlength=101) for one in ages])
     draws = draws + laplace(rng, draws.shape, 1.0)

@@ -109,9 +109,9 @@ def test_a_batch_is_one_release_for_one_price(session):
     truth = np.histogram(ALL["age"], bins=10, range=(0, 100))[0]
     assert np.abs(ages.frame["value"].to_numpy() - truth).max() < 150
     assert mean.value == pytest.approx(ALL["hours"][ALL["sex"] == "Male"].mean(), abs=10)
-    # Shares 1, 1, 3: the same noise, a third of the scale for the last.
+    # Shares 1, 1, 3: a third of the scale for the last. That of ten cells is less by their sum.
     scales = [each.scale * norm for each, norm in ((ages, 1), (few, 1))]
-    assert scales[0] / scales[1] == pytest.approx(2 * 3, rel=1e-3)
+    assert scales[0] / scales[1] == pytest.approx(2 * 3 * np.sqrt(0.9), rel=1e-3)
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])

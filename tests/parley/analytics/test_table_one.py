@@ -144,14 +144,16 @@ def test_every_figure_is_expected_to_be_off_by_the_same(law, relation):
     _, shares = even_shares(queries, terms, epsilon=1.0, law=law)
     planned = plan_batch(queries, terms, shares=shares, **asked)
     errors = relative_errors(planned, terms.facts)
-    assert max(errors) < 1.001 * min(errors)
+    # The counts of groups alone may be nearer: the other answers say them too.
+    assert max(errors) < 1.08 * min(errors[1:])
+    assert max(errors) < 0.9 * max(equal)
     # A mean of values half-way to an end, from its sums: in parts of the range, of N/3 records.
     weight, noise = planned.batch.weights[2], planned.noise().deviation
     steps = round(weight / math.sqrt(3))
     records = 3 / (terms.facts.records or 1)
     mean = noise * math.hypot(1 / steps, 0.5 / weight) / 2 * records
     assert errors[2] == pytest.approx(mean, rel=1e-3)
-    assert errors[0] == pytest.approx(noise / planned.batch.weights[0] * records)
+    assert errors[0] < 0.8 * noise / planned.batch.weights[0] * records
 
 
 @pytest.mark.parametrize(

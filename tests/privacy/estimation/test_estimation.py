@@ -17,7 +17,7 @@ from parley.privacy.estimation.intervals import (
     ratio_interval,
     simultaneous,
 )
-from parley.privacy.estimation.marginals import agree, simplex
+from parley.privacy.estimation.marginals import Overlaps, simplex
 from parley.privacy.estimation.trees import Tree, monotone
 from parley.privacy.sampling.discrete import discrete_laplace
 from parley.privacy.sampling.stream import NoiseStream
@@ -146,38 +146,49 @@ def test_the_projection_is_the_nearest_point_of_the_simplex(values, total):
         assert (v - found) @ (corner - found) <= 1e-6
 
 
-def test_tables_agree_and_are_nearer_to_the_truth():
-    rng = np.random.default_rng(4)
-    truth = rng.integers(0, 60, (2, 3, 4)).astype(float)
-    names = "abc"
-    pairs = list(itertools.combinations(range(3), 2))
-    before, after = [], []
-    for _ in range(200):
-        noisy = {}
-        for i, j in pairs:
-            (rest,) = {0, 1, 2} - {i, j}
-            table = truth.sum(axis=rest)
-            noisy[names[i], names[j]] = table + rng.normal(0, 10, table.shape)
-        agreed = agree(noisy, total=truth.sum())
-        for columns, table in agreed.items():
-            assert table.sum() == pytest.approx(truth.sum())
-            (rest,) = {0, 1, 2} - {names.index(c) for c in columns}
-            before.append(np.square(noisy[columns] - truth.sum(axis=rest)).sum())
-            after.append(np.square(table - truth.sum(axis=rest)).sum())
-        np.testing.assert_allclose(agreed["a", "b"].sum(axis=1), agreed["a", "c"].sum(axis=1))
-        np.testing.assert_allclose(agreed["a", "b"].sum(axis=0), agreed["b", "c"].sum(axis=1))
-    assert np.mean(after) < 0.8 * np.mean(before)
+SIZES = {"a": 2, "b": 3, "c": 4, "one": 1}
 
 
-def test_exact_tables_are_left_as_they_are():
-    truth = np.arange(24.0).reshape(2, 3, 4)
-    tables = {
-        ("a", "b"): truth.sum(axis=2),
-        ("b", "c"): truth.sum(axis=0),
-        ("a",): truth.sum(axis=(1, 2)),
-    }
-    for columns, table in agree(tables).items():
-        np.testing.assert_allclose(table, tables[columns])
+def least_squares(shapes, noisy, cells, total):
+    """Tables and variances by a matrix with a row a cell, over all combinations of columns."""
+    names = list(SIZES)
+    every = list(itertools.product(*map(range, SIZES.values())))
+    rows = [
+        [all(atom[names.index(c)] == k for c, k in zip(shape, cell, strict=True)) for atom in every]
+        for shape in shapes
+        for cell in itertools.product(*(range(SIZES[c]) for c in shape))
+    ]
+    matrix = np.array(rows, dtype=float)
+    weights = np.sqrt(np.repeat(cells, [table.size for table in noisy]))
+    known = np.concatenate([table.ravel() for table in noisy]) * weights
+    whole = matrix * weights[:, None]
+    if total is not None:
+        whole, known = np.vstack([whole, np.full(len(every), 1e5)]), np.append(known, 1e5 * total)
+    inverse = np.linalg.pinv(whole, rcond=1e-12)
+    return matrix @ inverse @ known, np.square(matrix @ inverse)[:, : len(matrix)].sum(axis=1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(sorted(SIZES)), unique=True), min_size=1, max_size=5),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_tables_that_agree_are_those_of_least_squares(shapes, public, seed):
+    rng = np.random.default_rng(seed)
+    tables = Overlaps(shapes=tuple({c: SIZES[c] for c in s} for s in shapes), public=public)
+    noisy = [rng.normal(20, 9, [SIZES[c] for c in s]) for s in shapes]
+    cells, total = rng.uniform(0.2, 3, len(shapes)), 300.0 if public else None
+    expected, variances = least_squares(shapes, noisy, cells, total)
+    agreed = tables.agreed(noisy, cells, total=total)
+    np.testing.assert_allclose(np.concatenate([t.ravel() for t in agreed]), expected, atol=1e-4)
+    each = np.repeat(tables.variances(cells), [table.size for table in noisy])
+    np.testing.assert_allclose(each, variances, atol=1e-6)
+    wanted = rng.uniform(size=len(shapes))
+    for k, gain in enumerate(tables.gains(cells, wanted)):
+        up, down = (cells * np.exp(h * (np.arange(len(cells)) == k)) for h in (1e-5, -1e-5))
+        change = wanted @ (tables.variances(down) - tables.variances(up)) / 2e-5
+        assert gain == pytest.approx(change, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +203,11 @@ def test_exact_tables_are_left_as_they_are():
         lambda: Tree(cells=4, branching=2).consistent([1.0]),
         lambda: simplex([], total=1.0),
         lambda: simplex([1.0], total=-1.0),
-        lambda: agree({("a", "b"): np.zeros(3)}),
-        lambda: agree({("a",): np.zeros(3), ("a", "b"): np.zeros((2, 2))}),
+        lambda: Overlaps(shapes=({"a": 3}, {"a": 2, "b": 2})).sizes,
+        lambda: Overlaps(shapes=({"a": 3},)).agreed([np.zeros(2)], np.ones(1)),
+        lambda: Overlaps(shapes=({"a": 3},)).agreed([], np.ones(1)),
+        lambda: Overlaps(shapes=({"a": 3},)).agreed([np.zeros(3)], np.ones(1), total=5.0),
+        lambda: Overlaps(shapes=({"a": 3},), public=True).agreed([np.zeros(3)], np.ones(1)),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_was_expected(wrong):

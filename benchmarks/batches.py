@@ -1,0 +1,189 @@
+"""Ten workloads: the error of each answer by its own cells, and as batches are planned.
+
+`python benchmarks/batches.py`: the errors that are expected at ε = 1, δ = 1e-6, by each noise law
+and relation, as parts of those without agreement: every query by its own cells and share of the
+budget, quantiles up to 128 values by their counts alone, beyond by a 4-ary tree (32-ary for Laplace
+noise). A ratio is the geometric mean over a batch's queries. It takes 5 s.
+
+`--lines`: what was tried of ranges and quantiles, and is not there: levels of a tree by weights of
+their own, and the square root of the matrix of prefix sums (Fichtenberger, Henzinger & Upadhyay
+2023), in deviations of noise of sensitivity 1. It takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from unittest.mock import patch
+
+import numpy as np
+from scipy.optimize import minimize
+
+from parley.client.data.schema import Schema
+from parley.client.queries import agreeing, quantiles
+from parley.client.queries.base import Facts, Query
+from parley.client.queries.counts import Count, Histogram, Marginals
+from parley.client.queries.moments import Mean, Variance
+from parley.client.queries.quantiles import Quantiles
+from parley.client.where import col
+from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
+from parley.privacy.estimation.trees import Tree
+from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_terms import QUERY_LAWS, Terms
+
+SIZES = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 9}
+SCHEMA = Schema.from_toml(
+    "[columns]\n"
+    'age = { kind = "numeric", range = [0, 100], step = 1 }\n'
+    'income = { kind = "numeric", range = [0, 1000], step = 1 }\n'
+    + "".join(
+        f'{name} = {{ kind = "categorical", categories = {[str(k) for k in range(size)]}, '
+        'missing = "0" }\n'
+        for name, size in SIZES.items()
+    )
+    + 'ill = { kind = "label", classes = [0, 1] }\n'
+)
+SIX, OLD = tuple(SIZES), col.age > 60
+QUARTILES = (0.25, 0.5, 0.75)
+WORKLOADS: dict[str, list[Query]] = {
+    "histogram of 5 categories": [Histogram(column="d")],
+    "counts by group, and their total, with `where`": [
+        Count(where=OLD),
+        Count(where=OLD, by=("e",)),
+    ],
+    "counts of a, of b, of both": [
+        Histogram(column="a"),
+        Histogram(column="d"),
+        Histogram(column="a", by=("d",)),
+    ],
+    "six histograms": [Histogram(column=name) for name in SIX],
+    "six columns, and all pairs": [Marginals(of=SIX, ways=1), Marginals(of=SIX)],
+    "counts and means by group": [Count(by=("d",)), Mean(column="age", by=("d",))],
+    "a table one by group": [
+        Count(by=("a",)),
+        *(Histogram(column=name, by=("a",)) for name in SIX[1:]),
+        Variance(column="age", by=("a",)),
+        Quantiles(column="age", quantiles=QUARTILES, by=("a",)),
+    ],
+    "quartiles of 101 values": [Quantiles(column="age", quantiles=QUARTILES)],
+    "quartiles of 1001 values": [Quantiles(column="income", quantiles=QUARTILES)],
+    "overlapping `where`s": [
+        Histogram(column="d", where=OLD),
+        Histogram(column="d", where=col.age > 40),
+    ],
+}
+
+
+def terms_of(relation: Neighbouring) -> Terms:
+    """30 parties of a thousand records each."""
+    return Terms(
+        facts=Facts(
+            schema=SCHEMA,
+            neighbouring=relation,
+            records=30_000 if relation is Neighbouring.REPLACE_ONE else None,
+        ),
+        parties=30,
+        min_records=1000,
+        most_records=1000,
+        min_survivors=20,
+        corrupt=3,
+        noise_point=NOISE_POINTS["server"],
+        delta=1e-6,
+        seeded=True,
+    )
+
+
+def errors(queries: Sequence[Query], terms: Terms, law: str) -> np.ndarray:
+    """What each query expects to be off by."""
+    planned = plan_batch(queries, terms, epsilon=1.0, run_id="b", number=1, law=law)
+    return np.array(planned.errors(terms.facts))
+
+
+def by_themselves(queries: Sequence[Query], terms: Terms, law: str) -> np.ndarray:
+    """The same without what is planned."""
+
+    def fixed(cells: int, power: float) -> int:
+        return cells if cells <= 128 else 32 if power == 1 else 4
+
+    with (
+        patch.object(agreeing.Agreement, "families", ()),
+        patch.object(quantiles, "_best", fixed),
+    ):
+        return errors(queries, terms, law)
+
+
+def ratio(queries: Sequence[Query], terms: Terms, law: str) -> tuple[float, float]:
+    """Geometric mean and the largest of the errors' ratios."""
+    found = errors(queries, terms, law) / by_themselves(queries, terms, law)
+    return float(np.exp(np.log(found).mean())), float(found.max())
+
+
+def planned() -> None:
+    """Prints the table of ten workloads."""
+    cases = [(law, relation) for relation in Neighbouring for law in QUERY_LAWS]
+    print("| workload | " + " | ".join(f"{law}, {relation}" for law, relation in cases) + " |")
+    print("|---" * (1 + len(cases)) + "|")
+    for name, queries in WORKLOADS.items():
+        cells = []
+        for law, relation in cases:
+            middle, worst = ratio(queries, terms_of(relation), law)
+            cells.append(f"{middle:.2f}" + (f" ({worst:.2f})" if worst > middle + 0.005 else ""))
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def lines(cells: int) -> None:
+    """Prints what was tried of ordered cells, N public: every prefix sum, and every range."""
+    below = np.tril(np.ones((cells, cells)))
+    upper = np.minimum.outer(np.arange(cells), np.arange(cells)) + 1.0
+    ranges = upper * upper[::-1, ::-1]
+    for name, gram, rows in (
+        ("prefix sums", below.T @ below, cells),
+        ("ranges", ranges, cells * (cells + 1) / 2),
+    ):
+
+        def error(strategy: np.ndarray, moved: float, gram=gram, rows=rows) -> float:
+            known = strategy + 1e6 * np.ones((cells, cells))
+            return math.sqrt(np.trace(np.linalg.solve(known, gram)) / rows) * moved
+
+        def of_levels(tree: Tree, logs: np.ndarray, error=error) -> float:
+            squares = np.exp(logs) / np.exp(logs).sum()
+            place, whole = np.arange(cells), np.zeros((cells, cells))
+            for level, square in enumerate(squares):
+                node = place // tree.branching**level
+                whole += square * (node[:, None] == node)
+            return error(whole, math.sqrt(2))
+
+        found = {"cells alone": error(np.eye(cells), math.sqrt(2))}
+        for branching in (2, 4):
+            tree = Tree(cells=cells, branching=branching)
+            even = np.zeros(tree.levels)
+            best = minimize(lambda x, tree=tree: of_levels(tree, x), even, method="Nelder-Mead")
+            found[f"{branching}-ary tree"] = of_levels(tree, even)
+            found[f"{branching}-ary tree, levels weighted"] = float(best.fun)
+        terms = np.cumprod([1.0, *((2 * k - 1) / (2 * k) for k in range(1, cells))])
+        root = np.array(
+            [[terms[i - j] if i >= j else 0.0 for j in range(cells)] for i in range(cells)]
+        )
+        apart = root.T @ root
+        lengths = np.diag(apart)
+        moved = math.sqrt((lengths[:, None] + lengths - 2 * apart).max())
+        found["square root"] = error(apart, moved)
+        print(f"{cells} cells, {name}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()))
+
+
+def main() -> None:
+    """What is planned, or what was tried."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--lines", action="store_true")
+    if not parser.parse_args().lines:
+        planned()
+        return
+    for cells in (64, 256):
+        lines(cells)
+
+
+if __name__ == "__main__":
+    main()
