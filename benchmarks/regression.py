@@ -91,11 +91,11 @@ NEGATIVE = Regression(column="count", of=OF, family="negative-binomial", cap=10.
 HAZARDS = Regression(column="time", of=OF, family="hazards", event="sick", occurred="yes", bins=10)
 CASES = (
     Case(LOGISTIC, sick(-0.5), 10_000, 1.0),
+    Case(LOGISTIC, sick(-0.5), 20_000, 1.0),
     Case(POISSON, counted, 10_000, 2.0, 0.6),
-    Case(NEGATIVE, counted, 10_000, 2.0, 0.6),
+    Case(POISSON, counted, 20_000, 2.0, 0.6),
+    Case(NEGATIVE, counted, 20_000, 4.0, 0.6),
     Case(HAZARDS, timed, 10_000, 1.0),
-    Case(LOGISTIC, sick(-2.5), 20_000, 1.0),
-    Case(LOGISTIC, sick(-0.5), 20_000, 2.0),
 )
 
 

@@ -24,6 +24,7 @@ entry is a function of that record and the schema alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -109,15 +110,15 @@ class Design:
 
     def farthest(self, centre: Numbers) -> float:
         """The most that ‖row − centre‖² is, of a centre `[p]`: at an end, or at a category."""
-        total, at = 0.0, 0
+        given = dict(zip(self.covariates, centre.tolist(), strict=True))
+        total = 0.0  # in one order, so that server and party find the same to the bit
         for column in dict.fromkeys(each.column for each in self.covariates):
-            own = [each for each in self.covariates if each.column == column]
-            part = centre[at : at + len(own)]
-            at += len(own)
-            if own[0].code is None:
-                total += float((1 + abs(part[0])) ** 2)
+            part = [(each.code, at) for each, at in given.items() if each.column == column]
+            if part[0][0] is None:
+                total += (1 + abs(part[0][1])) ** 2
             else:  # of one category, or of none: the reference
-                total += float(part @ part + max(0.0, (1 - 2 * part).max()))
+                total += math.fsum(at * at for _, at in part)
+                total += max(0.0, *(1 - 2 * at for _, at in part))
         return total
 
     def rows(self, block: TableBlock) -> Numbers:
