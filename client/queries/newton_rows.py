@@ -121,7 +121,6 @@ class Layout:
             squares=_matrix(squares / self._beta) * scale**2,
             slope_noise=noise * scale,
             curvature_noise=noise / self._alpha * scale,
-            squares_noise=noise / self._beta * scale**2,
         )
         if self.base == 1:
             return Read(sums=sums, base=None)

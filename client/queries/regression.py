@@ -49,11 +49,10 @@ from parley.privacy.estimation.regression import (
     Place,
     Search,
     Step,
-    student_p,
-    student_reach,
 )
 from parley.privacy.kernel.rows import keep_within, row_sum
 from parley.privacy.kernel.sets import Set
+from parley.privacy.special import ndtr
 
 SHARES = (5, 10, 20, 65)
 """Percent of the budget, a step each."""
@@ -276,12 +275,11 @@ class Regression(ColumnQuery):
         units, usable = design.half, found.clear >= 1
         value = (place.coefficients + found.change) / units
         deviation = found.deviation / units
-        degrees = found.degrees
-        half = student_reach(normal_quantile(noise.alpha()), degrees) * deviation
+        half = normal_quantile(noise.alpha()) * deviation
         ends = {"value": value, "low": value - half, "high": value + half}
         if not usable:
             ends = {name: np.full_like(part, np.nan) for name, part in ends.items()}
-        p = student_p(value / deviation, degrees)
+        p = 2 * ndtr(-np.abs(value / deviation))
         if not (noise.sampling and usable):
             p = np.full_like(value, np.nan)
         with np.errstate(over="ignore"):

@@ -7,13 +7,11 @@ noise of known law, at parameters θ. One step, θ + H⁻¹g, is off by sampling
 
 the sandwich (Huber 1967; White 1982) with the noise of slopes, and that of curvatures times the
 step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M is
-noisy itself, and so is a variance: by Satterthwaite's rule (1946) it has 2/r² degrees of
-freedom, r its relative error, and Student's law takes the place of the normal one.
+noisy itself: a variance of sampling below 0 is 0, so that on average it is too large, not small.
 
     >>> sums = Sums(
     ...     slope=np.array([0.0, 30.0]), curvature=np.diag([500.0, 300.0]),
     ...     squares=np.array([[300.0]]), slope_noise=10.0, curvature_noise=10.0,
-    ...     squares_noise=100.0,
     ... )
     >>> found = sums.step()
     >>> found.change.round(3).tolist(), found.deviation.round(4).tolist()
@@ -27,8 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from parley.privacy.special import ndtr
 
 Numbers = NDArray[np.float64]
 
@@ -45,14 +41,12 @@ class Step:
     """Newton's step of `[p]` coefficients, with the standard deviation of where it leads.
 
     Attributes:
-        degrees: of freedom of each deviation.
         clear: by how much the curvature is beyond its noise, in units of what is asked.
     """
 
     change: Numbers
     deviation: Numbers
     noise: Numbers
-    degrees: Numbers
     clear: float
 
 
@@ -64,8 +58,8 @@ class Sums:
         slope: `[1 + p]` Σs·z.
         curvature: `[1 + p, 1 + p]` Σw·zzᵀ.
         squares: `[p, p]` Σs²·zzᵀ without the base.
-        slope_noise, curvature_noise, squares_noise: standard deviations, of the latter two on the
-            diagonal; beside it they are less by √½.
+        slope_noise, curvature_noise: standard deviations, of the latter on the diagonal; beside it
+            they are less by √½.
     """
 
     slope: Numbers
@@ -73,7 +67,6 @@ class Sums:
     squares: Numbers
     slope_noise: float
     curvature_noise: float
-    squares_noise: float
 
     def reduced(self) -> tuple[float, Numbers, Numbers]:
         """The base's step, and what is left of slope `[p]` and curvature `[p, p]` without it.
@@ -99,16 +92,12 @@ class Sums:
         apart = part * (length * eye + np.outer(change, change)) + base * base * eye
         own = self.slope_noise**2 * eye + self.curvature_noise**2 / 2 * apart
         noise, sampled = _diagonal(inverse, own), np.zeros(len(slope))
-        degrees = np.full(len(slope), math.inf)
         if sampling:
             sampled = np.maximum(_diagonal(inverse, self.squares), 0)
-            unsure = self.squares_noise * np.square(inverse).sum(axis=1)
-            degrees = np.maximum(2 * np.square((noise + sampled) / np.maximum(unsure, 1e-300)), 3)
         return Step(
             change=change,
             deviation=np.sqrt(noise + sampled),
             noise=np.sqrt(noise),
-            degrees=degrees,
             clear=float(eigen[0]) / (CLEAR * usual),
         )
 
@@ -116,26 +105,6 @@ class Sums:
 def _diagonal(outer: Numbers, inner: Numbers) -> Numbers:
     found: Numbers = np.einsum("ij,jk,ik->i", outer, inner, outer)
     return found
-
-
-def student_reach(quantile: float, degrees: Numbers) -> Numbers:
-    """Student's quantile where the normal law has z: the inverse of `normal_of`.
-
-    >>> student_reach(1.959964, np.array([10.0, np.inf])).round(3).tolist()
-    [2.229, 1.96]
-    """
-    with np.errstate(invalid="ignore"):
-        z = quantile * (8 * degrees + 3) / (8 * degrees + 1)
-        found = np.sqrt(degrees * np.expm1(z * z / degrees))
-    return np.where(np.isinf(degrees), quantile, found)
-
-
-def student_p(t: Numbers, degrees: Numbers) -> Numbers:
-    """How often Student's law is beyond ±t (Wallace 1959: as normal as √(d·ln(1 + t²/d)))."""
-    with np.errstate(invalid="ignore"):
-        z = np.sqrt(degrees * np.log1p(t * t / degrees)) * (8 * degrees + 1) / (8 * degrees + 3)
-    z = np.where(np.isinf(degrees), np.abs(t), z)
-    return np.asarray(2 * ndtr(-z))
 
 
 @dataclass(frozen=True, kw_only=True)
