@@ -33,8 +33,7 @@ from parley.deploy.making import make_deployment
 from parley.deploy.processes import Process, Supervisor, free_ports, own_environment, wait_until
 
 STUDY = Path(__file__).resolve().parent / "study.toml"
-SHARES = (0.35, 0.25, 0.2, 0.12, 0.08)
-"""Of all people, at each site."""
+SHARES = (0.35, 0.25, 0.2, 0.12, 0.08)  # of all people, at each site
 POLICY = """
 [data.olmsted]
 path = "olmsted.csv"
@@ -88,7 +87,7 @@ def made_up(count: int) -> pl.DataFrame:
 
 def sites(rows: pl.DataFrame) -> list[pl.DataFrame]:
     """The rows of each."""
-    ends = [0, *(np.cumsum(SHARES) * len(rows)).round().astype(int).tolist()]
+    ends = (np.cumsum([0, *SHARES]) * len(rows)).round().astype(int).tolist()
     return [rows[start:end] for start, end in pairwise(ends)]
 
 

@@ -113,7 +113,8 @@ def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
             continue
         rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
         title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
-        caption = answer.intervals.several if ENDS[1] in head else "of noise and sampling together"
+        both = "of noise and sampling together" if {"from", "p"} & {*head} else "noisy values"
+        caption = answer.intervals.several if ENDS[1] in head else both
         data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
         figures.append(Figure(title=title, finding="From the same release.", data=data))
     return figures
