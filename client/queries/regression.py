@@ -221,7 +221,7 @@ class Regression(ColumnQuery):
                     offsets=np.array([0, len(at)]),
                 )
                 with np.errstate(all="ignore"):  # what is no number adds nothing
-                    rows = np.rint(s * self._rows(part, layout))
+                    rows = np.rint(s * self.rows_of(part))
                 keep_within(rows, squared)
                 total += row_sum(rows, math.isqrt(squared) + 1)
             yield total
@@ -236,9 +236,9 @@ class Regression(ColumnQuery):
             found &= block.columns[self.column] != known.texts.index(MISSING)
         return found
 
-    def _rows(self, block: TableBlock, layout: Layout) -> Numbers:
+    def rows_of(self, block: TableBlock) -> Numbers:
         """`[N, d]` every record's vector, in units of 1."""
-        place = self.place(block.schema)
+        layout, place = self.layout(block.schema), self.place(block.schema)
         x = Design.of(block.schema, self.of).rows(block)
         margins = np.zeros(len(x))
         for axis, coefficient in enumerate(place.coefficients):  # in one order, whoever is there

@@ -3,7 +3,7 @@
 Of records with covariates x, rows are z = (c, x − centre); Σs·z, Σw·zzᵀ and Σs²·zzᵀ are known with
 noise of known law, at parameters θ. One step, θ + H⁻¹g, is off by sampling and by noise,
 
-    H⁻¹ (M + σ_g²·I + ½σ_h²·(‖d‖²·I + ddᵀ)) H⁻¹,   d = H⁻¹g,
+    H⁻¹ (M + σ_g²·I + ½σ_h²·(‖d‖²·I + ddᵀ)) H⁻¹,   d the way to go,
 
 the sandwich (Huber 1967; White 1982) with the noise of slopes, and that of curvatures times the
 step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M is
@@ -34,6 +34,10 @@ Numbers = NDArray[np.float64]
 
 CLEAR = 0.4
 """Times the usual largest eigenvalue of the curvature's noise that its least one must be."""
+
+
+_LEAST_WAY = 0.25
+"""Of a step's square, what is taken to be no noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +92,11 @@ class Sums:
         usual = math.sqrt(2 * len(slope)) * self.curvature_noise
         inverse = (axes / np.where(np.abs(eigen) < 1e-12, np.inf, eigen)) @ axes.T
         change, eye = inverse @ slope, np.eye(len(slope))
-        apart = (change @ change + base * base) * eye + np.outer(change, change)
+        # The step is as long as the way to go and its own noise, of which the way is the part:
+        length = float(change @ change)
+        own_noise = self.slope_noise**2 * float(np.square(inverse).sum())
+        part = min(max(1 - own_noise / max(length, 1e-300), _LEAST_WAY), 1.0)
+        apart = part * (length * eye + np.outer(change, change)) + base * base * eye
         own = self.slope_noise**2 * eye + self.curvature_noise**2 / 2 * apart
         noise, sampled = _diagonal(inverse, own), np.zeros(len(slope))
         degrees = np.full(len(slope), math.inf)
