@@ -57,7 +57,9 @@ _LEVELS = {"laplace": 1.0, "gaussian": 0.5}
 _BRANCHINGS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 _MOST_LEAVES = 1024
 """Of a tree without levels above them."""
-_MOST_TRIED = 4096
+_MOST_TRIED = 1 << 15
+_RANKS = np.arange(1, 33) * (math.sqrt(5) - 1) / 2 % 1
+"""Even, and where no level's nodes end: there is a rank nearer than beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,11 +176,9 @@ class Quantiles(ColumnQuery, Choosable):
         return middle, low, high
 
     def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
-        """In ranks, at the median: by how many records the place is off."""
-        tree = self._tree(facts.schema)
-        even = np.arange(1, tree.cells + 1) / tree.cells
-        total = None if self.selects or self.by else 1
-        return noise.deviation / weight * _deviation(tree, even, 0.5, 1.0, total)
+        """In ranks, over all of them: by how many records the place is off."""
+        public = facts.records is not None and not self.selects and not self.by
+        return noise.deviation / weight * _expected(self._tree(facts.schema), public=public)
 
     def check_choice(self, schema: Schema) -> None:
         """One quantile, of all groups together, with few digits."""
@@ -235,15 +235,21 @@ def _deviation(
 
 
 @lru_cache
+def _expected(tree: Tree, *, public: bool) -> float:
+    """√Var of F(k) − q·N̂ for nodes of unit variance and even counts, over all ranks q."""
+    even, shares = np.arange(1, tree.cells + 1) / tree.cells, _RANKS
+    off = [_deviation(tree, even, float(share), 1.0, 1 if public else None) for share in shares]
+    return math.hypot(*off) / math.sqrt(len(off))
+
+
+@lru_cache
 def _best(cells: int, power: float) -> int:
-    """The branching of the least error in a rank, over all ranks, of values that are even."""
+    """The branching of the least expected error, of a tree of so many values, or the most tried."""
     cells = min(cells, _MOST_TRIED)
-    even, shares = np.arange(1, cells + 1) / cells, (np.arange(8) + 0.618) / 8
 
     def error(branching: int) -> float:
         tree = Tree(cells=cells, branching=branching)
-        off = [_deviation(tree, even, float(share), 1.0, None) for share in shares]
-        return math.pow(tree.levels, power) * math.hypot(*off)
+        return math.pow(tree.levels, power) * _expected(tree, public=False)
 
     tried = [b for b in (*_BRANCHINGS, cells) if b <= min(cells, _MOST_LEAVES)]
     return min(tried, key=error)

@@ -32,6 +32,7 @@ from parley.analytics.session import Session
 from parley.analytics.settings import Settings, settings_from
 from parley.analytics.sql import parse_sql
 from parley.analytics.table_one import KIND, Asked, expected
+from parley.analytics.told import file_of
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.toml_reading import load_toml
@@ -93,9 +94,14 @@ class QueryFile:
     table: int | None = None
 
     def __post_init__(self) -> None:
-        counted = Counter(each.name for batch in self.batches for each in batch)
-        if twice := [name for name, count in counted.items() if count > 1]:
-            raise QueryError(f"Expected every name once, got {twice[0]} twice.")
+        # A name is a file's, too.
+        named = {each.name: file_of(each.name) for batch in self.batches for each in batch}
+        counted = Counter(file_of(each.name) for batch in self.batches for each in batch)
+        if twice := [name for name, file in named.items() if counted[file] > 1]:
+            raise QueryError(
+                f"Expected every name once, by letters and digits, got {' and '.join(twice[:2])}"
+                f"{' twice' * (len(twice) == 1)}."
+            )
         for first, *others in self.batches:
             if first.epsilon is None or any(each.epsilon is not None for each in others):
                 raise QueryError(

@@ -49,18 +49,18 @@ def _tables(answer: dict[str, Any], whole: str) -> list[tuple[Path, str]]:
     """Its own table and those beside it, each a CSV."""
     tables = {"": answer["table"], **answer.get("beside", {})}
     return [
-        (_file(f"{answer['name']} {beside}"), _csv(table, whole))
+        (file_of(f"{answer['name']} {beside}"), _csv(table, whole))
         for beside, table in tables.items()
     ]
 
 
-def _file(name: str) -> Path:
+def file_of(name: str) -> Path:
     """A file's name of somebody's words.
 
-    >>> _file("curves: log-rank test").name
+    >>> file_of("curves: log-rank test").name
     'curves-log-rank-test.csv'
     """
-    return Path("tables", re.sub(r"\W+", "-", name).strip("-")[:100] + ".csv")
+    return Path("tables", re.sub(r"\W+", "-", name).strip("-").lower()[:100] + ".csv")
 
 
 def _csv(table: dict[str, list[Any]], whole: str) -> str:

@@ -94,6 +94,7 @@ def test_the_example_is_a_file_that_can_be_read_and_names_every_query():
         (("bins = 4", "bins = 4.5"), "to be a valid integer"),
         (("bins = 4", "bins = -4"), "Expected 1 to"),
         (('name = "ages"', 'name = "mean 3"'), "every name once"),
+        (('name = "ages"', 'name = "Mean (3)"'), "got Mean (3) and mean 3"),
         (("share = 2.0", "share = 2.0\nepsilon = 0.1"), "the first of its batch"),
         (("epsilon = 0.25", ""), "Expected epsilon"),
         (("epsilon = 0.25", "epsilon = true"), "epsilon to be a valid number"),

@@ -222,6 +222,18 @@ def test_exactly_the_short_rows_are_kept(seed: int, width: int, radius: int) -> 
     assert row_sum(rows, length).tolist() == [sum(int(v) for v in column) for column in rows.T]
 
 
+def test_a_rounded_sum_of_squares_below_the_exact_numbers_is_exact_of_every_small_float() -> None:
+    """What `squares` rests on, in all triples of a float of 11 bits; not so at 2¹¹ itself."""
+    exact = np.arange(128, dtype=np.int64) ** 2
+    rounded = exact.astype(np.float16)
+    total = (rounded[:, None] + rounded)[..., None] + rounded
+    whole = (exact[:, None] + exact)[..., None] + exact
+    below = total < 2**11
+    assert (below == (whole < 2**11)).all()
+    assert (total[below] == whole[below]).all()
+    assert (whole[total == 2**11] > 2**11).any()
+
+
 @pytest.mark.heavy
 def test_exactly_the_short_of_a_hundred_thousand_rows_are_kept() -> None:
     rng = np.random.default_rng(0)
