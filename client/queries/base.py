@@ -90,6 +90,7 @@ class Query(ABC):
         sampling: they can be widened by sampling error.
         agrees: its answer is counts, which those of other queries bring nearer.
         free: of its fields those that say how sums are read: another value costs nothing.
+        derived: of its fields those that a law decides, or the answers before: nobody names them.
         curve: its rows are a curve from 1 on, along a number, for every group.
         inference: its intervals always cover sampling error beside the noise, where they can.
         where: which records count; None: all of them.
@@ -106,6 +107,7 @@ class Query(ABC):
     agrees: ClassVar[bool] = False
     grouped: ClassVar[bool] = True
     free: ClassVar[frozenset[str]] = frozenset()
+    derived: ClassVar[frozenset[str]] = frozenset()
     curve: ClassVar[bool] = False
     inference: ClassVar[bool] = False
 

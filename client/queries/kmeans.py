@@ -229,6 +229,7 @@ class KMeansStep(ColumnsQuery):
 
     kind: ClassVar[str] = "kmeans-step"
     whole: ClassVar[bool] = False
+    derived: ClassVar[frozenset[str]] = frozenset({"balance"})
 
     centres: tuple[float, ...]
     balance: int = UNIT_BALANCE

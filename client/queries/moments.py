@@ -54,6 +54,7 @@ class Moments(ColumnQuery):
 
     whole: ClassVar[bool] = False
     sampling: ClassVar[bool] = True
+    derived: ClassVar[frozenset[str]] = frozenset({"balance", "counted"})
     polynomials: ClassVar[tuple[Callable[[Numbers], Numbers], ...]]
     spread: ClassVar[tuple[float, float]]
 

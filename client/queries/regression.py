@@ -86,6 +86,7 @@ class Regression(ColumnQuery):
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
     inference: ClassVar[bool] = True
+    derived: ClassVar[frozenset[str]] = frozenset({"step", "start", "centres"})
 
     of: tuple[str, ...]
     family: str

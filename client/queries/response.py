@@ -41,6 +41,7 @@ class Response(ColumnQuery, Shown):
     """How many records have each category, by what they say at ε = `local` (0: not planned yet)."""
 
     kind: ClassVar[str] = "response"
+    derived: ClassVar[frozenset[str]] = frozenset({"local"})
     counts: ClassVar[bool] = True
     law: ClassVar[str] = RandomisedResponse.law
 

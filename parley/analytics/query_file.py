@@ -47,8 +47,6 @@ from parley.server.planning.queries import PlannedBatch
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of any query, beside `where` and `by`, with their defaults."""
 _LONGEST_NAME = 200
-_DERIVED = {"balance", "counted", "local", "step", "start", "centres"}
-"""Fields that a law decides, or the answers before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +277,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return given, session
 
 
+def _named(kind: type[Query]) -> dict[str, Any]:
+    """A query's own keys in a file, but `where`, and their defaults."""
+    own = {each.name: each.default for each in dataclasses.fields(kind)}
+    return {name: default for name, default in own.items() if name not in {"where", *kind.derived}}
+
+
 def _asked(table: Any, number: int) -> AskedQuery:
     where = f"query {number}"
     if not isinstance(table, Mapping) or not isinstance(table.get("query"), str):
@@ -295,8 +299,7 @@ def _asked(table: Any, number: int) -> AskedQuery:
     if each_party := isinstance(given.get("by"), str):
         by_party(given.pop("by"))
     condition = _condition(given.pop("where", None), where)
-    own = [each for each in dataclasses.fields(kind) if each.name not in _DERIVED]
-    known = [each.name for each in own if each.name != "where"]
+    known = _named(kind)
     if unknown := sorted(set(given) - set(known)):
         raise QueryError(
             f"{where}: Expected the keys {', '.join([*known, 'where', *_PRICE])}, got "
@@ -357,12 +360,9 @@ def example_file() -> str:
         lines.append(f"# {info.alias or name} = {value}  # {info.description}")
     for kind in QUERIES.values():
         lines += ["", "# [[query]]", f'# query = "{kind.kind}"']
-        for each in dataclasses.fields(kind):
-            if each.name in _DERIVED | {"where"}:
-                continue
-            default = each.default
+        for name, default in _named(kind).items():
             value = '"…"' if default is dataclasses.MISSING else toml_text.literal(default)
-            lines.append(f"# {each.name.replace('_', '-')} = {value}")
+            lines.append(f"# {name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
     lines += ["", "# [[query]]", f'# query = "{KIND}"  # a study\'s first table: one in a file']
     lines += [
