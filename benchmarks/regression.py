@@ -92,7 +92,6 @@ HAZARDS = Regression(column="time", of=OF, family="hazards", event="sick", occur
 CASES = (
     Case(LOGISTIC, sick(-0.5), 10_000, 1.0),
     Case(LOGISTIC, sick(-0.5), 20_000, 1.0),
-    Case(POISSON, counted, 10_000, 2.0, 0.6),
     Case(POISSON, counted, 20_000, 2.0, 0.6),
     Case(NEGATIVE, counted, 20_000, 4.0, 0.6),
     Case(HAZARDS, timed, 10_000, 1.0),
