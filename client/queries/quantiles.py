@@ -72,6 +72,7 @@ class Quantiles(ColumnQuery, Choosable):
     """
 
     kind: ClassVar[str] = "quantiles"
+    derived: ClassVar[frozenset[str]] = frozenset({"branching"})
     counts: ClassVar[bool] = True
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True

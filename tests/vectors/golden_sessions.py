@@ -52,7 +52,11 @@ EVERY: tuple[dict[str, Any], ...] = (
         "regressions": ["change ~ age", "age ~ ."],
     },
 )
-"""One of every row of `QUERIES`."""
+"""One of every row of `QUERIES` but regression, which is asked by itself."""
+_REGRESSION = {
+    "query": "regression", "column": "sick", "occurred": "yes", "of": ["age", "ward"],
+    "family": "logistic", "epsilon": 25.0,
+}  # fmt: skip
 _BATCH = tuple({**each, "batch": "together"} for each in EVERY[:5])
 _CHOICES = (
     {**EVERY[5], "quantiles": [0.5], "law": "exponential"},
@@ -66,6 +70,7 @@ SESSIONS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         {"noise-point": "share", "neighbouring": "add-or-remove-one", "delta": 1e-6},
         tuple({**each, "law": "gaussian"} for each in EVERY if each["query"] != "response"),
     ),
+    "regression": ({"delta": 1e-6}, (_REGRESSION,)),
     "batch": ({"sampling": True, "simultaneous": True, "delta": 1e-6}, _BATCH),
     "masked": (
         {"masked": True, "noise-point": "share", "corrupt": 0, "faults": "drop:0.25"},
@@ -102,7 +107,7 @@ def asked_in(folder: Path, name: str) -> Path:
     for place in range(_PARTIES):
         pl.DataFrame(_rows(place)).write_csv(folder / f"party-{place}.csv")
     paid = [
-        each if each.get("batch") and at else {**each, "epsilon": 1.0}
+        each if each.get("batch") and at else {"epsilon": 1.0, **each}
         for at, each in enumerate(queries)
     ]
     file = folder / "queries.toml"
