@@ -77,7 +77,8 @@ class Histogram(ColumnQuery):
 
     Attributes:
         bins: of numbers: how many intervals of one width; 0 where `edges` are given.
-        edges: of numbers: increasing, within the column's range; at most 64.
+        edges: of numbers: increasing, within the column's range; at most 64. What is beyond them is
+            counted in the first and the last interval, which the answer says.
     """
 
     kind: ClassVar[str] = "histogram"
@@ -140,7 +141,8 @@ class Histogram(ColumnQuery):
             return np.fmin(np.fmax(found, 0), size - 1).astype(np.intp)
 
         def keys() -> dict[str, NDArray[np.float64]]:
-            edges = np.array(self.edges or np.linspace(known.low, known.high, size + 1))
+            inner = (self.edges or np.linspace(known.low, known.high, size + 1))[1:-1]
+            edges = np.array([known.low, *inner, known.high])  # what is beyond them is counted
             return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
 
         return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))

@@ -14,7 +14,7 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries import query_from
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.counts import Choose, Count, Marginals
+from parley.client.queries.counts import Choose, Count, Histogram, Marginals
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
@@ -210,6 +210,14 @@ def test_without_noise_marginals_are_the_tables():
     assert one["ward"][:3] == [None, None, "a"]
     assert one["value"][:2].sum() == pytest.approx(50)
     assert one["value"][2:].sum() == pytest.approx(50)
+
+
+def test_a_histogram_says_that_its_outer_intervals_hold_what_is_beyond_the_edges():
+    records = [(age, 0, "Male", "a", "no") for age in (0, 1, 4, 6, 10)]
+    found = asked(Histogram(column="age", edges=(2.0, 5.0, 6.5)), records)
+    assert found["age from"].tolist() == [0, 5]
+    assert found["age to"].tolist() == [5, 10]
+    assert found["value"].tolist() == [3, 2]
 
 
 def test_the_winner_is_the_commonest_and_says_by_how_much():
