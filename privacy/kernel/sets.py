@@ -125,7 +125,9 @@ class Set:
         of m, at most one of which is not 0: those times each other, which are 0, are left out, and
         zᵢ² and m·zᵢ, which are one number, are one entry with 55.
 
-        L2: ‖·‖² ≤ 32²‖z‖⁴, and ⟨·, ·⟩ is 45²/2·(z·y)² and what is no less than 0. L1, of numbers:
+        L2, of K = 1 + columns: ‖·‖² ≤ 32²K²m⁴, less 11.5·K(K − 1)·m⁴ for what is beside the
+        diagonal; ⟨·, ·⟩ is 45²/2·(z·y)² and what is no less than 0, but for 24·m⁴ of each indicator
+        that both have: that is less than what the squares leave. L1, of numbers:
         with u, w = (z ± y)/2, |u| + |w| ≤ m and zᵢzⱼ − yᵢyⱼ = 2(uᵢwⱼ + wᵢuⱼ), so that all of it is
         at most 2·45·Σ|u|·Σ|w| + (4·32 − 2·45)·Σ|uᵢwᵢ|, which is f(n) at |u| = |w|. Of two or more
         indicators Σ|u| and Σ|w| are m at most, each: they stand for two numbers there. Nor is it
