@@ -14,8 +14,10 @@ from parley.client.algorithms.queries import QueryRelease
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.queries import batch
 from parley.client.queries.batch import Batch
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Count
 from parley.client.queries.moments import Mean, Variance
+from parley.client.queries.regression import Regression
 from parley.client.queries.sums import Total
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -40,7 +42,9 @@ SERVER = "privacy.noise-point=server"
 def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, relation):
     each = asked(queries, SCHEMA, epsilon=1.0, law=law, neighbouring=relation, seed=1)
     used = reach(each, hypotheses(each, neighbours(each, "corners")))
-    assert 0.999 < used <= 1 + 1e-9
+    # A ball about all that a regression may add, and the L1 norm of a triangle, are bounds.
+    bounds = any(isinstance(query, (Regression, Correlations)) for query in queries)
+    assert (0.2 if bounds else 0.999) < used <= 1 + 1e-9
 
 
 @pytest.mark.parametrize(
