@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from parley.analytics.intervals import Intervals, Made
 from parley.client.contract.decoding import DecodingError
@@ -315,12 +316,16 @@ def _plain(table: Table) -> dict[str, list[Any]]:
     return {name: np.asarray(part).tolist() for name, part in table.items()}
 
 
-def usual_width(table: Table) -> float:
-    """The median width of a table's intervals, by which its numbers are rounded."""
+def _widths(table: Table) -> NDArray[np.float64]:
+    """`[rows]` of intervals by which numbers are rounded: the median; far narrower ones their own.
+
+    Those of coefficients are in units apart.
+    """
     low, high = (np.asarray(table[end], dtype=float) for end in ("low", "high"))
     widths = high - np.where(np.isfinite(low), low, np.nan)
     wide = widths[(widths > 0) & (widths < np.inf)]
-    return float(np.median(wide)) if len(wide) else 0.1
+    usual = float(np.median(wide)) if len(wide) else 0.1
+    return np.where((widths > 0) & (widths < usual / 20), widths, usual)
 
 
 def head_of(table: Table) -> list[str]:
@@ -332,10 +337,10 @@ def shown_rows(table: Table, most: int) -> list[list[str]]:
     """Of the first `most` cells keys, value, low and high."""
     keys = [name for name in table if name not in ENDS]
     ends = [name for name in ENDS if name in table]
-    width = usual_width(table) if ends else 0.0
+    widths = _widths(table) if ends else np.zeros(0)
     return [
         [shown_cell(table[name][k]) for name in keys]
-        + [shown_number(float(table[name][k]), width) for name in ends]
+        + [shown_number(float(table[name][k]), widths[k]) for name in ends]
         for k in range(min(rows_of(table), most))
     ]
 
