@@ -61,21 +61,23 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
         return Settled()
     signal, facts = signal_of(job, parties, job.privacy.budgets[0])
     sections: dict[str, Section] = {}
-    reasons = []
+    reasons, mapped = [], job.model
+    if mapped.features_open:
+        update, why = _features(signal, parties)
+        sections["model"] = mapped = mapped.model_copy(update=update)
+        reasons.append(why)
     if steps.rounds == "auto":
         model = job.model.linear_model(1, classes)
+        intervals = mapped.feature_settings.get("intervals", 4) if mapped.features == "hats" else 0
         ruled = steps_by_rule(
             signal=signal,
             lipschitz=model.lipschitz,
             curvature=model.smoothness,
             targets=job.model.metric == "r2",
+            intervals=intervals if isinstance(intervals, int) else 0,  # the map refuses others
         )
-        sections = {"algorithm": _with(steps, ruled), "model": _with(job.model, ruled)}
-        reasons.append(_words(sections["algorithm"], sections["model"]))
-    if job.model.features_open:
-        update, why = _features(signal, parties)
-        sections["model"] = sections.get("model", job.model).model_copy(update=update)
-        reasons.append(why)
+        sections = {"algorithm": _with(steps, ruled), "model": _with(mapped, ruled)}
+        reasons.insert(0, _words(sections["algorithm"], sections["model"]))
     return Settled(sections, (f"from {facts}", *reasons) if reasons else ())
 
 

@@ -10,7 +10,8 @@ sum of all records' directions, each as long as the clip C, stands over the nois
     T = ⌈√(5τL)⌉             5 to 120; L the loss's smoothness
     β = 1 − 5/T              Nesterov's momentum, and the last iterate
     rate = τ(1 − β)/T        at most 1.5/L, where steps diverge
-    λ = 1/(10τ)              what is learned on the way τ is hardly pulled back; a ball of radius 2
+    λ = 1/(10τ)              what is learned on the way τ is hardly pulled back
+    R = 2√(K/5)              of hats of K ≥ 5 knots, else 2: curves of one height in either ball
 
 Why: T noisy steps of the rate η move a margin by noise of about τC/A, whatever T is, while the
 signal goes the way τ: so noise over signal is C/A at s = 1, and T has only to be large enough for
@@ -40,13 +41,15 @@ class Ruled:
     momentum: float
     clip_norm: float
     lambda_: float
-    radius: float = 2.0
+    radius: float
     nesterov: bool = True
     average: bool = False
 
 
-def steps_by_rule(*, signal: float, lipschitz: float, curvature: float, targets: bool) -> Ruled:
-    """The steps for A, G, L, and whether targets are learned, not labels."""
+def steps_by_rule(
+    *, signal: float, lipschitz: float, curvature: float, targets: bool, intervals: int = 0
+) -> Ruled:
+    """The steps for A, G, L, whether targets are learned, not labels, and of hats on intervals."""
     clip = 0.5 if targets else lipschitz / 2
     share = 1.0 if not targets else 0.5 if signal >= _SMALL else 0.35
     way = signal * share / clip
@@ -58,5 +61,6 @@ def steps_by_rule(*, signal: float, lipschitz: float, curvature: float, targets:
         momentum=momentum,
         clip_norm=clip,
         lambda_=0.1 / way,
+        radius=2 * math.sqrt(max(intervals + 1, 5) / 5),
         nesterov=momentum > 0,
     )

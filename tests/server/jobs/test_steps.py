@@ -50,6 +50,14 @@ def test_more_signal_buys_more_steps_and_less_regularisation():
     assert all(each.learning_rate <= 6 and 0 <= each.momentum < 1 for each in ruled)
 
 
+@pytest.mark.parametrize(("intervals", "radius"), [(0, 2.0), (4, 2.0), (8, 2.683), (19, 4.0)])
+def test_a_ball_holds_curves_of_one_height_whatever_their_knots(intervals, radius):
+    hats = ("model.features=hats", f"model.feature-settings.intervals={intervals}")
+    own = settled("model.kind=ridge", *(hats if intervals else ("model.features=none",)))
+    assert own.model.radius == pytest.approx(radius, abs=1e-3)
+    assert settled("model.kind=ridge", "model.radius=3", *hats).model.radius == 3
+
+
 @pytest.mark.parametrize(
     ("overrides", "times"),
     [
