@@ -68,7 +68,8 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
         reasons.append(why)
     if steps.rounds == "auto":
         model = job.model.linear_model(1, classes)
-        intervals = mapped.feature_settings.get("intervals", 4) if mapped.features == "hats" else 0
+        hats = mapped.feature_map.get("name") == "hats"
+        intervals = mapped.feature_map["settings"].get("intervals", 4) if hats else 0
         ruled = steps_by_rule(
             signal=signal,
             lipschitz=model.lipschitz,
