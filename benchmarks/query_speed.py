@@ -54,6 +54,9 @@ KINDS: dict[str, Callable[[parley.Session], Any]] = {
     "survival, 20 intervals by sex": lambda s: s.group_by("sex").survival(
         "days", "sick", occurred="yes", bins=20, epsilon=0.5
     ),
+    "regression on three, four steps": lambda s: s.regression(
+        "sick", ["age", "x", "ward"], "logistic", occurred="yes", epsilon=0.5
+    ),
     "correlations of four": lambda s: s.correlations(
         ["age", "days", "x", "ward"], regressions=["x ~ ."], epsilon=0.5
     ),

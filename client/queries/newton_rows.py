@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +135,7 @@ class Layout:
         return Read(sums=sums, base=base)
 
 
+@cache
 def _triangle(rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Numbers]:
     """Where a triangle's entries are, and their weights: as many as they are in the matrix."""
     first, second = np.triu_indices(rows)

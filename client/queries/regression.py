@@ -3,7 +3,7 @@
 One query is one step: at parameters (γ, β) that everybody sees, a record adds one vector that it
 computes from itself alone,
 
-    (T·z, α·w·zzᵀ, β·T²·zzᵀ),   z = (c, x − centre),   T = Σ s_k,
+    (T·z, α·w·zzᵀ, β·T²·xxᵀ),   z = (c, x),   x = covariates − centre,   T = Σ s_k,
 
 with slopes s_k and curvatures w_k of its family (`parley.client.models.responses`), triangles for
 matrices, entries beside the diagonal times √2, and for hazards beside them s_k and w_k of each of K
@@ -180,20 +180,23 @@ class Regression(ColumnQuery):
 
     def place(self, schema: Schema) -> Place:
         """Where this step is asked: as it says, or at no effect and a usual base."""
-        count, base = len(Design.of(schema, self.of).covariates), self.intervals(schema)
-        usual = self._family.usual(self._outcome, schema)
+        return self._laid_out(schema)[1]
+
+    def layout(self, schema: Schema) -> Layout:
+        """How its vector is laid out, and how long it is at most."""
+        return self._laid_out(schema)[2]
+
+    def _laid_out(self, schema: Schema) -> tuple[Design, Place, Layout]:
+        design, base = Design.of(schema, self.of), self.intervals(schema)
+        count, usual = len(design.covariates), self._family.usual(self._outcome, schema)
         start = np.array(self.start or (*[usual] * base, *[0.0] * count))
         centres = np.array(self.centres or [0.0] * (2 * count)).reshape(2, count)
         if base == 1:
             centres[1] = 0
-        return Place(base=start[:base], coefficients=start[base:], centres=centres)
-
-    def layout(self, schema: Schema) -> Layout:
-        """How its vector is laid out, and how long it is at most."""
-        place, design = self.place(schema), Design.of(schema, self.of)
+        place = Place(base=start[:base], coefficients=start[base:], centres=centres)
         ends = place.centre[[0, -1]]  # between them no centre is farther from any row
         longest = max(design.farthest(centre) for centre in ends) + BASE**2
-        return Layout(rows=len(place.coefficients) + 1, base=len(place.base), longest=longest)
+        return design, place, Layout(rows=count + 1, base=base, longest=longest)
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """A ball."""
@@ -238,8 +241,8 @@ class Regression(ColumnQuery):
 
     def rows_of(self, block: TableBlock) -> Numbers:
         """`[N, d]` every record's vector, in units of 1."""
-        layout, place = self.layout(block.schema), self.place(block.schema)
-        x = Design.of(block.schema, self.of).rows(block)
+        design, place, layout = self._laid_out(block.schema)
+        x = design.rows(block)
         margins = np.zeros(len(x))
         for axis, coefficient in enumerate(place.coefficients):  # in one order, whoever is there
             margins += x[:, axis] * coefficient
