@@ -129,6 +129,10 @@ class KeptRecords:
 class KeptLedger:
     """The ledger at a path. Not for two threads at once: a service handles one request at a time.
 
+    To open one is more work than a round's two transactions. It is opened again where the file is
+    another one than it was (a backup that was put back, a ledger that was moved away), and in a
+    process that was forked, which must not use its parent's connection.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     kept = KeptLedger(Path(folder) / "ledger.sqlite")
