@@ -306,12 +306,14 @@ def _no_category(present: pl.Series, distinct: int, most: int) -> str:
         return ""
     if bool(present.str.contains(_DATE).all()):
         return _DATES
-    if distinct > most and float(present.str.contains(_WITH_SIGNS).mean() or 0) > _MOST_CELLS:  # type: ignore[arg-type]
+    different = distinct == len(present) >= _LEAST_IDENTIFIERS
+    if distinct <= most and not different:
+        return ""
+    if int(present.str.contains(_WITH_SIGNS).sum()) > _MOST_CELLS * len(present):
         return _SIGNS
     if distinct > most:
         return f"{distinct} distinct texts (names, identifiers?): too many for categories"
-    different = distinct == len(present) >= _LEAST_IDENTIFIERS
-    return "a different text in every record: an identifier?" if different else ""
+    return "a different text in every record: an identifier?"
 
 
 def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> str:
