@@ -24,7 +24,7 @@ from parley.privacy.ledger.budget import BUDGET_TOLERANCE
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState, RecordedEntry
+from parley.privacy.ledger.recorded import EntryState, RecordedEntry
 
 _MINT: Final = object()
 
