@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Declined, Frame, Reason
-from parley.client.party.charging import unpaid
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
+from parley.client.party.limits import unpaid
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Claims

@@ -27,7 +27,7 @@ from parley.client.party import approval
 from parley.client.party.approval import Asked
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.data_set import DataSet
-from parley.client.party.kept_records import KeptLedger
+from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.policy import accepted_kind, task_of
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
