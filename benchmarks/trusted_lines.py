@@ -108,7 +108,15 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
 
 HARMLESS = {
+    "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
+    "client.party.block_policy": "refuses a plan, by public facts; changes no number of a release",
+    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts",
+    "client.party.kept_records": "hands records out, which say what they are and are charged so",
+    "client.party.limits": "refuses a job that would spend too much; charges nothing",
     "client.party.policy": "refuses what its owner does not want; that would be charged, too",
+    "client.party.sessions": "room, and nonces of the masks",
+    "client.party.storage": "keeps files that say what they are of: one lost or old is refused",
+    "client.party.tensors": "decodes a model: a record's share is bounded whatever that is",
     "privacy.ledger.address": "one text names one place, whichever: its releases stay together",
     "privacy.ledger.deciding": "an owner's yes or no, which no charge depends on",
     "privacy.ledger.errors": "words of refusals",

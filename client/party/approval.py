@@ -6,7 +6,8 @@ would be declined anyway. A yes or a no is a line of the party's ledger
 (`parley.privacy.ledger.deciding`), and names the digests of all that was shown. So it covers every
 round of that run under that plan, and nothing else: what differs in any field asks again.
 
-A server is told that somebody has yet to decide, or how it ended, and no more.
+A server is told that somebody has yet to decide, or how it ended, and no more. No ε rests on a yes:
+what is released is charged what it costs, wanted or not.
 """
 
 from __future__ import annotations

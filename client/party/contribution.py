@@ -25,7 +25,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.party import charging, limits
 from parley.client.party.admission import Accepted
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.party.consent import Consent
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger

@@ -23,8 +23,8 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from parley.client.contract.protocol import Declined, Frame, Reason, request_fro
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission, approval, limits, sessions
 from parley.client.party.admission import Accepted, accept
+from parley.client.party.alone import alone
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.contribution import contribution
 from parley.client.party.kept_ledger import KeptLedger
@@ -151,8 +152,11 @@ class PartyService:
             )
         return self._outlet.send(kind, leaving)
 
-    def _alone(self) -> AbstractContextManager[None]:
-        return self._keeper.alone(wait_s=self._consent.lock_wait_s)
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with alone(self._keeper.folder, wait_s=self._consent.lock_wait_s):
+            self._keeper.tidy()
+            yield
 
     # What a run would learn from.
 
