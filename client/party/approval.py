@@ -87,8 +87,8 @@ class Asked:
 
 
 def name_of(proposals: Sequence[str]) -> str:
-    """Ten hex digits that name a set of proposals."""
-    return digest(b"parley/asked", *map(bytes.fromhex, sorted(proposals))).hex()[:10]
+    """32 hex digits that name a set of proposals: too many for a server to find two."""
+    return digest(b"parley/asked", *map(bytes.fromhex, sorted(proposals))).hex()[:32]
 
 
 def check(

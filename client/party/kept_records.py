@@ -109,7 +109,8 @@ class KeptRecords:
     def of_agreement(self, agreed: Agreement, held_out: bool) -> Holding:
         """The records that an agreement names: those of its data set, or those that it holds out.
 
-        Held-out records are charged to the budget of the data set that holds them out.
+        Held-out records are charged to the budget of the data set that holds them out, and known
+        by it; the run is one of the records that it learns from.
         """
         named, blocks = (agreed.label, agreed.intercept, agreed.features), agreed.plan.blocks
         holding = self.of(agreed.dataset, *named, blocks, agreed.session)
@@ -117,9 +118,4 @@ class KeptRecords:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
         own = self._read(dataset.of_held_out(), *named, blocks)
-        return replace(
-            own,
-            fingerprint=holding.fingerprint,
-            contents=holding.contents,
-            row_digests=holding.row_digests,
-        )
+        return replace(own, contents=holding.contents)

@@ -60,7 +60,7 @@ class Offer:
     """One thing that an owner is asked.
 
     Attributes:
-        name: ten hex digits; of anything that differs another.
+        name: 32 hex digits; of anything that differs another.
         price: what a yes costs, in one sentence.
         yes: the same on a button.
         attackers: what one finds, for each unit of privacy.
