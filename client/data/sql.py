@@ -8,7 +8,7 @@ become what a CSV's would be read as, so that a ledger knows the same rows again
 | in the database | here |
 |---|---|
 | NULL | an empty cell, as "" of a CSV and NaN are |
-| integer, float, NUMERIC | a number (of NUMERIC the nearest double) |
+| integer, float, NUMERIC | a number, the nearest double; its text has all digits beyond 2^53 |
 | boolean | true, false; 1 and 0 in a column of numbers |
 | text, UUID, date, time, timestamp | its text; a timestamp with time zone in UTC |
 | bytea, array, JSON, interval, … | refused, by column and type |
@@ -19,6 +19,7 @@ into the order of their contents (`parley.client.data.contents.order_of`).
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,7 @@ _WAIT_S = 10
 """For a server to answer, or a SQLite file to be free."""
 
 _NUMBERS = frozenset({int, float, Decimal})
+_EXACT = 2**53  # up to it whole numbers are doubles; beyond, an identifier keeps its digits
 _KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
 _CALLED = {
     bytes: "bytes (bytea, BLOB)",
@@ -216,13 +218,26 @@ def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
         return pl.Series(name, cells, dtype=pl.Null)
     if kinds == {bool}:
         return pl.Series(name, cells, dtype=pl.Boolean)
-    if kinds == {int}:
-        return pl.Series(name, cells, dtype=pl.Int64)
-    if kinds <= _NUMBERS:
-        numbers = cells if kinds == {float} else [None if c is None else float(c) for c in cells]
-        return pl.Series(name, numbers, dtype=pl.Float64)
-    texts = cells if kinds == {str} else [None if c is None else str(c) for c in cells]
-    return pl.Series(name, texts, dtype=pl.String)
+    if kinds in ({int}, {str}):
+        return pl.Series(name, cells, dtype=pl.Int64 if kinds == {int} else pl.String)
+    doubles = [float(c) if type(c) in _NUMBERS else None for c in cells]
+    numbers = pl.Series(name, doubles, dtype=pl.Float64)
+    written = [_written(c) for c in cells]
+    if kinds <= _NUMBERS and not any(written):
+        return numbers
+    texts = (numbers.fill_nan(None) + 0.0).cast(pl.String).to_list()
+    return pl.Series(
+        name, [own or text for own, text in zip(written, texts, strict=True)], dtype=pl.String
+    )
+
+
+def _written(cell: Any) -> str | None:
+    """A cell's text where it is not that of its double, whatever stands beside it."""
+    if type(cell) not in _NUMBERS:
+        return None if cell is None else str(cell)
+    if type(cell) is float or not math.isfinite(cell) or abs(cell) <= _EXACT:
+        return None
+    return str(cell) if type(cell) is int else f"{cell:f}"
 
 
 def _fault(error: Exception, where: str) -> DataError:
@@ -258,8 +273,8 @@ def _of_sqlite(cause: Exception, where: str) -> DataError:
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", None)
     said = str(cause)
-    if code is None and "Could not decode" in said:  # and quotes the cell
-        return DataError("text in UTF-8", said, path=where)
+    if "JSON path" in said or (code is None and "Could not decode" in said):  # and quotes the cell
+        return DataError("text in UTF-8, and paths of JSON where a cell is one", said, path=where)
     if code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
         return DatabaseError(_READS, said, path=where)
     if code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
