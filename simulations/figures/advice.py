@@ -126,12 +126,12 @@ def _by_noise(
     *,
     weighted: bool,
 ) -> bool:
-    """Whether the twin is of use where the model is of none."""
+    """Whether the twin is of use where the model is of none, or ranks far better."""
     if not shortcoming(twin, records=_HELD_OUT, weighted=weighted):
         return True
     if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
         return False
-    return (found.auc or 0) < RANKS <= (twin.auc or 0) - 0.1
+    return (twin.auc or 0) >= RANKS and _gap(found, twin) >= 0.1
 
 
 def _gap(found: Any, twin: Any) -> float:
@@ -248,7 +248,10 @@ def _threshold(found: Judgement | TargetJudgement | None) -> str:
     if not isinstance(found, Judgement) or not found.thresholds or (found.auc or 0) < RANKS:
         return ""
     share = sum(found.confusion[1]) / found.records
-    best = min(found.thresholds, key=lambda row: abs(row.positive - share))
+    useful = [row for row in found.thresholds if row.recall]
+    if not useful:
+        return ""
+    best = min(useful, key=lambda row: abs(row.positive - share))
     return (
         f"It does rank (AUC {number(found.auc, 3)}): `parley predict RUN ROWS --threshold "
         f"{best.least:g}` answers {found.labels[1]!r} for {number(best.positive, 3)} of them, with "

@@ -6,6 +6,7 @@ import pytest
 import parley
 from parley.server.jobs.file import load_job
 from parley.server.records.result_words import shortcoming
+from parley.simulations.figures.advice import _by_noise, _threshold
 from parley.simulations.figures.judging import judge, judge_targets
 
 SCHEMA = """[columns]
@@ -126,6 +127,20 @@ def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
     found = judge(np.array([0.6, 0.2, 0.3, 0.9]), np.array([0, 0, 0, 1]), names=("no", "yes"))
     assert shortcoming(found, records="rows", weighted=True) == ""
     assert shortcoming(found, records="rows") != ""
+
+
+def test_a_rare_label_that_noise_hides_is_its_matter_and_no_threshold_that_finds_none_is_named():
+    labels = np.array([0] * 197 + [1] * 3)
+    hidden = np.append(np.linspace(0.01, 0.3, 197), [0.12, 0.2, 0.28])
+    found, twin = (
+        judge(chances, labels, names=("no", "yes")) for chances in (hidden, labels * 0.1 + 0.1)
+    )
+    assert found.auc > 0.6
+    assert len(twin.answered) == 1
+    assert _by_noise(found, twin, weighted=False)
+    assert not _by_noise(twin, twin, weighted=False)
+    named = float(_threshold(found).split("--threshold ")[1].split("`")[0])
+    assert (hidden[-3:] >= named).any()
 
 
 def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
