@@ -181,6 +181,26 @@ def told(asked: argparse.Namespace) -> None:
     asked.docs.write_text(page[:begin] + "\n" + text + "\n" + page[end:])
 
 
+def briefly(asked: argparse.Namespace) -> None:
+    """A row a table: means alone, by system and ε."""
+    found, records = measured(asked.lines), dict[str, int]()
+    values: dict[tuple, list[float]] = {}
+    for key, each in found.items():
+        records[key[0]] = each["records"]
+        values.setdefault(key[:3], []).append(each.get(asked.measure, each.get("r2")))
+    heads = [
+        (name, each)
+        for name in asked.only
+        for each in (asked.epsilons if SYSTEMS[name].private else (None,))
+    ]
+    names = [name if each is None else f"{name}, {each:g}" for name, each in heads]
+    print(f"| table | records | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}")
+    for table in asked.tables:
+        means = (interval(values.get((table, *head), ())) for head in heads)
+        cells = (shown(each and (each[0], float("nan"))) for each in means)
+        print(f"| {table} | {records.get(table, 0):,} | {' | '.join(cells)} |")
+
+
 def less(theirs: dict[int, float | None], ours: dict[int, float | None]) -> tuple[float, float]:
     """The mean of what others have more on the splits that both have, and half its interval.
 
@@ -222,7 +242,7 @@ def shown(got: tuple[float, float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["measure", "print"])
+    parser.add_argument("what", choices=["measure", "print", "means"])
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--work", type=Path, default=Path("build/tables"))
     parser.add_argument("--lines", type=Path, default=Path("benchmarks/tables.jsonl"))
@@ -235,7 +255,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, help="a page to write the table into")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    (measure if asked.what == "measure" else told)(asked)
+    {"measure": measure, "print": told, "means": briefly}[asked.what](asked)
 
 
 if __name__ == "__main__":

@@ -170,11 +170,11 @@ def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...])
 def _names_itself(column: ColumnReading) -> bool:
     """Whether its name would be one of its cells."""
     entry = column.entry
-    if entry["kind"] == "numeric" or "range" in entry:
+    lists = (entry.get(key, ()) for key in ("categories", "classes", "positive", "negative"))
+    cells = [cell for each in lists for cell in each]
+    if "range" in entry or (cells and not any(isinstance(cell, str) for cell in cells)):
         return re.fullmatch(_NUMBER, column.name.strip()) is not None
-    listed = [entry.get(key, ()) for key in ("categories", "classes", "positive", "negative")]
-    texts = {canonical_text(each) for texts in listed for each in texts}
-    return entry["kind"] == "ignore" or canonical_text(column.name) in texts
+    return entry["kind"] == "ignore" or column.name in cells
 
 
 class _Reader:
@@ -302,7 +302,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
 
 def _no_category(present: pl.Series, distinct: int, most: int) -> str:
     """Why texts are not categories; empty where they are."""
-    if present.dtype == pl.Boolean:
+    if present.dtype != pl.String:
         return ""
     if bool(present.str.contains(_DATE).all()):
         return _DATES

@@ -22,6 +22,7 @@ from parley.options import AsJson, ModelPath, OwnModels
 from parley.prediction.loading import load_model
 from parley.prediction.model import Model
 from parley.prediction.shapes import overview, shapes_of, whole
+from parley.privacy.accounting.rounding import shown_up
 from parley.server.model_file import NON_PRIVATE, ModelFileError
 from parley.server.records.plain_json import json_text
 from parley.server.records.reading import read_summary
@@ -141,6 +142,14 @@ def predict(
         typer.echo(one_line(f"  {name}: {times:,}"))
 
 
+def _rounded(text: str) -> str:
+    """A file's ε, never less than it is; any other text as it stands."""
+    try:
+        return shown_up(float(text), 4)
+    except ValueError:
+        return text
+
+
 def show(
     model: ModelPath,
     schema: SchemaFile = None,
@@ -188,7 +197,9 @@ def show(
     wide = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        if text != "[]":  # nothing is assumed
+        if name == "epsilon":
+            text = _rounded(text)
+        if text not in {"", "[]"}:  # a target has no labels; nothing is assumed
             typer.echo(one_line(f"{name:<{wide}}  {text}"))
     for line in overview(shapes) if shapes else ():
         typer.echo(one_line(line))
