@@ -35,6 +35,7 @@ from uuid import UUID
 import polars as pl
 import sqlalchemy as sa
 
+from parley.client.data.cells import number_texts
 from parley.client.data.frames import SqlQuery
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
@@ -46,8 +47,8 @@ _ROWS = 16384
 _WAIT_S = 10
 """For a server to answer, or a SQLite file to be free."""
 
-_NUMBERS = frozenset({int, float, Decimal})
-_KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
+_FLOATS = frozenset({float, Decimal})
+_KNOWN = _FLOATS | {int, bool, str, UUID, date, datetime, time}
 _CALLED = {
     bytes: "bytes (bytea, BLOB)",
     list: "an array, or JSON",
@@ -112,7 +113,10 @@ def sql_tables(
         begin = 0
         while rows := cursor.fetchmany(_ROWS):
             cells = list(zip(*rows, strict=True))
-            columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
+            columns = [
+                _series(name, cells[names.index(name)], source.name, typed=not file.null_values)
+                for name in wanted
+            ]
             yield Table(
                 path=source.name,
                 frame=pl.DataFrame(columns),
@@ -201,8 +205,12 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     own.set_authorizer(allowed)
 
 
-def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
-    """`[n]` cells as a column of one type; without values its type is open."""
+def _series(name: str, cells: Sequence[Any], where: str, *, typed: bool = True) -> pl.Series:
+    """`[n]` cells as a column of one type; without values its type is open.
+
+    Args:
+        typed: numbers stay numbers, for no text is listed that would mean an empty cell.
+    """
     kinds = set(map(type, cells)) - {type(None)}
     if odd := kinds - _KNOWN:
         called = sorted(_CALLED.get(kind, f"type {kind.__name__}") for kind in odd)
@@ -216,13 +224,16 @@ def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
         return pl.Series(name, cells, dtype=pl.Null)
     if kinds == {bool}:
         return pl.Series(name, cells, dtype=pl.Boolean)
-    if kinds == {int}:
+    if kinds == {int} and typed:
         return pl.Series(name, cells, dtype=pl.Int64)
-    if kinds <= _NUMBERS:
-        numbers = cells if kinds == {float} else [None if c is None else float(c) for c in cells]
-        return pl.Series(name, numbers, dtype=pl.Float64)
-    texts = cells if kinds == {str} else [None if c is None else str(c) for c in cells]
-    return pl.Series(name, texts, dtype=pl.String)
+    floats = [float(c) if type(c) in _FLOATS else None for c in cells]
+    numbers = pl.Series(name, floats, dtype=pl.Float64)
+    if kinds <= _FLOATS and typed:
+        return numbers
+    # Of several types, as SQLite has them cell by cell: what each is alone, whatever is beside it.
+    others = [None if c is None or type(c) in _FLOATS else str(c) for c in cells]
+    texts = pl.Series(name, others, dtype=pl.String)
+    return texts.zip_with(numbers.is_null(), number_texts(numbers))
 
 
 def _fault(error: Exception, where: str) -> DataError:

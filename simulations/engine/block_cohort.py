@@ -201,7 +201,7 @@ class BlockCohort:
         )
 
     def _dealer(self, plan: ReleasePlan) -> ReleasePlan | None:
-        """By whose grid this release is added up, if dealt: one that is checked is drawn in full."""
+        """By whose grid it is added up, if dealt: a sum that is checked is drawn in full."""
         due = self.unchecked or plan.sum_number > 1
         return plan.of_dealer if self.dealing and due else None
 

@@ -224,7 +224,7 @@ def made_of(parties, *overrides, features=30, classes=0):
 
 
 def test_a_dealers_noise_is_on_the_shares_own_grid_however_coarse_the_ring(tmp_path, monkeypatch):
-    """Rounded to the ring first, a sum moves by up to √d of its units: 128 times as many of these."""
+    """Rounded to the ring first a sum moves by √d of its units, each 128 of the shares'."""
     job = load_job(overrides=[*BASE, *JOBS["a ring of 16 bits"], "run.noise-shares=deal"])
     plan, given, covered = planned(job)[2], [], []
     local = GradientPerturbation.local
