@@ -126,7 +126,7 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
     series = table.column(name)
     dtype = series.dtype
     if dtype.is_float():
-        series = number_texts(series)
+        series = series.fill_nan(None) + 0.0  # one zero: a cell's text depends on no other's
     elif dtype == pl.Boolean:
         series = series.replace_strict({True: "true", False: "false"}, return_dtype=pl.String)
     known = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
@@ -137,14 +137,6 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
     if not dtype.is_numeric():
         texts = _without(texts, {"", *table.null_values}, listed)
     return texts.str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
-
-
-def number_texts(numbers: pl.Series) -> pl.Series:
-    """`[N]` texts of floats, null where there is none: of each by itself, whatever is beside it."""
-    numbers = numbers.fill_nan(None)
-    whole = (numbers == numbers.floor()) & (numbers.abs() < 1e15)
-    shorter = numbers.cast(pl.Int64, strict=False).cast(pl.String)
-    return shorter.zip_with(whole.fill_null(False), numbers.cast(pl.String))
 
 
 def _without(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:

@@ -8,7 +8,7 @@ become what a CSV's would be read as, so that a ledger knows the same rows again
 | in the database | here |
 |---|---|
 | NULL | an empty cell, as "" of a CSV and NaN are |
-| integer, float, NUMERIC | a number (of NUMERIC the nearest double) |
+| integer, float, NUMERIC | a number, the nearest double; its text has all digits beyond 2^53 |
 | boolean | true, false; 1 and 0 in a column of numbers |
 | text, UUID, date, time, timestamp | its text; a timestamp with time zone in UTC |
 | bytea, array, JSON, interval, … | refused, by column and type |
@@ -19,6 +19,7 @@ into the order of their contents (`parley.client.data.contents.order_of`).
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,6 @@ from uuid import UUID
 import polars as pl
 import sqlalchemy as sa
 
-from parley.client.data.cells import number_texts
 from parley.client.data.frames import SqlQuery
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
@@ -47,8 +47,9 @@ _ROWS = 16384
 _WAIT_S = 10
 """For a server to answer, or a SQLite file to be free."""
 
-_FLOATS = frozenset({float, Decimal})
-_KNOWN = _FLOATS | {int, bool, str, UUID, date, datetime, time}
+_NUMBERS = frozenset({int, float, Decimal})
+_EXACT = 2**53  # up to it whole numbers are doubles; beyond, an identifier keeps its digits
+_KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
 _CALLED = {
     bytes: "bytes (bytea, BLOB)",
     list: "an array, or JSON",
@@ -113,10 +114,7 @@ def sql_tables(
         begin = 0
         while rows := cursor.fetchmany(_ROWS):
             cells = list(zip(*rows, strict=True))
-            columns = [
-                _series(name, cells[names.index(name)], source.name, typed=not file.null_values)
-                for name in wanted
-            ]
+            columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
             yield Table(
                 path=source.name,
                 frame=pl.DataFrame(columns),
@@ -205,12 +203,8 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     own.set_authorizer(allowed)
 
 
-def _series(name: str, cells: Sequence[Any], where: str, *, typed: bool = True) -> pl.Series:
-    """`[n]` cells as a column of one type; without values its type is open.
-
-    Args:
-        typed: numbers stay numbers, for no text is listed that would mean an empty cell.
-    """
+def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
+    """`[n]` cells as a column of one type; without values its type is open."""
     kinds = set(map(type, cells)) - {type(None)}
     if odd := kinds - _KNOWN:
         called = sorted(_CALLED.get(kind, f"type {kind.__name__}") for kind in odd)
@@ -224,16 +218,26 @@ def _series(name: str, cells: Sequence[Any], where: str, *, typed: bool = True) 
         return pl.Series(name, cells, dtype=pl.Null)
     if kinds == {bool}:
         return pl.Series(name, cells, dtype=pl.Boolean)
-    if kinds == {int} and typed:
-        return pl.Series(name, cells, dtype=pl.Int64)
-    floats = [float(c) if type(c) in _FLOATS else None for c in cells]
-    numbers = pl.Series(name, floats, dtype=pl.Float64)
-    if kinds <= _FLOATS and typed:
+    if kinds in ({int}, {str}):
+        return pl.Series(name, cells, dtype=pl.Int64 if kinds == {int} else pl.String)
+    doubles = [float(c) if type(c) in _NUMBERS else None for c in cells]
+    numbers = pl.Series(name, doubles, dtype=pl.Float64)
+    written = [_written(c) for c in cells]
+    if kinds <= _NUMBERS and not any(written):
         return numbers
-    # Of several types, as SQLite has them cell by cell: what each is alone, whatever is beside it.
-    others = [None if c is None or type(c) in _FLOATS else str(c) for c in cells]
-    texts = pl.Series(name, others, dtype=pl.String)
-    return texts.zip_with(numbers.is_null(), number_texts(numbers))
+    texts = (numbers.fill_nan(None) + 0.0).cast(pl.String).to_list()
+    return pl.Series(
+        name, [own or text for own, text in zip(written, texts, strict=True)], dtype=pl.String
+    )
+
+
+def _written(cell: Any) -> str | None:
+    """A cell's text where it is not that of its double, whatever stands beside it."""
+    if type(cell) not in _NUMBERS:
+        return None if cell is None else str(cell)
+    if type(cell) is float or not math.isfinite(cell) or abs(cell) <= _EXACT:
+        return None
+    return str(cell) if type(cell) is int else f"{cell:f}"
 
 
 def _fault(error: Exception, where: str) -> DataError:
@@ -269,8 +273,8 @@ def _of_sqlite(cause: Exception, where: str) -> DataError:
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", None)
     said = str(cause)
-    if code is None and "Could not decode" in said:  # and quotes the cell
-        return DataError("text in UTF-8", said, path=where)
+    if "JSON path" in said or (code is None and "Could not decode" in said):  # and quotes the cell
+        return DataError("text in UTF-8, and paths of JSON where a cell is one", said, path=where)
     if code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
         return DatabaseError(_READS, said, path=where)
     if code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):

@@ -6,7 +6,8 @@ would be declined anyway. A yes or a no is a line of the party's ledger
 (`parley.privacy.ledger.deciding`), and names the digests of all that was shown. So it covers every
 round of that run under that plan, and nothing else: what differs in any field asks again.
 
-A server is told that somebody has yet to decide, or how it ended, and no more.
+A server is told that somebody has yet to decide, or how it ended, and no more. No ε rests on a yes:
+what is released is charged what it costs, wanted or not.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import dataclass
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Declined, Frame, Reason
-from parley.client.party.charging import unpaid
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
+from parley.client.party.limits import unpaid
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Claims
@@ -86,8 +87,8 @@ class Asked:
 
 
 def name_of(proposals: Sequence[str]) -> str:
-    """Ten hex digits that name a set of proposals."""
-    return digest(b"parley/asked", *map(bytes.fromhex, sorted(proposals))).hex()[:10]
+    """32 hex digits that name a set of proposals: too many for a server to find two."""
+    return digest(b"parley/asked", *map(bytes.fromhex, sorted(proposals))).hex()[:32]
 
 
 def check(

@@ -13,6 +13,8 @@ one reason class.
     >>> consent.data["ward"].totals[Unit.RECORD].epsilon_per_job, consent.min_survivors
     (2.0, 2)
 
+It only refuses: whatever it accepts is charged what it costs, and no ε rests on it.
+
 Also here: `party.toml` as a file: read with an error for each key, and written with each key's
 meaning.
 """

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
-from parley.privacy.ledger.store import HEAD, METADATA, RECORDS, check_version
+from parley.privacy.ledger.tables import HEAD, METADATA, RECORDS, check_version
 
 _BESIDE = ("-wal", "-shm", "-journal")
 _AT_LEAST = 1 << 22

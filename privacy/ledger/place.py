@@ -2,8 +2,6 @@
 
 SQLite runs in WAL mode with synchronous=FULL (a commit returns after its fsync), PostgreSQL with
 synchronous_commit on: what was reported as recorded survives a kill and a power cut.
-
-Also here: from what a database reports to what a person can act on.
 """
 
 from __future__ import annotations
@@ -20,68 +18,15 @@ import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from parley.privacy.ledger.address import postgresql_url, shown, sqlite_path
-from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.ledger.failures import translated
 from parley.privacy.ledger.foreign import Costs, check_files, check_schema
-from parley.privacy.ledger.store import Reader, Writer, is_there
-from parley.privacy.ledger.store import create as create_tables
+from parley.privacy.ledger.store import Reader, Writer
+from parley.privacy.ledger.tables import create as create_tables
+from parley.privacy.ledger.tables import is_there
 
 if TYPE_CHECKING:
     import psycopg
-
-
-_UNCHANGED = "Nothing was recorded and nothing is spent."
-
-
-def translated(error: Exception, place: str, lock_timeout_s: float) -> LedgerError:
-    """The `LedgerError` for a failure at `place`, SQLAlchemy's or the driver's."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    if isinstance(cause, sqlite3.Error):
-        return _sqlite(cause, place, lock_timeout_s)
-    if cause is not None and not isinstance(cause, sa.exc.SQLAlchemyError):
-        return _postgresql(cause, place, lock_timeout_s)
-    return LedgerError(f"Expected the ledger at {place} to answer, got {type(error).__name__}.")
-
-
-def _sqlite(cause: sqlite3.Error, place: str, lock_timeout_s: float) -> LedgerError:
-    # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
-    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-        return LedgerUnavailable(f"Expected room to write {place}, got: {cause}. {_UNCHANGED}")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return LedgerUnavailable(
-            f"Expected a ledger that can be read and written at {place}, got: {cause}. {_UNCHANGED}"
-        )
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return LedgerUnavailable(
-            f"Expected {place} to be free within {lock_timeout_s:.0f} s, "
-            f"another process holds it. {_UNCHANGED}"
-        )
-    if code == sqlite3.SQLITE_NOTADB:
-        return NotALedger(f"Expected a ledger at {place}, got a file of another kind.")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
-        return LedgerCorrupt(f"Expected a sound database at {place}, got: {cause}.")
-    return LedgerError(f"Expected the ledger at {place} to answer, got: {cause}.")
-
-
-def _postgresql(cause: BaseException, place: str, lock_timeout_s: float) -> LedgerError:
-    # https://www.postgresql.org/docs/current/errcodes-appendix.html
-    state = getattr(cause, "sqlstate", None)
-    if state is None or state.startswith(("08", "57P")):
-        return LedgerUnavailable(
-            f"Expected a connection to {place}, it failed. Whether the last step was recorded is "
-            "not known; repeat it: the same step is never charged twice."
-        )
-    if state == "55P03":
-        return LedgerUnavailable(
-            f"Expected {place} to be free within {lock_timeout_s:.0f} s, "
-            f"another process holds it. {_UNCHANGED}"
-        )
-    text = str(getattr(getattr(cause, "diag", None), "message_primary", "") or state)
-    if state in ("25006", "42501") or state.startswith("53"):
-        return LedgerUnavailable(
-            f"Expected to be able to write to {place}, got: {text}. {_UNCHANGED}"
-        )
-    return LedgerError(f"Expected the ledger at {place} to answer, got: {text}.")
 
 
 _LOCK_TIMEOUT_S = 30.0

@@ -7,8 +7,6 @@ Whoever can edit the tables can write anything into a row; so nothing decides ab
 the chain doesn't vouch for. The head must be the hash of the last record, that record must hold the
 digest of all accounts as they are stored, and a record that a step relies on must lead to the head
 hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
-
-Also here: the tables of a ledger.
 """
 
 from __future__ import annotations
@@ -24,115 +22,17 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows, digest
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
-from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
-from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.fold import after
+from parley.privacy.ledger.recorded import (
+    RecordedEntry,
+    StoredCheckpoint,
+    entry_of,
+    recorded_entries,
+)
 from parley.privacy.ledger.rows import Digests, Piece, in_pieces, summary
-
-FORMAT = "parley-ledger"
-VERSION = 6
-
-METADATA = sa.MetaData()
-HEAD = sa.Table(
-    "parley_ledger_head",
-    METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("format", sa.Text, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("records", sa.BigInteger, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-)
-RECORDS = sa.Table(
-    "parley_ledger_records",
-    METADATA,
-    # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside the table.
-    sa.Column(
-        "position",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
-    sa.Column("run_id", sa.Text),
-    sa.Column("index", sa.BigInteger),
-    sa.Column("reservation", sa.BigInteger),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Index("parley_ledger_releases", "run_id", "dataset", "index", "position"),
-)
-ACCOUNTS = sa.Table(
-    "parley_ledger_accounts",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("unit", sa.Text, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("budget", sa.Text, nullable=False),
-    sa.Column("spent", sa.Text, nullable=False),
-    sa.Column("held", sa.Text, nullable=False),
-    sa.Column("known", sa.Text, nullable=False),
-    sa.Column("rows", sa.Text, nullable=False),
-    sa.UniqueConstraint("fingerprint", "unit"),
-)
-ROWS = sa.Table(
-    "parley_ledger_rows",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("block", sa.Text, nullable=False),
-    sa.Column("digests", sa.LargeBinary, nullable=False),
-)
-CHECKPOINTS = sa.Table(
-    "parley_ledger_checkpoints",
-    METADATA,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("index", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
-
-
-def create(connection: sa.Connection) -> None:
-    """Makes the tables and the head of an empty chain, in the running transaction."""
-    METADATA.create_all(connection)
-    head = {"id": 1, "format": FORMAT, "version": VERSION, "records": 0, "hash": GENESIS}
-    connection.execute(sa.insert(HEAD), head)
-
-
-def is_there(connection: sa.Connection, place: str) -> bool:
-    """Whether a ledger's tables are there.
-
-    Raises:
-        NotALedger: they are, of another format or version; or a SQLite file holds other tables (a
-            PostgreSQL database may).
-    """
-    # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
-    tables = sa.inspect(connection).get_table_names()
-    if HEAD.name in tables:
-        row = connection.execute(sa.select(HEAD.c.format, HEAD.c.version)).first()
-        if row is None or row.format != FORMAT:
-            raise NotALedger(f"Expected {FORMAT} at {place}, got no head record of one.")
-        check_version(row.version, place)
-        return True
-    if tables and connection.dialect.name == "sqlite":
-        raise NotALedger(f"Expected a ledger at {place}, got a database with {tables[0]!r}.")
-    return False
-
-
-def check_version(version: object, place: str) -> None:
-    """Refuses a ledger of another version of the schema.
-
-    Raises:
-        NotALedger: it is one, with what to do.
-    """
-    if version != VERSION:
-        raise NotALedger(
-            f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
-            "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "
-            "one: give no data more there than that Parley's `ledger show` says is left."
-        )
-
+from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, ROWS, check_version
 
 _HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
 _RECORDS = sa.select(RECORDS).order_by(RECORDS.c.position)
@@ -297,13 +197,14 @@ class Writer(Reader):
 
     Attributes:
         stored: all accounts, as the end of the chain vouches for them.
+        began: the end of the log before the transaction.
         key_path: of the key that rows are digested under.
     """
 
     def __init__(self, connection: sa.Connection, place: str, key_path: Path) -> None:
         super().__init__(connection, place, lock=True)
         self.key_path = key_path
-        self._before, self._texts = self.head, self._rows(vouched=True)
+        self.began, self._texts = self.head, self._rows(vouched=True)
         self.stored = {key: _account_of(row) for key, row in self._texts.items()}
 
     def of_dataset(self, name: str) -> dict[Unit, Account]:
@@ -317,31 +218,50 @@ class Writer(Reader):
         found = self._records(_LATEST, of_dataset=key.dataset, of_unit=str(key.unit), **release)
         return found[0] if found else None
 
+    def reserved(self, reservation: int | None) -> tuple[Record, Record | None]:
+        """The record of a reservation, and what committed or voided it, as the chain has them.
+
+        Raises:
+            LedgerConflict: there is none of that id.
+        """
+        records: list[Record] = []
+        # SQLite stores what it is given: an edited row may hold text.
+        if isinstance(reservation, int) and 1 <= reservation <= self.head.records:
+            records = self.since(reservation)
+        if not records or records[0].kind != RecordKind.RESERVE:
+            raise LedgerConflict(f"Expected the id of a reservation, got {reservation}.")
+        first, *later = records
+        return first, next((each for each in later if each.reservation == reservation), None)
+
+    def settle(
+        self, reservation: int, kind: RecordKind, body: Mapping[str, Any]
+    ) -> tuple[Record, Record | None]:
+        """Appends what became of a reservation, if it is open; gives what `reserved` gave."""
+        first, settled = self.reserved(reservation)
+        if settled is None:
+            named = {"run_id": first.run_id, "index": first.index, "reservation": reservation}
+            self.append(kind, first.key, body, settles=entry_of(first), **named)
+        return first, settled
+
     def append(
         self,
         kind: RecordKind,
-        *,
-        account: Account,
+        key: BudgetKey,
         body: Mapping[str, Any],
-        run_id: str | None = None,
-        index: int | None = None,
-        reservation: int | None = None,
+        *,
+        settles: Entry | None = None,
+        **named: Any,
     ) -> Record:
         """Appends the next record of the chain and stores the account that it leads to.
 
-        See `chain.Record`. The body gets the digest of all accounts after it.
+        See `chain.chained` and `fold.after`. The body gets the digest of all accounts after it.
         """
-        key, row = account.key, account.row()
-        before, self._texts[key], self.stored[key] = self._texts.get(key), row, account
-        record = chained(
-            self.head,
-            kind=kind,
-            key=key,
-            body={**body, "accounts": digest(self._texts.values())},
-            run_id=run_id,
-            index=index,
-            reservation=reservation,
-        )
+        draft = chained(self.head, kind=kind, key=key, body=body, **named)
+        account = after(self.stored.get(key), draft, settles)
+        before, row = self._texts.get(key), account.row()
+        self._texts[key], self.stored[key] = row, account
+        vouching = {**body, "accounts": digest(self._texts.values())}
+        record = chained(self.head, kind=kind, key=key, body=vouching, **named)
         self._connection.execute(_NEW_RECORD, vars(record))
         if before is None:
             self._connection.execute(sa.insert(ACCOUNTS), row)
@@ -368,7 +288,7 @@ class Writer(Reader):
 
     def finish(self) -> bool:
         """Stores the new head; whether there is anything to commit."""
-        if self.head == self._before:
+        if self.head == self.began:
             return False
         self._connection.execute(_SET_HEAD, vars(self.head))
         return True

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.errors import LedgerUnavailable
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "postgres.sh"
 ROUNDS = int(os.environ.get("PARLEY_TEST_POSTGRES_ROUNDS", "400"))

@@ -1,16 +1,10 @@
 """Blocks of parties' records: whose are taken, and raw columns as codes and clamped numbers."""
 
-import sqlite3
-from collections import Counter
-from contextlib import closing
-from itertools import combinations
-
 import numpy as np
 import pytest
 from blocks import block_of_columns
 
 from parley.client.data.block import PartyBlock
-from parley.client.data.frames import SqlQuery, frame_of
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError
 from parley.client.data.table_block import field_of, read_table_block
@@ -101,37 +95,3 @@ def test_sizes_are_kept_and_can_not_be_written_to():
     assert block.sizes.tolist() == [2, 3]
     with pytest.raises(ValueError, match="read-only"):
         block.sizes[0] = 9
-
-
-CELLS = [0.0, -0.0, 0.5, 1, 1.0, 2.5, 10**16, 1e16, 123456789.0, -9, "a", "-9", "1e3", None]
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "float64", "float32"])
-@pytest.mark.parametrize("nulls", [[], ["-9"]])
-def test_a_cell_is_read_as_it_is_alone_whatever_stands_beside_it(kind, nulls, tmp_path):
-    listed = ["0", "0.5", 1, "10000000000000000", "1e+16", "123456792", "-9", "a", "1e3"]
-    schema = Schema.from_toml(
-        f"[file]\nnull-values = {nulls}\n[columns]\n"
-        f"x = {{ kind = 'categorical', categories = {listed}, other = true }}\n"
-        "y = { kind = 'label', positive = 1, negative = 0 }"
-    )
-    known = [cell for cell in CELLS if kind == "sqlite" or isinstance(cell, int | float)]
-    with closing(sqlite3.connect(tmp_path / "any.sqlite")) as made:
-        made.execute("CREATE TABLE t (x, y)")
-        made.executemany("INSERT INTO t VALUES (?, 1)", [(cell,) for cell in known])
-        made.commit()
-
-    def source_of(rows):
-        if kind == "sqlite":
-            text = f"SELECT x, y FROM t WHERE rowid IN ({','.join(str(row + 1) for row in rows)})"
-            return SqlQuery(database=f"sqlite:///{tmp_path}/any.sqlite", query=text)
-        return frame_of(
-            {"x": np.array([known[row] for row in rows], kind), "y": np.ones(len(rows))}
-        )
-
-    def counted(*rows):
-        return Counter(read_table_block([source_of(rows)], schema).columns["x"].tolist())
-
-    alone = [counted(row) for row in range(len(known))]
-    for one, other in combinations(range(len(known)), 2):
-        assert counted(one, other) == alone[one] + alone[other], (known[one], known[other])

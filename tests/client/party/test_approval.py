@@ -222,3 +222,8 @@ def test_a_yes_that_was_written_into_the_file_is_no_yes(world, owner, proposed):
         )
         assert changed.rowcount
     assert proposed() == proposed("join") == "error"
+
+
+def test_no_server_finds_another_proposal_of_the_name_that_an_owner_was_shown():
+    # 10 digits are 2^20 proposals and 2^40 pairs of them: one more beside it, before the yes.
+    assert 4 * len(approval.name_of(["00" * 32])) >= 128
