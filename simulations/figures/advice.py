@@ -75,7 +75,8 @@ def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, l
     wrong = shortcoming(found, records=_HELD_OUT, weighted=weighted)
     if wrong and twin is not None and not _by_noise(found, twin, weighted=weighted):
         said = f"The non-private model is no better{_figures(twin)}: noise is not the cause"
-        cures = [each for each in (_settings(job, world), _threshold(found)) if each]
+        learned = _settings(job, world) or _curves(job, world)
+        cures = [each for each in (learned, _threshold(found)) if each]
         return _sentences(wrong, said, *(cures or [_schema(world)])), []
     if not (wrong or lost):
         return "", []
@@ -227,9 +228,39 @@ def _hats_differ(job: Job, world: Experiment) -> bool:
     schema = Schema.from_toml(world.schema)
     try:
         hats = feature_map(load_job(values=job.values(), overrides=["model.features=hats"]))
-        return hats is not None and hats.on(schema).width > schema.dimension
+        wider = hats is not None and hats.on(schema).width > schema.dimension
+        return wider and _hats_by_rule(job, world) is not False
     except (FeatureError, JobError):
         return False  # it takes no map, or no such columns
+
+
+def _hats_by_rule(job: Job, world: Experiment, *keys: str) -> bool | None:
+    """Whether the rule takes hats with other keys; None: there is no rule for such a job."""
+    autos = ("model.features=auto", _ROUNDS, "algorithm.learning-rate=auto")
+    try:
+        asked = load_job(values=job.values(), overrides=[*autos, *keys])
+        ruled = asked.settled(world.federation, world.classes)
+    except JobError:
+        return None
+    if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
+        return None
+    return bool(ruled.model.feature_map)
+
+
+def _curves(job: Job, world: Experiment) -> str:
+    """From which ε on the rule learns curves, where this one buys none."""
+    if job.model.is_mapped or _hats_by_rule(job, world) is not False:
+        return ""
+    epsilon = job.privacy.epsilon
+    while 2 * epsilon <= _LARGEST_EPSILON:
+        epsilon *= 2
+        key = f"privacy.epsilon={as_written(epsilon)}"
+        if _hats_by_rule(job, world, key):
+            return (
+                "So little signal is learned from columns as they are; where curves (hats) begin "
+                f"to pay: `parley run … --set {key}`"
+            )
+    return ""
 
 
 def _schema(world: Experiment) -> str:

@@ -64,6 +64,17 @@ def test_a_curve_that_a_slope_cannot_follow_is_no_matter_of_noise_and_hats_cure_
     assert cured.judgement.auc > 0.95
 
 
+def test_hats_that_the_rule_withholds_are_advised_with_the_epsilon_that_pays_for_them(tmp_path):
+    data = table(tmp_path, share=0.4, sick_at=[10, 90], others_at=[50], count=1000)
+    verdict = run(tmp_path, *data, "privacy.epsilon=0.05").verdict
+    assert "noise is not the cause" in verdict
+    assert "features=hats" not in verdict
+    (told,) = [word for word in verdict.replace("`", " ").split() if "epsilon=" in word]
+    (tmp_path / "cured").mkdir()
+    cured = run(tmp_path / "cured", *data, told.rstrip("."))
+    assert cured.features.startswith("hats")
+
+
 def test_columns_that_tell_nothing_lead_to_the_schema(tmp_path):
     data = table(tmp_path, share=0.4, sick_at=[50], others_at=[50])
     steps = ("model.features=hats", "algorithm.rounds=auto")
