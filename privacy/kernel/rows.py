@@ -73,18 +73,19 @@ def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: int) -> NDArray[
     return kept
 
 
-def keep_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> None:
-    """Makes zeros of slopes s `[n, o]` that are not whole, or with ‖s‖²·‖x‖² above `squared`.
+def whole_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
+    """Slopes s `[n, o]` rounded to whole numbers; zeros where ‖s‖²·‖x‖² is above `squared`.
 
     `row_squares` `[n]` are exact ‖x‖², or ∞; `squared` `[n]` or `[1]`.
     """
+    found: Rows = np.rint(slopes)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = slopes[:, 0] ** 2 if slopes.shape[1] == 1 else np.vecdot(slopes, slopes)
-        kept = found * row_squares * _ABOVE <= squared  # 0·∞ is NaN, which is not
-        for column in slopes.T:
-            kept &= column == np.rint(column)
+        length = found[:, 0] ** 2 if found.shape[1] == 1 else np.vecdot(found, found)
+        length *= row_squares
+        kept = length <= squared / _ABOVE  # 0·∞ is NaN, which is not
     if not kept.all():
-        slopes[~kept] = 0
+        found[~kept] = 0
+    return found
 
 
 def row_sum(rows: Rows, length: int) -> NDArray[np.int64]:
