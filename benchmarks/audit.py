@@ -123,7 +123,7 @@ def l2_laplace() -> None:
 
 def ideal_canaries() -> None:
     """One run with 500 ideal canaries at ε = 8: each coin behind the claimed Gaussian alone."""
-    from parley.privacy.accounting.gaussian_curve import gaussian_mu
+    from parley.privacy.calibration.inverses import gaussian_mu
 
     mu, rng = gaussian_mu(8.0, 1e-5), np.random.default_rng(secrets.randbits(64))
     found = []

@@ -32,7 +32,8 @@ from parley.client.dp_sgd.batches import party_batches
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.networks import Network
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares

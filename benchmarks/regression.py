@@ -22,8 +22,8 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Asked, Facts
 from parley.client.queries.regression import SHARES, Regression
-from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.calibration.inverses import gaussian_mu
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.kernel.sets import moved_by
 

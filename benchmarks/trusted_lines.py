@@ -41,7 +41,11 @@ EVERY = {
         *("privacy.special", "privacy.mechanisms.base", "privacy.mechanisms.gaussian"),
         *("privacy.mechanisms.shares", "privacy.mechanisms.share_laws", "server.rounds.release"),
     ),
-    "accounting": ("privacy.accounting.*",),
+    "accounting": (
+        *("privacy.accounting.accountants", "privacy.accounting.composition"),
+        *("privacy.accounting.events", "privacy.accounting.gaussian_curve"),
+        *("privacy.accounting.guarantee", "privacy.accounting.rounding"),
+    ),
     "ledger": ("privacy.ledger.*",),
     "contract": (
         *("client.contract.plan", "client.contract.guarantee", "client.contract.agreement"),
@@ -77,6 +81,7 @@ _NETWORK = (
     *("client.models.networks", "client.models.layers", "client.models.record_losses"),
     *("client.models.exact_*", "client.dp_sgd.*", "client.algorithms.kind"),
     *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
+    *("privacy.accounting.subsampled", "privacy.accounting.dp_accounts"),
 )
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -103,10 +108,24 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
 
 HARMLESS = {
+    "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
+    "client.party.block_policy": "refuses a plan, by public facts; changes no number of a release",
+    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts",
+    "client.party.kept_records": "hands records out, which say what they are and are charged so",
+    "client.party.limits": "refuses a job that would spend too much; charges nothing",
     "client.party.policy": "refuses what its owner does not want; that would be charged, too",
-    "privacy.ledger.foreign": "refuses a file that is not a ledger",
+    "client.party.sessions": "room, and nonces of the masks",
+    "client.party.storage": "keeps files that say what they are of: one lost or old is refused",
+    "client.party.tensors": "decodes a model: a record's share is bounded whatever that is",
+    "privacy.ledger.address": "one text names one place, whichever: its releases stay together",
+    "privacy.ledger.deciding": "an owner's yes or no, which no charge depends on",
     "privacy.ledger.errors": "words of refusals",
-    "privacy.accounting.tradeoff": "an attacker's errors, in words beside an ε",
+    "privacy.ledger.failures": "words of what a database reports",
+    "privacy.ledger.foreign": "refuses a file that is not a ledger",
+    "privacy.ledger.owner": "a budget that is raised, a yes or no: what was spent is what it was",
+    "privacy.ledger.replay": "adds up again, and refuses or tells what does not agree",
+    "privacy.ledger.steps": "says what is recorded next, and refuses: totals are folded (fold), "
+    "and leave to release is read off the chain (leave)",
 }
 """Named by a pattern above, and not trusted; why."""
 

@@ -18,7 +18,8 @@ import numpy as np
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.response import Response
 from parley.client.queries.sums import ChooseBest

@@ -126,9 +126,7 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
     series = table.column(name)
     dtype = series.dtype
     if dtype.is_float():
-        series = series.fill_nan(None)
-        if bool(((series == series.floor()) & (series.abs() < 1e15)).all()):
-            series = series.cast(pl.Int64)
+        series = series.fill_nan(None) + 0.0  # one zero: a cell's text depends on no other's
     elif dtype == pl.Boolean:
         series = series.replace_strict({True: "true", False: "false"}, return_dtype=pl.String)
     known = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)

@@ -165,7 +165,7 @@ def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
     texts = plain_texts(table, name)
     parsed = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     bits = _bits(parsed.fill_null(np.nan).to_numpy())
-    others = parsed.is_null() | ~parsed.is_finite()
+    others = parsed.is_null() | parsed.is_nan()
     if others.any():
         at = others.fill_null(True).to_numpy()
         bits[at] = _texts_bits(texts.filter(others.fill_null(True)).to_list())

@@ -10,13 +10,13 @@ Also here: how a CSV is written, found out from the file: encoding and separator
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -34,7 +34,7 @@ _LONGEST = 2**24
 """Characters of the longest record (or gap) that is read."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_plain(path: str | Path) -> Iterator[BinaryIO]:
     """The file's content as a stream, decompressed where it is gzip."""
     try:
@@ -221,27 +221,27 @@ def _without_header(batch: CsvBatch) -> CsvBatch:
 
 
 def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
-    """The batch as a frame of text."""
-    quoted = '"' in batch.text
-    types = dict.fromkeys(names, pl.String)
-    try:
-        frame = pl.read_csv(
-            batch.text.encode(),
-            has_header=False,
-            separator=batch.separator,
-            schema=types,
-            quote_char='"' if quoted else None,
-            truncate_ragged_lines=False,
-        )
-    except pl.exceptions.PolarsError:
-        pass  # a record too wide, or a quotation mark within a field: read more slowly below
-    else:
-        # A record with too few fields reads as null at its end, and so does an empty last field;
-        # a quotation mark within a field can make one record of two.
-        if not (quoted or frame[names[-1]].null_count()):
-            return frame
-        if len(batch.rows(len(names))) == frame.height:
-            return frame
+    """The batch as a frame of text: a record's cells, whatever other records hold."""
+    text, types = batch.text, dict.fromkeys(names, pl.String)
+    quoted = '"' in text
+    # Polars alone takes a byte-order mark off, and \r within a line for a part of its cell.
+    if not text.startswith("\ufeff") and text.count("\r") == text.count("\r\n"):
+        # What raises, a record too wide or a quotation mark within a field, is read more slowly.
+        with contextlib.suppress(pl.exceptions.PolarsError):
+            frame = pl.read_csv(
+                text.encode(),
+                has_header=False,
+                separator=batch.separator,
+                schema=types,
+                quote_char='"' if quoted else None,
+                truncate_ragged_lines=False,
+            )
+            # A record with too few fields reads as null at its end, and so does an empty last
+            # field; a quotation mark within a field can make one record of two.
+            if not (quoted or frame[names[-1]].null_count()):
+                return frame
+            if len(batch.rows(len(names))) == frame.height:
+                return frame
     columns = zip(*batch.rows(len(names)), strict=True)
     return pl.DataFrame(dict(zip(names, columns, strict=True)), types)
 

@@ -30,6 +30,7 @@ from parley.client.data.csv_text import csv_names, csv_tables, other_separator
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.sql import sql_names, sql_tables
 from parley.client.data.table import DataError, Table
 
 _SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
@@ -68,8 +69,6 @@ def names_in(source: Source, file: FileFormat) -> list[str]:
     if isinstance(source, Frame):
         return list(source.columns)
     if isinstance(source, SqlQuery):
-        from parley.client.data.sql import sql_names  # noqa: PLC0415 - start-up: files need no SQLAlchemy (.2 s)
-
         return sql_names(source)
     match file_format(source, file):
         case "csv":
@@ -150,8 +149,6 @@ def query_tables(
     source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[Table]:
     """Batches of a query's rows (`parley.client.data.sql.sql_tables`)."""
-    from parley.client.data.sql import sql_tables  # noqa: PLC0415 - as in `names_in`
-
     return sql_tables(source, file, names, wanted)
 
 

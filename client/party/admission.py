@@ -1,9 +1,10 @@
-"""Before a party takes a run in: what it says of itself, its budget, room, a fresh nonce.
+"""What follows from an agreement, once it was examined: algorithm, records and model of one round.
 
-Also here: what follows from an agreement, once it was examined: algorithm, records and model of one
-round. `accept` is the only way to make an `Accepted`, and takes the agreement, the party's own
+`accept` is the only way to make an `Accepted`, and takes the agreement, the party's own
 policy and its own records: nothing that a server says reaches a computation but as a field of the
 agreement, which the masks are keyed by.
+
+Also here: what a party says of itself before there is a run.
 """
 
 from __future__ import annotations
@@ -16,11 +17,8 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.contract.roster import Deployment
 from parley.client.contract.state import State
-from parley.client.party import charging
 from parley.client.party.consent import Consent
-from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
 from parley.client.party.policy import (
     accepted_kind,
@@ -29,12 +27,9 @@ from parley.client.party.policy import (
     check_queries,
     task_of,
 )
-from parley.client.party.session import Joined, components_from, state_from
-from parley.client.party.storage import Keeper
+from parley.client.party.tensors import components_from, state_from
 from parley.client.party.verification import check_computation
 from parley.privacy.ledger.blocks import Blocks, checked_blocks
-from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.graph import MOST_SETUPS, next_nonce, roster_digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +63,9 @@ def accept(
     kind = accepted_kind(consent, algorithm.kind)
     components = components_from(agreement)
     check_components(agreement.task, given=components is not None)
-    held = holding_of(agreement, kind.after)
+    held, blocks = holding_of(agreement, kind.after), agreement.plan.blocks
+    if held.blocks != blocks:  # what is charged is said by the records themselves
+        raise Declined(Reason.DATA_UNREADABLE, f"Expected blocks {blocks}, got {held.blocks}.")
     holding = held.on(components)
     facts = holding.facts  # from here on nothing is looked at but what is public
     algorithm = kind.bind(algorithm, facts.columns)
@@ -88,59 +85,6 @@ def accept(
         state = state_from(agreement.state, algorithm)
         kind.check_state(algorithm, state)
     return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)
-
-
-def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:
-    """Whether the owner's limits and what is left of the budget hold the whole run.
-
-    The data set is registered in the party's ledger.
-    """
-    agreed, plan = accepted.agreement, accepted.agreement.plan
-    name = dataset.account or agreed.dataset
-    spent = charging.spent_before(ledger, plan, name=name)
-    charging.check_job(dataset, plan, releases=agreed.rounds, spent=spent)
-    ledger.check()
-    charging.register(ledger, dataset, name=name, holding=accepted.holding, blocks=plan.blocks)
-    charging.check_room(ledger, plan, name=name, party=party, rounds=agreed.rounds)
-
-
-def make_room(keeper: Keeper, joined: Joined, *, most: int, read: Callable[[str], Joined]) -> None:
-    """Erases what the new session supersedes, and the longest idle beyond `most`."""
-    open_sessions = keeper.sessions()
-    if joined.session in open_sessions:
-        raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
-    others = []
-    for session in open_sessions:
-        try:
-            known = read(session).agreement
-        except (Declined, LookupError, ValueError):  # of a version before this one
-            keeper.end_session(session)
-            continue
-        same = (joined.agreement.run_id, joined.agreement.dataset)
-        if (known.run_id, known.dataset) == same:
-            keeper.end_session(session)
-        else:
-            others.append(session)
-    for session in others[: max(0, len(others) - most + 1)]:
-        keeper.end_session(session)
-
-
-def nonce(keeper: Keeper, identity: bytes, deployment: Deployment) -> bytes:
-    """The nonce of the next set-up of a graph that is not complete.
-
-    Raises:
-        Declined: protocol: as many set-ups as the bounds allow for were made with this roster.
-    """
-    roster = roster_digest(deployment.identities, bytes.fromhex(deployment.id))
-    count = keeper.setups(roster)
-    if count >= MOST_SETUPS:
-        raise Declined(
-            Reason.PROTOCOL,
-            f"Expected at most {MOST_SETUPS} set-ups with one roster, got one more: each gives a "
-            "server another graph to choose from. Go on under a new deployment, with new "
-            "identities.",
-        )
-    return next_nonce(identity, roster=roster, count=count)
 
 
 def public_facts(

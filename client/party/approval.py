@@ -6,7 +6,8 @@ would be declined anyway. A yes or a no is a line of the party's ledger
 (`parley.privacy.ledger.deciding`), and names the digests of all that was shown. So it covers every
 round of that run under that plan, and nothing else: what differs in any field asks again.
 
-A server is told that somebody has yet to decide, or how it ended, and no more.
+A server is told that somebody has yet to decide, or how it ended, and no more. No ε rests on a yes:
+what is released is charged what it costs, wanted or not.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import dataclass
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Declined, Frame, Reason
-from parley.client.party.charging import unpaid
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
+from parley.client.party.limits import unpaid
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Claims
@@ -86,8 +87,8 @@ class Asked:
 
 
 def name_of(proposals: Sequence[str]) -> str:
-    """Ten hex digits that name a set of proposals."""
-    return digest(b"parley/asked", *map(bytes.fromhex, sorted(proposals))).hex()[:10]
+    """32 hex digits that name a set of proposals: too many for a server to find two."""
+    return digest(b"parley/asked", *map(bytes.fromhex, sorted(proposals))).hex()[:32]
 
 
 def check(
@@ -135,13 +136,15 @@ def check(
 
 
 def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:
-    """Whether it would bring what is spent above what may be spent without a yes."""
-    key = BudgetKey(dataset.account or asked.dataset, dataset.unit)
-    account = next(each for each in ledger.totals() if each.key == key)
-    blocks = asked.blocks
-    held = account.holding(asked.run_id, asked.claims(ledger, *key), blocks)
-    after = held.taken_of(blocks)
-    return not after.epsilon(account.budget.delta)[1] <= (dataset.approval_above or 0.0)
+    """Whether it would bring what is spent, for any unit, above what may be without a yes."""
+    name, blocks = dataset.account or asked.dataset, asked.blocks
+    for account in ledger.totals():
+        if account.key.dataset == name:
+            held = account.holding(asked.run_id, asked.claims(ledger, *account.key), blocks)
+            after = held.taken_of(blocks).epsilon(account.budget.delta)[1]
+            if not after <= (dataset.approval_above or 0.0):
+                return True
+    return False
 
 
 def _make_room(keeper: Keeper, ledger: Ledger, consent: Consent, clock: float) -> None:

@@ -6,8 +6,6 @@ party that refuses the plan, and its refusal is a reason, never data.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,27 +16,9 @@ from parley.client.algorithms.base import FederatedAlgorithm, SummedAtOnce
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
+from parley.client.party.block_policy import PartyPolicy
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import Randomness
-
-_MOST = 2**40
-"""Releases: more than any run makes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartyPolicy:
-    """What a party accepts, fixed by its owner.
-
-    Attributes:
-        budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
-            counted; ε is infinite where a ledger of the party's own charges every release.
-    """
-
-    budgets: Mapping[Unit, tuple[float, float]]
-    min_survivors: int = 1
-    neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +74,6 @@ class PartySession:
         self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
         self._at_once = self.algorithm if isinstance(self.algorithm, SummedAtOnce) else None
-        self._affordable: tuple[dict[Unit, Event], int] = ({}, 0)
         self._given: _Given | None = None
         self._round, self._charged = -1, np.zeros(self.block.parties, dtype=np.bool_)
 
@@ -209,55 +188,9 @@ class PartySession:
         self, plan: ReleasePlan, declining: NDArray[np.int64] | None = None
     ) -> dict[int, str]:
         """Party → why not: by the plan and public facts, or because it is in `declining`."""
-        refused = self._refused_by_plan(plan)
+        # What this very release is charged already is not charged again.
+        before = self.answered - (self._charged if plan.round_number == self._round else 0)
+        refused = self.policy.refused(plan, self.block.sizes, answered=before, spent=self.before)
         if declining is not None:
             refused |= dict.fromkeys(declining.tolist(), "declined")
         return refused
-
-    def _refused_by_plan(self, plan: ReleasePlan) -> dict[int, str]:
-        policy, own, whole = self.policy, plan.primary, ""
-        if own.unit not in policy.budgets or own.neighbouring not in policy.neighbouring:
-            whole = f"unit {own.unit} with {own.neighbouring} neighbours is not accepted"
-        elif not policy.budgets.keys() >= set(plan.units):
-            whole = "a budget for the whole party is not accepted"
-        elif plan.min_survivors < policy.min_survivors:
-            whole = f"cohort of {plan.min_survivors} is below the least, {policy.min_survivors}"
-        if whole:
-            return dict.fromkeys(range(self.block.parties), whole)
-        refused: dict[int, str] = {}
-        if not plan.private_sizes:
-            for party in np.flatnonzero(self.block.sizes < plan.min_records):
-                refused[int(party)] = f"fewer than {plan.min_records} records"
-        # What this very release is charged already is not charged again.
-        before = self.answered - (self._charged if plan.round_number == self._round else 0)
-        for party in np.flatnonzero(before >= self._rounds_within_budget(plan)):
-            refused.setdefault(int(party), "budget exhausted")
-        return refused
-
-    def _rounds_within_budget(self, plan: ReleasePlan) -> int:
-        """How many releases like this one the policy's budgets pay for."""
-        events = {unit: plan.event(unit) for unit in plan.units}
-        if self._affordable[0] != events:
-            count = _MOST
-            for unit, event in events.items():
-                before = self.before if unit is plan.primary.unit else Composition.empty()
-                count = min(count, _affordable(before, event, *self.policy.budgets[unit]))
-            self._affordable = (events, count)
-        return self._affordable[1]
-
-
-def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
-    """The most `event`s after `before` within (ε, δ), by bisection."""
-    if math.isinf(epsilon):  # the budget is kept elsewhere
-        return _MOST
-
-    def fits(count: int) -> bool:
-        return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
-
-    low, high = 0, 1
-    while high < _MOST and fits(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

@@ -23,9 +23,10 @@ import numpy as np
 from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Frame, Reason
-from parley.client.party import charging
+from parley.client.party import charging, limits
 from parley.client.party.admission import Accepted
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.party.consent import Consent
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
@@ -71,10 +72,11 @@ def contribution(
             "run learns from one state of them. Begin another run; a query whose rows stay while "
             "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
         )
-    charging.register(ledger, dataset, name=account, holding=holding, blocks=plan.blocks)
+    charging.register(ledger, dataset, name=account, holding=holding)
+    limits.check_round(ledger, dataset, plan, name=account)
     assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
     charge = charging.reserve(
-        ledger, dataset, plan, name=account, party=party, release=charged, assumed=assumed
+        ledger, plan, name=account, party=party, release=charged, assumed=assumed
     )
     encoded: Ring
     if kept is not None and again:

@@ -85,6 +85,7 @@ class Holding:
         contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 3]` of
             each of the file, read or not, and of each person where persons count.
         map: digest of the public map that its rows are features of; empty: of none.
+        blocks: that were read of the file; none: all.
         table: its raw columns instead of rows, for queries.
         most_records: what n never exceeds, where it is private; 0: it is public.
         components: `[p, k]` what rows are projected on before they are learned from; None: nothing.
@@ -99,6 +100,7 @@ class Holding:
     contents: str = ""
     row_digests: NDArray[np.uint64] | None = None
     map: str = ""
+    blocks: Blocks = ()
     table: TableBlock | None = None
     most_records: int = 0
     components: NDArray[np.float64] | None = None
@@ -189,7 +191,7 @@ def load_holding(
     # Rows of a database are named by what they hold.
     fingerprint = file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:
-        return _raw(dataset, folder, source, fingerprint, secret, division)
+        return replace(_raw(dataset, folder, source, fingerprint, secret, division), blocks=blocks)
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared and isinstance(source, Path):
@@ -218,7 +220,7 @@ def load_holding(
             most=most,
             # Files of features are named by it: no name of a file is a digest of records alone.
             fingerprint=hashlib.blake2b(
-                "\0".join([fingerprint, *blocks]).encode(), key=secret
+                "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
             ).hexdigest(),
         )
     return Holding(
@@ -231,6 +233,7 @@ def load_holding(
         contents=contents,
         row_digests=row_digests(records.contents),
         map="" if features is None else features.digest,
+        blocks=blocks,
         most_records=dataset.private_most,
     )
 

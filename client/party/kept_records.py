@@ -4,13 +4,13 @@ Rows of a database are read when a run asks what there is, and held for it until
 table may change between two rounds. (What a run was given is compared besides, whatever it was read
 from, since a process may end: `parley.client.party.contribution`.)
 
-Also here: a party's ledger, kept open from request to request.
+No ε rests on which records are handed out: what they are, they say themselves (`Holding`); that is
+held against the agreement, and is what is charged.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.policy import map_of
 from parley.privacy.ledger.blocks import Blocks
-from parley.privacy.ledger.ledger import Ledger
 
 
 class KeptRecords:
@@ -56,9 +55,7 @@ class KeptRecords:
         Args:
             session: that asks; empty: one that is to come.
         """
-        dataset, folder = self._consent.dataset(name), self._folder
-        files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
-        stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
+        dataset, stamps = self._consent.dataset(name), self._stamps(name)
         named = {key: features[key] for key in ("name", "settings") if features}
         key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
         whose = session if dataset.source else ""
@@ -73,11 +70,24 @@ class KeptRecords:
             found = asked[1]
         else:
             read = self._read(dataset, label, intercept, features, blocks)
-            # Runs that were given the same rows hold them once.
-            held = (own for its, own in self._loaded.values() if its == key)
+            if stamps != self._stamps(name):  # the file was digested, then read
+                raise Declined(
+                    Reason.DATA_UNREADABLE, "Expected files that stay while they are read."
+                )
+            # Runs that were given the same rows hold them once. In which blocks they are is no part
+            # of their contents.
+            same = () if dataset.block_column else self._loaded.values()
+            held = (own for its, own in same if its == key)
             found = next((own for own in held if own.contents == read.contents), read)
         self._loaded |= {"": (key, found), whose: (key, found)}
         return found
+
+    def _stamps(self, name: str) -> list[tuple[int, int]]:
+        """What tells that a data set's files are others than before."""
+        dataset = self._consent.dataset(name)
+        parts = (dataset.path, dataset.prepared, dataset.data_schema)
+        files = [self._folder / part for part in parts]
+        return [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
 
     def _read(
         self,
@@ -110,7 +120,8 @@ class KeptRecords:
     def of_agreement(self, agreed: Agreement, held_out: bool) -> Holding:
         """The records that an agreement names: those of its data set, or those that it holds out.
 
-        Held-out records are charged to the budget of the data set that holds them out.
+        Held-out records are charged to the budget of the data set that holds them out, and known
+        by it; the run is one of the records that it learns from.
         """
         named, blocks = (agreed.label, agreed.intercept, agreed.features), agreed.plan.blocks
         holding = self.of(agreed.dataset, *named, blocks, agreed.session)
@@ -118,66 +129,4 @@ class KeptRecords:
             return holding
         dataset = self._consent.dataset(agreed.dataset)
         own = self._read(dataset.of_held_out(), *named, blocks)
-        return replace(
-            own,
-            fingerprint=holding.fingerprint,
-            contents=holding.contents,
-            row_digests=holding.row_digests,
-        )
-
-
-class KeptLedger:
-    """The ledger at a path. Not for two threads at once: a service handles one request at a time.
-
-    To open one is more work than a round's two transactions. It is opened again where the file is
-    another one than it was (a backup that was put back, a ledger that was moved away), and in a
-    process that was forked, which must not use its parent's connection.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     kept = KeptLedger(Path(folder) / "ledger.sqlite")
-    ...     same = kept.opened() is kept.opened()
-    ...     kept.close()
-    >>> same
-    True
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._ledger: Ledger | None = None
-        self._is: tuple[int, int, int] | None = None
-
-    def opened(self) -> Ledger:
-        """The ledger, made if there is none."""
-        if self._ledger is None or self._is != self._identity():
-            self.close()
-            if not self._path.exists() or not self._path.stat().st_size:
-                self._make()
-            self._path.chmod(0o600)
-            self._ledger = Ledger.open(self._path)
-            self._is = self._identity()
-        return self._ledger
-
-    def _make(self) -> None:
-        """An empty ledger, there as a whole or not at all, whenever this process is killed."""
-        draft = self._path.with_name(f".{self._path.name}.part")
-        for left in self._path.parent.glob(f"{draft.name}*"):
-            left.unlink()
-        # Before it is opened: SQLite gives the files beside it the mode that it has. Not by
-        # opening it, whose end would end every lock that this process has on the file.
-        draft.touch(mode=0o600)
-        Ledger.open(draft).close()
-        os.replace(draft, self._path)
-
-    def close(self) -> None:
-        """Closes the ledger; `opened` opens it again."""
-        ledger, self._ledger = self._ledger, None
-        if ledger is not None and self._is is not None:
-            ledger.close(forked=self._is[-1] != os.getpid())
-
-    def _identity(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino, os.getpid()
+        return replace(own, contents=holding.contents)

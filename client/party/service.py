@@ -23,8 +23,8 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +33,13 @@ import numpy as np
 from parley.client.contract.agreement import Agreement, plan_from, session_of
 from parley.client.contract.protocol import Declined, Frame, Reason, request_from
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.party import admission, approval
+from parley.client.party import admission, approval, limits, sessions
 from parley.client.party.admission import Accepted, accept
+from parley.client.party.alone import alone
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.contribution import contribution
-from parley.client.party.kept_records import KeptLedger, KeptRecords
+from parley.client.party.kept_ledger import KeptLedger
+from parley.client.party.kept_records import KeptRecords
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.outlet import Outlet, Public, Released
 from parley.client.party.policy import check_run
@@ -150,8 +152,11 @@ class PartyService:
             )
         return self._outlet.send(kind, leaving)
 
-    def _alone(self) -> AbstractContextManager[None]:
-        return self._keeper.alone(wait_s=self._consent.lock_wait_s)
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with alone(self._keeper.folder, wait_s=self._consent.lock_wait_s):
+            self._keeper.tidy()
+            yield
 
     # What a run would learn from.
 
@@ -176,14 +181,12 @@ class PartyService:
         return Public.answer(blobs=(commitment(self.index, self._next_nonce()),))
 
     def _next_nonce(self) -> bytes:
-        return admission.nonce(self._keeper, self._identity, self._deployment)
+        return sessions.nonce(self._keeper, self._identity, self._deployment)
 
     def _join(self, frame: Frame) -> Public:
         joined = Joined.from_request(frame, identities=self._deployment.identities)
         agreed, policy = joined.agreement, self._admitted(joined)
-        admission.make_room(
-            self._keeper, joined, most=self._consent.max_sessions, read=self._joined
-        )
+        sessions.make_room(self._keeper, joined, most=self._consent.max_sessions, read=self._joined)
         sparse = agreed.parameters.sparse
         party = Party(
             run=agreed.parameters,
@@ -208,7 +211,7 @@ class PartyService:
         policy = check_run(self._consent, self._deployment, agreed.parameters)
         accepted, ledger = self._accepted(agreed), self._ledger.opened()
         dataset = self._consent.dataset(agreed.dataset)
-        admission.check_budget(ledger, dataset, accepted, party=self.name)
+        limits.check_budget(ledger, dataset, accepted, party=self.name)
         approval.check(self._keeper, ledger, self._consent, agreed, clock=self._clock())
         return policy
 

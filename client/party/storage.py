@@ -1,4 +1,4 @@
-"""The keeper of a party's folder: one request at a time, secrets written before they are used.
+"""The keeper of a party's folder: secrets written before they are used.
 
     party.toml  deployment.toml  identity.key  ledger.sqlite  party.log  party.lock
     state/setups-<roster>        how many set-ups this party went through with a roster
@@ -12,6 +12,9 @@ on is on disk, whole and fsynced, before the answer is returned. Files are repla
 readable by their owner alone, and erased when they end: a session when its run says so, when the
 run is joined anew, or after a week without a message; a contribution when the next round's replaces
 it. It says no more about the records than the data file beside it.
+
+No ε of a release's noise rests on what is found here: a file says itself what it is of, and where
+one is lost, or another's, the round it is asked for was charged, and is over.
 """
 
 from __future__ import annotations
@@ -25,8 +28,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import (
     Declined,
@@ -38,7 +39,6 @@ from parley.client.contract.protocol import (
 )
 from parley.client.party.openings import Openings, sync_folder
 
-_POLL_S = 0.02
 _IDLE_S = 7 * 24 * 3600.0
 """How long a session outlives its last message: a run whose server never came back has ended."""
 
@@ -90,30 +90,11 @@ class Keeper:
             raise PartyFolderError(f"Expected 64 hex digits in {path}, got {len(text)} characters.")
         return key
 
-    @contextmanager
-    def alone(self, *, wait_s: float) -> Iterator[None]:
-        """Holds the folder's lock: no other request is handled meanwhile, in any process.
-
-        Raises:
-            Declined: busy, after `wait_s`.
-        """
-        # The kernel's lock: it ends with the process, however that ends. No other kind will do.
-        lock = FileLock(
-            self.folder / "party.lock",
-            mode=0o600,
-            poll_interval=_POLL_S,
-            fallback_to_soft=False,
-            preserve_lock_file=True,
-        )
-        try:
-            held = lock.acquire(timeout=wait_s)
-        except Timeout:
-            raise Declined(Reason.BUSY, "Another request is being handled.") from None
-        with held:
-            for draft in self._state.glob("*.part"):  # of a process that was killed while writing
-                _erase(draft)
-            end_sessions(self.folder, idle_s=_IDLE_S)
-            yield
+    def tidy(self) -> None:
+        """Erases what a killed process left half-written, and sessions that had no message."""
+        for draft in self._state.glob("*.part"):
+            _erase(draft)
+        end_sessions(self.folder, idle_s=_IDLE_S)
 
     @property
     def ledger(self) -> Path:

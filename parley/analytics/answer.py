@@ -19,6 +19,7 @@ from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import ALARMS, found
+from parley.privacy.estimation.intervals import possible
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.records import attacker
 from parley.server.records.guarantee_facts import FoundOf
@@ -32,6 +33,8 @@ GROUP = 5
 """Units whose group privacy is said beside that of one."""
 ENDS = ("value", "low", "high")
 """Columns of a table that are no keys."""
+_LEAST_P = 0.0001
+"""Below it only that is said of a p."""
 _SHOWN = 24
 """Rows of a table that are printed."""
 
@@ -188,8 +191,9 @@ class Answer:
         return replace(self, query=asked, made=made, table=table)
 
     def nonnegative(self) -> Answer:
-        """Values and intervals cut off at 0: post-processing."""
-        parts = {name: np.maximum(self.table[name], 0.0) for name in ENDS}
+        """Values cut off at 0, and intervals that reach it: post-processing."""
+        value, *ends = possible(*(np.asarray(self.table[name]) for name in ENDS))
+        parts = dict(zip(ENDS, (np.maximum(value, 0.0), *ends), strict=True))
         return replace(self, table={**self.table, **parts}, made=None)
 
     def suppress_below(self, least: float) -> Answer:
@@ -339,7 +343,7 @@ def shown_rows(table: Table, most: int) -> list[list[str]]:
     ends = [name for name in ENDS if name in table]
     widths = _widths(table) if ends else np.zeros(0)
     return [
-        [shown_cell(table[name][k]) for name in keys]
+        [_shown_cell(name, table[name][k]) for name in keys]
         + [shown_number(float(table[name][k]), widths[k]) for name in ends]
         for k in range(min(rows_of(table), most))
     ]
@@ -368,10 +372,16 @@ def _rows(table: Table) -> list[str]:
     return [*lines, *more]
 
 
-def shown_cell(value: Any) -> str:
-    """A cell's key: a category, the end of an interval, a quantile; empty where there is none."""
+def _shown_cell(name: str, value: Any) -> str:
+    """A cell's key: a category, the end of an interval, a quantile, p; empty where there is none.
+
+    >>> _shown_cell("p", 1e-400), _shown_cell("p", 0.0312), _shown_cell("age from", 1e-05)
+    ('< 0.0001', '0.0312', '1e-05')
+    """
     if value is None:
         return ""
+    if name == "p" and value < _LEAST_P:
+        return f"< {_LEAST_P}"
     if isinstance(value, float):
         return "–" if np.isnan(value) else f"{value:g}"
     return str(value)

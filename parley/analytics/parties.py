@@ -19,7 +19,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.queries.base import Facts, QueryError
 from parley.deploy.folders import check_server
 from parley.deploy.stream.port import Port, StreamTransport

@@ -2,10 +2,10 @@
 
     SELECT sex, COUNT(*), AVG(age), QUANTILE(stay, 0.9) FROM ward WHERE age > 60 GROUP BY sex
 
-COUNT(*), SUM, AVG, VARIANCE, MEDIAN and QUANTILE of a column, of records that a condition selects
-(`parley.client.where`), in groups. All of them are one batch: one secure sum, one price. Anything
-else is refused by its name. As SQL has it, an empty category is neither equal nor unequal to
-anything; a column that is no plain word stands in double quotes.
+COUNT(*), SUM, AVG, VARIANCE, MEDIAN and QUANTILE of a column, CORR of two, of records that a
+condition selects (`parley.client.where`), in groups. All of them are one batch: one secure sum, one
+price. Anything else is refused by its name. As SQL has it, an empty category is neither equal nor
+unequal to anything; a column that is no plain word stands in double quotes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import polars as pl
 from parley.analytics.answer import Answer
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import MISSING, Texts, field_of
-from parley.client.queries.base import Query, QueryError, key_of
+from parley.client.queries.base import Query, QueryError, key_of, numeric
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Count
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
@@ -29,7 +30,7 @@ from parley.client.queries.sums import Total
 from parley.client.where import Expression, col
 
 _LONGEST = 4096
-_OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column"
+_OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column, CORR of two"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,8 @@ def parse_sql(text: str, schema: Schema) -> Statement:
     for item in select.expressions:
         made = _query(item.unalias(), where, by)
         if made is not None:
+            for column in getattr(made, "of", ()):
+                numeric(schema, column)  # categories would have a row for each
             names.append(item.alias or item.sql())
             queries.append(made)
     if not queries:
@@ -159,6 +162,9 @@ _AGGREGATES: dict[str, Callable[[Any, dict[str, Any]], Query]] = {
     "variancepop": lambda node, rest: Variance(column=_column(node.this), **rest),
     "median": lambda node, rest: Quantiles(column=_column(node.this), **rest),
     "quantile": _quantile,
+    "corr": lambda node, rest: Correlations(
+        of=(_column(node.this), _column(node.expression)), **rest
+    ),
 }
 
 _RANGE = ": their sensitivity is the whole range; QUANTILE(column, 0.01) or 0.99 is near them"

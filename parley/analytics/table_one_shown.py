@@ -18,7 +18,7 @@ from parley.analytics.answer import BEYOND, shown_number
 from parley.client.queries.base import key_of
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.estimation.intervals import Reach, ratio_interval
+from parley.privacy.estimation.intervals import Reach, possible, ratio_interval
 
 _QUARTILES = ("lower quartile", "median", "upper quartile")
 _LINES = (
@@ -147,8 +147,15 @@ class TableOne:
             said.append(
                 f"Left out, as fewer records than their noise: {', '.join(hidden)} (in the CSV)."
             )
-        if any(math.isnan(each.value) for each in self.figures if each.group in self.shown):
+        shown = [each for each in self.figures if each.group in self.shown]
+        if any(math.isnan(each.value) for each in shown):
             said.append("–: too few records for this ε.")
+        counts = [each for each in shown if each.statistic in ("n", "%")]
+        if any(each.high < 0 or (each.statistic == "%" and each.low > 100) for each in counts):
+            said.append(
+                "Below 0, or above 100 %: noise larger than in 95 % of draws, on a count near that "
+                "end."
+            )
         if facts["assumptions"]:
             said.append(f"Assuming: {'; '.join(facts['assumptions'])}.")
         if unit in BEYOND:
@@ -205,7 +212,7 @@ def _figures(answers: Sequence[dict[str, Any]], groups: Sequence[str]) -> Iterat
         others, noise = list(answers), 0.0
         sizes = np.full((1, 3), float(first["records"]))
     for group, ends in zip(groups, sizes.tolist(), strict=True):
-        yield Figure("", "", group, "n", *(max(end, 0.0) for end in ends))
+        yield Figure("", "", group, "n", *_cut(ends))
     for each in others:
         column = each["query"]["column"]
         ends = _values(each["table"]).reshape(len(groups), -1, 3)
@@ -214,7 +221,7 @@ def _figures(answers: Sequence[dict[str, Any]], groups: Sequence[str]) -> Iterat
             rows = ends[place].tolist()
             if texts is not None:  # those of each group in turn
                 for text, row in zip(texts, rows, strict=False):
-                    yield Figure(column, text, group, "n", *(max(end, 0.0) for end in row))
+                    yield Figure(column, text, group, "n", *_cut(row))
                     share = _percentage(row, sizes[place][0], float(each["scale"]), noise, first)
                     yield Figure(column, text, group, "%", *share)
             elif mean is not None:
@@ -238,12 +245,17 @@ def _percentage(
     Noise that counts have in common, where they agree, has one sign in both: taken as independent
     it is the wider case.
     """
-    if not noise:
-        low, high = (float(np.clip(end / size, 0, 1)) for end in row[1:])
-    else:
+    ends: Sequence[float] | None
+    if noise:
         tail = Reach.of(facts["law"], scale=1.0).ratio_tail(scale, noise)
         ends = ratio_interval(row[0], size, tail, 0.05)
-        if ends is None:
-            return math.nan, math.nan, math.nan
-        low, high = (float(np.clip(end, 0, 1)) for end in ends)
-    return 100 * float(np.clip(row[0] / size, 0, 1)), 100 * low, 100 * high
+    else:
+        ends = [end / size for end in row[1:]]
+    if ends is None:
+        return math.nan, math.nan, math.nan
+    return _cut([100 * end for end in (row[0] / size, *ends)], most=100.0)
+
+
+def _cut(row: Sequence[float], most: float = math.inf) -> tuple[float, float, float]:
+    value, low, high = possible(*np.array(row, dtype=np.float64), most=most)
+    return float(value), float(low), float(high)

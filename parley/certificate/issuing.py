@@ -21,7 +21,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 from parley.server.records import words
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.guarantees import found_of_groups

@@ -156,15 +156,18 @@ def _data(
         label = "ridge" if schema.label.range is not None else "network"
     if dataset.unit is Unit.PERSON:
         label = RAW_COLUMNS
+    read = partial(
+        load_holding, folder=folder, label=label, intercept=False, secret=_records_secret(folder)
+    )
     try:
-        holding = load_holding(
-            dataset, folder, label=label, intercept=False, secret=_records_secret(folder)
-        )
+        holding = read(dataset)
         rows[name] = holding.row_digests
         held = ""
         if dataset.held_out:
-            others = load_holding(dataset.of_held_out(), folder, label=label, intercept=False)
+            others = read(dataset.of_held_out())
             held = f" and {len(others.labels)} held out"
+            both = (each.row_digests for each in (holding, others))
+            rows[name] = np.concatenate([each for each in both if each is not None])
             if others.features != holding.features:
                 raise DeployError(
                     f"Expected held-out records of {holding.features} features in "

@@ -24,7 +24,7 @@ owner_app = typer.Typer(
 )
 
 Name = Annotated[
-    str, typer.Argument(metavar="ID", help="Ten hex digits, as `parley owner pending` shows them.")
+    str, typer.Argument(metavar="ID", help="32 hex digits, as `parley owner pending` shows them.")
 ]
 
 

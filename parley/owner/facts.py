@@ -24,10 +24,11 @@ from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import load_schema
 from parley.client.party import approval
+from parley.client.party.alone import alone
 from parley.client.party.approval import Asked
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.data_set import DataSet
-from parley.client.party.kept_records import KeptLedger
+from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.policy import accepted_kind, task_of
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
@@ -59,7 +60,7 @@ class Offer:
     """One thing that an owner is asked.
 
     Attributes:
-        name: ten hex digits; of anything that differs another.
+        name: 32 hex digits; of anything that differs another.
         price: what a yes costs, in one sentence.
         yes: the same on a button.
         attackers: what one finds, for each unit of privacy.
@@ -215,7 +216,7 @@ def opened(folder: Path) -> Iterator[OwnParty]:
     own = signing_public(keeper.identity())
     name = next((each.name for each in deployment.parties if each.identity == own), "")
     if not keeper.ledger.exists():  # of its owner's mode, as the party makes it
-        with keeper.alone(wait_s=_WAIT_S), closing(KeptLedger(keeper.ledger)) as kept:
+        with alone(keeper.folder, wait_s=_WAIT_S), closing(KeptLedger(keeper.ledger)) as kept:
             kept.opened()
     with Ledger.open(keeper.ledger) as ledger:
         yield OwnParty(

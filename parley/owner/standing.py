@@ -10,7 +10,7 @@ from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.deciding import Decision
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 

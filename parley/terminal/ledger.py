@@ -20,7 +20,7 @@ from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import RecordedEntry
+from parley.privacy.ledger.recorded import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
 from parley.server.records.guarantee_facts import AdversaryAccount

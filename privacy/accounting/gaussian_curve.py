@@ -1,4 +1,4 @@
-"""The exact privacy curve of Gaussian noise, read in all three directions.
+"""The exact privacy curve of Gaussian noise: δ of an ε, and ε of a δ.
 
 δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) with μ = Δ/σ; adaptive releases add up to one of
 μ = √Σμ² (Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollaries 2.13 and 3.3). Neighbours
@@ -7,22 +7,20 @@ are those of Δ: replace-one throughout this project.
 e^ε·φ(−μ/2 − ε/μ) = φ(μ/2 − ε/μ), so everything is a density times Mills ratios (1 − Φ)/φ, which
 never overflow, and δ is kept as its logarithm.
 
-    >>> round(gaussian_epsilon(1.0, 1e-5), 5), round(1 / gaussian_mu(0.5, 1e-5), 5)
-    (4.37718, 7.03183)
+    >>> round(gaussian_epsilon(1.0, 1e-5), 5)
+    4.37718
 
-Also here: from ρ to ε and back: the two conversions of zCDP. Values out of range raise ValueError.
+Also here: from ρ to ε: the two conversions of zCDP. Values out of range raise ValueError.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
 
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
     check_non_negative,
-    largest,
 )
 from parley.privacy.special import erfcx, ndtri
 
@@ -80,20 +78,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return epsilon + margin
 
 
-@cache
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
-    check_epsilon(epsilon)
-    check_delta(delta)
-    if delta == 0:
-        return 0.0
-    # δ(ε) ≤ δ(0) < μ/2 allows μ = δ; ρ = (√(L+ε) − √L)² allows μ = √(2ρ).
-    log_inverse = -math.log(delta)
-    root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
-    start = max(delta, math.sqrt(2) * root)
-    return largest(lambda mu: gaussian_epsilon(mu, delta) <= epsilon, start)
-
-
 def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
     """ln δ(ε) and its derivative in ε, for 0 < μ ≤ 1e150.
 
@@ -134,18 +118,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return (rho + 2 * math.sqrt(rho) * math.sqrt(-math.log(delta))) * (1 + 1e-15)
 
 
-def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest ρ with `zcdp_epsilon(ρ, delta) <= epsilon`: (√(L+ε) − √L)², rounded down."""
-    check_epsilon(epsilon)
-    check_delta(delta)
-    if delta == 0:
-        return 0.0
-    log_inverse = -math.log(delta)
-    # √(L+ε) − √L = ε/(√(L+ε) + √L): no cancellation for small ε.
-    root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
-    return root * root * (1 - 1e-14)
-
-
 def cks20_epsilon(rho: float, delta: float) -> float:
     """ε by Canonne, Kamath & Steinke 2020, Proposition 12, rounded up; never above zcdp's.
 
@@ -173,14 +145,3 @@ def cks20_epsilon(rho: float, delta: float) -> float:
     gain = math.log1p(1 / order)
     value = linear + tail - gain
     return min(ceiling, max(0.0, value + 1e-15 * (linear + abs(tail) + gain)))
-
-
-def cks20_rho(epsilon: float, delta: float) -> float:
-    """The largest ρ with `cks20_epsilon(ρ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
-    check_epsilon(epsilon)
-    check_delta(delta)
-    if delta == 0:
-        return 0.0
-    # At ε = 0, α = 1/δ shows that ρ = −δ·ln(1 − δ) is enough.
-    start = max(zcdp_rho(epsilon, delta), -delta * math.log1p(-delta))
-    return largest(lambda rho: cks20_epsilon(rho, delta) <= epsilon, start) if start else 0.0

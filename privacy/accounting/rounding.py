@@ -1,4 +1,4 @@
-"""Numbers with a safe side: exact rationals, floats rounded outwards, roots from below.
+"""Numbers with a safe side: exact rationals, floats and roots rounded outwards.
 
 Privacy costs are rounded up and noise is rounded up; nothing here ever rounds towards the claim.
 A float stands for the decimal number that it prints as, so that what a person wrote is what adds
@@ -8,8 +8,6 @@ up: `exact(0.1)` is 1/10.
     True
     >>> quotient_up(1.0, 3.0) * 3 >= 1
     True
-    >>> round(largest(lambda x: x * x <= 2, start=0.1), 12)
-    1.414213562373
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
@@ -127,29 +124,6 @@ def read_fraction(name: str, text: object) -> Fraction:
     if not isinstance(text, str) or not re.fullmatch(r"\d{1,4000}(/[1-9]\d{0,3999})?", text, re.A):
         raise ValueError(f'Expected {name} as "numerator/denominator", got {text!r}.')
     return Fraction(text)
-
-
-def largest(holds: Callable[[float], bool], start: float) -> float:
-    """The largest float x > 0 for which `holds`, which is true below a bound and false above it.
-
-    It is true of what is returned, unless that is 0; `start` is best below the bound.
-    """
-    low = start
-    while not holds(low):
-        low /= 2
-        if low == 0:
-            return 0.0
-    high = 2 * low
-    while not math.isinf(high) and holds(high):
-        low, high = high, 2 * high
-    if math.isinf(high):
-        return low
-    while high - low > 1e-15 * high:
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def check_non_negative(name: str, value: float) -> None:

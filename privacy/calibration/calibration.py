@@ -24,13 +24,9 @@ from typing import Any
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.gaussian_curve import (
-    cks20_rho,
-    gaussian_epsilon,
-    gaussian_mu,
-    zcdp_rho,
-)
-from parley.privacy.accounting.rounding import as_written, exact, largest, shown_down, shown_up
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.rounding import as_written, exact, shown_down, shown_up
+from parley.privacy.calibration.inverses import cks20_rho, gaussian_mu, largest, zcdp_rho
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.laplace import LaplaceLaw

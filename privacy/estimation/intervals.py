@@ -130,6 +130,22 @@ def ratio_interval(
 Numbers = NDArray[np.float64]
 
 
+def possible(
+    value: Numbers, low: Numbers, high: Numbers, *, most: float = math.inf
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Values and intervals cut to [0, `most`]; where an interval lies beyond it, as they are.
+
+    The noise was larger there than 95 % of draws are: an interval of one point, 0 … 0, would say
+    that nothing is uncertain.
+
+    >>> [part.tolist() for part in possible(*np.array([[2.0, -9.0], [-3.0, -14.0], [7.0, -4.0]]))]
+    [[2.0, -9.0], [0.0, -14.0], [7.0, -4.0]]
+    """
+    beyond = (high < 0) | (low > most)
+    found = [np.where(beyond, part, np.clip(part, 0, most)) for part in (value, low, high)]
+    return found[0], found[1], found[2]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reach:
     """Noise that is independent from cell to cell, rounded to integers.

@@ -45,20 +45,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.ledger import registering, steps
+from parley.privacy.ledger import owner, registering, steps
 from parley.privacy.ledger.budget import BudgetKey, Remaining
 from parley.privacy.ledger.chain import Head, RecordKind
 from parley.privacy.ledger.deciding import Decision, decided
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
-from parley.privacy.ledger.replay import Problem, RecordedEntry, problems, recorded_entries
-from parley.privacy.ledger.steps import Checkpoint, Reservation
+from parley.privacy.ledger.leave import Reservation, granted
+from parley.privacy.ledger.place import Place
+from parley.privacy.ledger.recorded import RecordedEntry, recorded_entries
+from parley.privacy.ledger.replay import Problem, problems
+from parley.privacy.ledger.steps import Checkpoint
 
 if TYPE_CHECKING:
     from parley.privacy.accounting.guarantee import Unit
     from parley.privacy.ledger.account import Account, Claims
     from parley.privacy.ledger.blocks import Blocks
-    from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog, Writer
 
 _P = ParamSpec("_P")
@@ -103,8 +105,6 @@ class Ledger:
         Raises:
             NotALedger: nothing is there, something else, or another schema version.
         """
-        from parley.privacy.ledger.place import Place  # noqa: PLC0415 - start-up: `plan` opens no ledger (SQLAlchemy takes .28 s)
-
         return cls(Place(url_or_path, create=create, read_only=read_only))
 
     def close(self, *, forked: bool = False) -> None:
@@ -129,13 +129,17 @@ class Ledger:
         return self._open
 
     register = _in_one_transaction(registering.register)
-    raise_budget = _in_one_transaction(registering.raise_budget)
-    decide = _in_one_transaction(registering.decide)
+    raise_budget = _in_one_transaction(owner.raise_budget)
+    decide = _in_one_transaction(owner.decide)
     hold = _in_one_transaction(steps.hold)
     give_back = _in_one_transaction(steps.give_back)
-    reserve = _in_one_transaction(steps.reserve)
     commit = _in_one_transaction(steps.commit)
     void = _in_one_transaction(steps.void)
+
+    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+        """Charges a release before it is made, or finds it charged; see `steps.reserve`."""
+        with self._place.writing() as writer:
+            return granted(writer, entries, steps.reserve(writer, entries))
 
     def commit_and_reserve(
         self,
@@ -155,7 +159,7 @@ class Ledger:
         with self._place.writing() as writer:
             steps.commit(writer, reservation_ids, outcome=outcome, checkpoint=checkpoint)
             try:
-                return steps.reserve(writer, entries)
+                return granted(writer, entries, steps.reserve(writer, entries))
             except LedgerError as error:
                 refusal = error
         raise refusal

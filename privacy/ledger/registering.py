@@ -1,8 +1,8 @@
-"""The steps that concern a data set: budgets registered, recognised, raised; its owner's word."""
+"""The steps by which a data set has its account: registered once, recognised ever after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -15,8 +15,8 @@ from parley.privacy.ledger.account import Account, KnownRows
 from parley.privacy.ledger.blocks import Blocks, block_number
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import RecordKind, now
-from parley.privacy.ledger.deciding import Decision, decided, latest
 from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.ledger.leave import check_units
 from parley.privacy.ledger.rows import (
     Digests,
     Piece,
@@ -89,17 +89,16 @@ def _opened(
 ) -> DatasetBudget:
     new = Account(budget=budget).recognising(seen, rows)
     body = {"at": now(), "dataset": budget.to_json(), "known": list(new.known), **_said(rows)}
-    writer.append(RecordKind.REGISTER, account=new, body=body)
+    writer.append(RecordKind.REGISTER, budget.key, body)
     return budget
 
 
 def _recognised(
     writer: Writer, account: Account, seen: Iterable[str], rows: KnownRows | None
 ) -> DatasetBudget:
-    more = account.recognising(seen, rows)
-    if more != account:
+    if account.recognising(seen, rows) != account:
         body = {"at": now(), "known": sorted(set(seen) - {""}), **_said(rows)}
-        writer.append(RecordKind.RECOGNISE, account=more, body=body)
+        writer.append(RecordKind.RECOGNISE, account.key, body)
     return account.budget
 
 
@@ -238,20 +237,6 @@ def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoRet
     )
 
 
-def check_units(name: str, *, charged: Collection[Unit], registered: Collection[Unit]) -> None:
-    """Data with a budget for each unit are charged in all of them, or not at all.
-
-    A release that only the records' budget knows has no party-level bound, and would make the
-    parties' ε untrue; one that only the parties' budget knows costs the records something too.
-    """
-    if not set(registered) <= set(charged):
-        raise LedgerConflict(
-            f"Expected every release on data set {name!r} to be charged to its budgets of unit "
-            f"{' and '.join(sorted(registered))}, got one for unit {' and '.join(sorted(charged))} "
-            "alone: a job on these data needs privacy.unit = 'both'."
-        )
-
-
 def _check_unreleased(known: Iterable[Account], opened: DatasetBudget) -> None:
     """Raises LedgerConflict for one more budget on data of which something was released."""
     for account in known:
@@ -274,70 +259,3 @@ def found(key: BudgetKey, accounts: Mapping[BudgetKey, Account]) -> Account:
             f"{key.dataset!r} are stated, got {key.unit}."
         )
     raise LedgerConflict(f"Expected a registered data set, got {key.dataset!r}.")
-
-
-def raise_budget(
-    writer: Writer,
-    key: BudgetKey,
-    *,
-    reason: str,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> DatasetBudget:
-    """Raises a data set's budget on purpose; the chain says when, to what and why.
-
-    What was promised under the old budget no longer holds of releases to come.
-
-    Raises:
-        LedgerConflict: no such budget, none of both grows or one shrinks, or no reason.
-    """
-    if not reason.strip() or not reason.isprintable():
-        raise LedgerConflict(f"Expected a reason in one line for a raised budget, got {reason!r}.")
-    account = found(key, writer.stored)
-    budget = account.budget
-    try:
-        after = account.raised(
-            epsilon=budget.epsilon if epsilon is None else epsilon,
-            delta=budget.delta if delta is None else delta,
-        )
-    except ValueError as error:
-        raise LedgerConflict(str(error)) from error
-    terms = {"epsilon": after.budget.epsilon, "delta": after.budget.delta}
-    body = {"at": now(), "reason": reason, **terms}
-    writer.append(RecordKind.RAISE, account=after, body=body)
-    return after.budget
-
-
-def decide(
-    writer: Writer,
-    key: BudgetKey,
-    *,
-    run_id: str,
-    proposals: Sequence[str],
-    accepted: bool,
-    reason: str = "",
-) -> Decision:
-    """Writes down what an owner decided; the same as stands is not written twice.
-
-    Raises:
-        LedgerConflict: no such budget; a reason of several lines.
-    """
-    account = found(key, writer.stored)
-    try:
-        made = Decision(
-            dataset=key.dataset,
-            unit=key.unit,
-            run_id=run_id,
-            proposals=tuple(sorted(proposals)),
-            accepted=accepted,
-            reason=reason,
-            at=now(),
-        )
-    except ValueError as error:
-        raise LedgerConflict(str(error)) from error
-    standing = latest(decided(writer.records_of(run_id)))
-    before = [standing[each] for each in made.proposals if each in standing]
-    if len(before) == len(made.proposals) and all(each.accepted is accepted for each in before):
-        return before[0]
-    writer.append(RecordKind.DECIDE, account=account, run_id=run_id, body=made.body())
-    return made

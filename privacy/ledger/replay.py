@@ -1,140 +1,28 @@
-"""From the log alone: every entry with its fate, every total, every contradiction.
+"""From the log alone: every total again, and every contradiction.
 
 Nothing here reads a database. `replay` walks the records once and says which of them break the
 chain or make no sense where they stand; `problems` holds everything else that a ledger stores to
-what the log comes to.
+what the log comes to. Whatever is found is refused or told: no ε rests on this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.account import Account, KnownRows, claims_from_json, digest
-from parley.privacy.ledger.blocks import checked_blocks
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
+from parley.privacy.ledger.account import Account, KnownRows, digest
+from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
-from parley.privacy.ledger.deciding import Decision
-from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import LedgerCorrupt
-
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a record's body raises, where somebody edited it."""
-
-
-class EntryState(StrEnum):
-    """What became of an entry. Only `VOIDED` costs nothing."""
-
-    RESERVED = "reserved"
-    COMMITTED = "committed"
-    VOIDED = "voided"
-
-
-STATES = {
-    RecordKind.RESERVE: EntryState.RESERVED,
-    RecordKind.COMMIT: EntryState.COMMITTED,
-    RecordKind.VOID: EntryState.VOIDED,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordedEntry:
-    """An entry as the ledger holds it.
-
-    Attributes:
-        reserved_at, settled_at: UTC, ISO 8601; when it was committed or voided.
-        outcome, reason: the arguments of `commit` and of `void`.
-        checkpoint: SHA-256 of the model committed with it.
-    """
-
-    reservation_id: int
-    entry: Entry
-    state: EntryState
-    reserved_at: str
-    settled_at: str | None = None
-    outcome: dict[str, Any] | None = None
-    checkpoint: str | None = None
-    reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return vars(self) | {"entry": self.entry.to_json(), "state": str(self.state)}
-
-    def settled(self, record: Record) -> RecordedEntry:
-        """The entry after a commit or void record."""
-        body = record.content()
-        return replace(
-            self,
-            state=STATES[RecordKind(record.kind)],
-            settled_at=body["at"],
-            outcome=body.get("outcome"),
-            checkpoint=body.get("checkpoint"),
-            reason=body.get("reason"),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredCheckpoint:
-    """A model as the run with `run_id` had it after its release `index`, with its SHA-256."""
-
-    run_id: str
-    index: int
-    digest: str
-    data: bytes
-
-    @property
-    def sound(self) -> bool:
-        """Whether the bytes are those the digest was made of."""
-        # SQLite stores what it is given: an edited row may hold text.
-        return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
-
-
-def entry_of(record: Record) -> Entry:
-    """The entry of a reserve record."""
-    entry = Entry.from_json(record.content()["entry"])
-    if entry.key != record.key:
-        raise ValueError(f"Expected an entry of {record.key}, got one of {entry.key}.")
-    return entry
-
-
-def reserved_entry(record: Record) -> RecordedEntry:
-    """The entry of a reserve record; see `entry_of`."""
-    return RecordedEntry(
-        reservation_id=record.position,
-        entry=entry_of(record),
-        state=EntryState.RESERVED,
-        reserved_at=record.content()["at"],
-    )
-
-
-def recorded_entries(
-    records: Iterable[Record], before: Mapping[int | None, RecordedEntry] | None = None
-) -> dict[int | None, RecordedEntry]:
-    """All entries among the records, by reservation, in their order.
-
-    Args:
-        before: entries of the records that these follow.
-
-    Raises:
-        LedgerCorrupt: a record can't be read.
-    """
-    entries = dict(before or {})
-    for record in records:
-        try:
-            if record.kind == RecordKind.RESERVE:
-                entries[record.position] = reserved_entry(record)
-            elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
-                entries[record.reservation] = entries[record.reservation].settled(record)
-        except _UNREADABLE as error:
-            raise LedgerCorrupt(
-                f"Expected an entry in record {record.position}, it can't be read: "
-                "verify the ledger."
-            ) from error
-    return entries
+from parley.privacy.ledger.fold import after
+from parley.privacy.ledger.recorded import (
+    UNREADABLE,
+    EntryState,
+    RecordedEntry,
+    StoredCheckpoint,
+    reserved_entry,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,62 +84,40 @@ class Replay:
         try:
             self.accounts[record.key] = self._after(record)
             self.vouched = record.content().get("accounts")
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
     def _after(self, record: Record) -> Account:
         """The record's account after it."""
-        body = record.content()
-        match record.kind:
-            case RecordKind.REGISTER:
-                budget = DatasetBudget.from_json(body["dataset"])
-                if budget.key != record.key or budget.key in self.accounts:
-                    raise ValueError(f"Expected a new budget, got {budget.key}.")
-                rows = KnownRows.from_json(body.get("rows"))
-                return Account(budget=budget).recognising(body["known"], rows)
-            case RecordKind.RESERVE | RecordKind.COMMIT | RecordKind.VOID:
-                step = self._reserved if record.kind == RecordKind.RESERVE else self._settled
-                return step(record)
-        account = self.accounts[record.key]
-        match record.kind:
-            case RecordKind.RECOGNISE:
-                return account.recognising(body["known"], KnownRows.from_json(body.get("rows")))
-            case RecordKind.HOLD:
-                claims, blocks = claims_from_json(body["claims"]), checked_blocks(body["blocks"])
-                return account.holding(str(record.run_id), claims, blocks)
-            case RecordKind.RAISE:
-                # What was released until now was bound by the budget as it was.
-                self._within_budget(account)
-                return account.raised(epsilon=body["epsilon"], delta=body["delta"])
-            case RecordKind.DECIDE:
-                Decision.of(record)
-                return account
-        raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
-
-    def _reserved(self, record: Record) -> Account:
-        reserved = reserved_entry(record)
-        entry, key = reserved.entry, (record.run_id, record.key, record.index)
-        if (entry.run_id, entry.index) != (record.run_id, record.index):
-            raise ValueError("its columns are another entry's.")
-        if key in self._live:
-            raise ValueError(f"release {entry.index} of {entry.run_id!r} was reserved before.")
-        self._live[key] = reserved
-        return self.accounts[record.key].reserving(entry.run_id, entry.event, entry.blocks)
-
-    def _settled(self, record: Record) -> Account:
-        key, account = (record.run_id, record.key, record.index), self.accounts[record.key]
-        before = self._live[key]
-        if before.reservation_id != record.reservation or before.state is not EntryState.RESERVED:
+        before, name = self.accounts.get(record.key), (record.run_id, record.key, record.index)
+        known = self._live.get(name)
+        if record.kind in (RecordKind.VOID, RecordKind.RAISE) and before is not None:
+            # What was released until now was bound by the budget as it was.
+            self._within_budget(before)
+        if record.kind == RecordKind.RESERVE:
+            if known is not None:
+                raise ValueError(
+                    f"release {record.index} of {record.run_id!r} was reserved before."
+                )
+            found = after(before, record)
+            self._live[name] = reserved_entry(record)
+            return found
+        if record.kind not in (RecordKind.COMMIT, RecordKind.VOID):
+            return after(before, record)
+        if (
+            known is None
+            or known.state is not EntryState.RESERVED
+            or known.reservation_id != record.reservation
+        ):
             raise ValueError(f"Expected an open reservation {record.reservation}.")
-        after = before.settled(record)
-        self._live[key] = after
-        if after.state is EntryState.VOIDED:
-            self._within_budget(account)
-            del self._live[key]
-            return account.voiding(before.entry.event, before.entry.blocks)
-        if after.checkpoint is not None:
-            self.checkpoints[before.entry.run_id] = (before.entry.index, after.checkpoint)
-        return account
+        settled = known.settled(record)
+        if settled.state is EntryState.VOIDED:
+            del self._live[name]
+        else:
+            self._live[name] = settled
+            if settled.checkpoint is not None:
+                self.checkpoints[known.entry.run_id] = (known.entry.index, settled.checkpoint)
+        return after(before, record, known.entry)
 
     def _within_budget(self, account: Account) -> None:
         budget, spent = account.budget, account.spent

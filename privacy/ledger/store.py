@@ -7,8 +7,6 @@ Whoever can edit the tables can write anything into a row; so nothing decides ab
 the chain doesn't vouch for. The head must be the hash of the last record, that record must hold the
 digest of all accounts as they are stored, and a record that a step relies on must lead to the head
 hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
-
-Also here: the tables of a ledger.
 """
 
 from __future__ import annotations
@@ -18,146 +16,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows, digest
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
-from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
-from parley.privacy.ledger.replay import RecordedEntry, StoredCheckpoint, recorded_entries
+from parley.privacy.ledger.connection import Connection
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.fold import after
+from parley.privacy.ledger.recorded import (
+    RecordedEntry,
+    StoredCheckpoint,
+    entry_of,
+    recorded_entries,
+)
 from parley.privacy.ledger.rows import Digests, Piece, in_pieces, summary
-
-FORMAT = "parley-ledger"
-VERSION = 6
-
-METADATA = sa.MetaData()
-HEAD = sa.Table(
-    "parley_ledger_head",
-    METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("format", sa.Text, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("records", sa.BigInteger, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-)
-RECORDS = sa.Table(
-    "parley_ledger_records",
-    METADATA,
-    # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside the table.
-    sa.Column(
-        "position",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
-    sa.Column("run_id", sa.Text),
-    sa.Column("index", sa.BigInteger),
-    sa.Column("reservation", sa.BigInteger),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Index("parley_ledger_releases", "run_id", "dataset", "index", "position"),
-)
-ACCOUNTS = sa.Table(
-    "parley_ledger_accounts",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("unit", sa.Text, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("budget", sa.Text, nullable=False),
-    sa.Column("spent", sa.Text, nullable=False),
-    sa.Column("held", sa.Text, nullable=False),
-    sa.Column("known", sa.Text, nullable=False),
-    sa.Column("rows", sa.Text, nullable=False),
-    sa.UniqueConstraint("fingerprint", "unit"),
-)
-ROWS = sa.Table(
-    "parley_ledger_rows",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("block", sa.Text, nullable=False),
-    sa.Column("digests", sa.LargeBinary, nullable=False),
-)
-CHECKPOINTS = sa.Table(
-    "parley_ledger_checkpoints",
-    METADATA,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("index", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("data", sa.LargeBinary, nullable=False),
+from parley.privacy.ledger.tables import (
+    ACCOUNTS,
+    CHECKPOINTS,
+    HEAD,
+    RECORDS,
+    ROWS,
+    check_version,
+    select,
 )
 
-
-def create(connection: sa.Connection) -> None:
-    """Makes the tables and the head of an empty chain, in the running transaction."""
-    METADATA.create_all(connection)
-    head = {"id": 1, "format": FORMAT, "version": VERSION, "records": 0, "hash": GENESIS}
-    connection.execute(sa.insert(HEAD), head)
-
-
-def is_there(connection: sa.Connection, place: str) -> bool:
-    """Whether a ledger's tables are there.
-
-    Raises:
-        NotALedger: they are, of another format or version; or a SQLite file holds other tables (a
-            PostgreSQL database may).
-    """
-    # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
-    tables = sa.inspect(connection).get_table_names()
-    if HEAD.name in tables:
-        row = connection.execute(sa.select(HEAD.c.format, HEAD.c.version)).first()
-        if row is None or row.format != FORMAT:
-            raise NotALedger(f"Expected {FORMAT} at {place}, got no head record of one.")
-        check_version(row.version, place)
-        return True
-    if tables and connection.dialect.name == "sqlite":
-        raise NotALedger(f"Expected a ledger at {place}, got a database with {tables[0]!r}.")
-    return False
-
-
-def check_version(version: object, place: str) -> None:
-    """Refuses a ledger of another version of the schema.
-
-    Raises:
-        NotALedger: it is one, with what to do.
-    """
-    if version != VERSION:
-        raise NotALedger(
-            f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
-            "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "
-            "one: give no data more there than that Parley's `ledger show` says is left."
-        )
-
-
-_HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
-_RECORDS = sa.select(RECORDS).order_by(RECORDS.c.position)
-_SINCE = _RECORDS.where(RECORDS.c.position >= sa.bindparam("at"))
-_OF_RUN = _RECORDS.where(
-    RECORDS.c.run_id == sa.bindparam("of_run"), RECORDS.c.position > sa.bindparam("after")
+_HEAD = select(HEAD, "WHERE id = 1")
+_RECORDS = select(RECORDS, "ORDER BY position")
+_SINCE = select(RECORDS, "WHERE position >= ? ORDER BY position")
+_OF_RUN = select(RECORDS, "WHERE run_id = ? AND position > ? ORDER BY position")
+LATEST = select(
+    RECORDS,
+    'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
 )
-_LATEST = (
-    sa.select(RECORDS)
-    .where(
-        RECORDS.c.run_id == sa.bindparam("of_run"),
-        RECORDS.c.index == sa.bindparam("of_index"),
-        RECORDS.c.dataset == sa.bindparam("of_dataset"),
-        RECORDS.c.unit == sa.bindparam("of_unit"),
-    )
-    .order_by(RECORDS.c.position.desc())
-    .limit(1)
-)
-_ACCOUNTS, _NEW_RECORD = sa.select(ACCOUNTS), sa.insert(RECORDS)
-_SET_HEAD = sa.update(HEAD).where(HEAD.c.id == 1)
-_SET_ACCOUNT = sa.update(ACCOUNTS).where(
-    ACCOUNTS.c.name == sa.bindparam("of_name"), ACCOUNTS.c.unit == sa.bindparam("of_unit")
-)
-_OF_CHECKPOINT = CHECKPOINTS.c.run_id == sa.bindparam("of_run")
-_SET_CHECKPOINT = sa.update(CHECKPOINTS).where(_OF_CHECKPOINT)
+"""The last record about a release, which is found by its index."""
+_CHECKPOINT = select(CHECKPOINTS, "WHERE run_id = ?")
+_PIECES = f"SELECT block, digests FROM {ROWS} WHERE name = ? ORDER BY number"  # noqa: S608 - a name of ours
+_NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
 
 _Row = dict[str, str]
 
@@ -179,13 +74,15 @@ class Reader:
         NotALedger: another version of a ledger was put in its place.
     """
 
-    def __init__(self, connection: sa.Connection, place: str, *, lock: bool = False) -> None:
+    def __init__(self, connection: Connection, place: str, *, lock: bool = False) -> None:
         self._connection = connection
-        row = connection.execute(_HEAD.with_for_update() if lock else _HEAD).one_or_none()
-        if row is None or not (isinstance(row.records, int) and isinstance(row.hash, str)):
+        locked = lock and connection.postgresql
+        rows = list(connection.rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
+        records, end = (rows[0]["records"], rows[0]["hash"]) if rows else (None, None)
+        if not (isinstance(records, int) and isinstance(end, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
-        self.head = Head(records=row.records, hash=row.hash)
-        check_version(row.version, place)
+        self.head = Head(records=records, hash=end)
+        check_version(rows[0]["version"], place)
 
     def since(self, position: int) -> list[Record]:
         """All records from `position` to the head, each of which leads to it hash by hash.
@@ -194,7 +91,7 @@ class Reader:
             LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
         """
         # The one before is read for its hash.
-        records = self._records(_SINCE, at=position - 1)
+        records = self._records(_SINCE, position - 1)
         head = Head(records=position - 1, hash=GENESIS)
         if position > 1 and records:
             head = Head(records=records[0].position, hash=records.pop(0).hash)
@@ -210,12 +107,12 @@ class Reader:
             )
         return records
 
-    def _records(self, query: sa.Select[Any], **bound: object) -> list[Record]:
-        return [Record(**row._mapping) for row in self._connection.execute(query, bound)]
+    def _records(self, query: str, *values: object) -> list[Record]:
+        return [Record(**row) for row in self._connection.rows(query, *values)]
 
     def records(self) -> Iterator[Record]:
         """All records in order."""
-        return (Record(**row._mapping) for row in self._connection.execute(_RECORDS))
+        return (Record(**row) for row in self._connection.rows(_RECORDS))
 
     def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
         """The entries of a run; of those that were seen, only what came since is read.
@@ -225,20 +122,20 @@ class Reader:
         """
         if seen is None or seen.run_id != run_id or not self._contains(seen.head):
             seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
-        records = self._records(_OF_RUN, of_run=run_id, after=seen.head.records)
+        records = self._records(_OF_RUN, run_id, seen.head.records)
         entries = recorded_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
     def records_of(self, run_id: str) -> list[Record]:
         """All records of a run, in order."""
-        return self._records(_OF_RUN, of_run=run_id, after=0)
+        return self._records(_OF_RUN, run_id, 0)
 
     def _contains(self, head: Head) -> bool:
         """Whether the log is that of `head`, or goes on from it."""
         if head == self.head:
             return True
-        query = sa.select(RECORDS.c.hash).where(RECORDS.c.position == head.records)
-        return self._connection.execute(query).scalar_one_or_none() == head.hash
+        found = self._records(select(RECORDS, "WHERE position = ?"), head.records)
+        return [each.hash for each in found] == [head.hash]
 
     def accounts(self, *, vouched: bool = True) -> dict[BudgetKey, Account]:
         """All accounts, by data, then by unit.
@@ -255,7 +152,7 @@ class Reader:
 
     def _rows(self, *, vouched: bool) -> dict[BudgetKey, _Row]:
         """The rows of all accounts; vouched for where the last record holds their digest."""
-        rows: list[_Row] = [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
+        rows: list[_Row] = list(self._connection.rows(select(ACCOUNTS)))
         if vouched:
             last = self.since(self.head.records)[0].content() if self.head.records else {}
             try:
@@ -272,24 +169,22 @@ class Reader:
 
     def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """The last checkpoint of a run."""
-        query = sa.select(CHECKPOINTS).where(_OF_CHECKPOINT)
-        row = self._connection.execute(query, {"of_run": run_id}).one_or_none()
-        return None if row is None else StoredCheckpoint(**row._mapping)
+        found = [StoredCheckpoint(**row) for row in self._connection.rows(_CHECKPOINT, run_id)]
+        return found[0] if found else None
 
     def checkpoints(self) -> Iterator[StoredCheckpoint]:
         """The last checkpoint of every run."""
-        for row in self._connection.execute(sa.select(CHECKPOINTS)):
-            yield StoredCheckpoint(**row._mapping)
+        for row in self._connection.rows(select(CHECKPOINTS)):
+            yield StoredCheckpoint(**row)
 
     def rows(self, name: str) -> Iterator[Piece]:
         """The digests of a data set's rows, piece by piece."""
-        query = sa.select(ROWS.c.block, ROWS.c.digests).where(ROWS.c.name == name)
-        return (Piece(*row) for row in self._connection.execute(query.order_by(ROWS.c.number)))
+        return (Piece(**row) for row in self._connection.rows(_PIECES, name))
 
     def known_rows(self) -> dict[str, KnownRows]:
         """What is stored of the rows of every data set."""
-        named = self._connection.execute(sa.select(ROWS.c.name, ROWS.c.key).distinct()).all()
-        return {each.name: summary(each.key, self.rows(each.name)) for each in named}
+        named = list(self._connection.rows(_NAMES))
+        return {each["name"]: summary(each["key"], self.rows(each["name"])) for each in named}
 
 
 class Writer(Reader):
@@ -297,13 +192,14 @@ class Writer(Reader):
 
     Attributes:
         stored: all accounts, as the end of the chain vouches for them.
+        began: the end of the log before the transaction.
         key_path: of the key that rows are digested under.
     """
 
-    def __init__(self, connection: sa.Connection, place: str, key_path: Path) -> None:
+    def __init__(self, connection: Connection, place: str, key_path: Path) -> None:
         super().__init__(connection, place, lock=True)
         self.key_path = key_path
-        self._before, self._texts = self.head, self._rows(vouched=True)
+        self.began, self._texts = self.head, self._rows(vouched=True)
         self.stored = {key: _account_of(row) for key, row in self._texts.items()}
 
     def of_dataset(self, name: str) -> dict[Unit, Account]:
@@ -313,42 +209,60 @@ class Writer(Reader):
 
     def latest(self, key: BudgetKey, run_id: str, index: int) -> Record | None:
         """The last record about a release; its kind says in which state the release is."""
-        release = {"of_run": run_id, "of_index": index}
-        found = self._records(_LATEST, of_dataset=key.dataset, of_unit=str(key.unit), **release)
+        found = self._records(LATEST, run_id, index, key.dataset, str(key.unit))
         return found[0] if found else None
+
+    def reserved(self, reservation: int | None) -> tuple[Record, Record | None]:
+        """The record of a reservation, and what committed or voided it, as the chain has them.
+
+        Raises:
+            LedgerConflict: there is none of that id.
+        """
+        records: list[Record] = []
+        # SQLite stores what it is given: an edited row may hold text.
+        if isinstance(reservation, int) and 1 <= reservation <= self.head.records:
+            records = self.since(reservation)
+        if not records or records[0].kind != RecordKind.RESERVE:
+            raise LedgerConflict(f"Expected the id of a reservation, got {reservation}.")
+        first, *later = records
+        return first, next((each for each in later if each.reservation == reservation), None)
+
+    def settle(
+        self, reservation: int, kind: RecordKind, body: Mapping[str, Any]
+    ) -> tuple[Record, Record | None]:
+        """Appends what became of a reservation, if it is open; gives what `reserved` gave."""
+        first, settled = self.reserved(reservation)
+        if settled is None:
+            named = {"run_id": first.run_id, "index": first.index, "reservation": reservation}
+            self.append(kind, first.key, body, settles=entry_of(first), **named)
+        return first, settled
 
     def append(
         self,
         kind: RecordKind,
-        *,
-        account: Account,
+        key: BudgetKey,
         body: Mapping[str, Any],
-        run_id: str | None = None,
-        index: int | None = None,
-        reservation: int | None = None,
+        *,
+        settles: Entry | None = None,
+        **named: Any,
     ) -> Record:
         """Appends the next record of the chain and stores the account that it leads to.
 
-        See `chain.Record`. The body gets the digest of all accounts after it.
+        See `chain.chained` and `fold.after`. The body gets the digest of all accounts after it.
         """
-        key, row = account.key, account.row()
-        before, self._texts[key], self.stored[key] = self._texts.get(key), row, account
-        record = chained(
-            self.head,
-            kind=kind,
-            key=key,
-            body={**body, "accounts": digest(self._texts.values())},
-            run_id=run_id,
-            index=index,
-            reservation=reservation,
-        )
-        self._connection.execute(_NEW_RECORD, vars(record))
+        draft = chained(self.head, kind=kind, key=key, body=body, **named)
+        account = after(self.stored.get(key), draft, settles)
+        before, row = self._texts.get(key), account.row()
+        self._texts[key], self.stored[key] = row, account
+        vouching = {**body, "accounts": digest(self._texts.values())}
+        record = chained(self.head, kind=kind, key=key, body=vouching, **named)
+        self._connection.insert(RECORDS, vars(record))
         if before is None:
-            self._connection.execute(sa.insert(ACCOUNTS), row)
+            self._connection.insert(ACCOUNTS, row)
         elif before != row:
             changed = {name: text for name, text in row.items() if before[name] != text}
-            named = {"of_name": key.dataset, "of_unit": str(key.unit)}
-            self._connection.execute(_SET_ACCOUNT, {**named, **changed})
+            named = {"name": key.dataset, "unit": str(key.unit)}
+            self._connection.update(ACCOUNTS, changed, named)
         self.head = Head(records=record.position, hash=record.hash)
         return record
 
@@ -358,19 +272,19 @@ class Writer(Reader):
         pieces = (piece for block, digests in new.items() for piece in in_pieces(block, digests))
         for number, piece in enumerate(pieces, stored):
             own = {"name": name, "number": number, "key": key, **piece._asdict()}
-            self._connection.execute(sa.insert(ROWS), own)
+            self._connection.insert(ROWS, own)
         return summary(key, self.rows(name))
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""
-        if not self._connection.execute(_SET_CHECKPOINT, {**row, "of_run": row["run_id"]}).rowcount:
-            self._connection.execute(sa.insert(CHECKPOINTS), row)
+        if not self._connection.update(CHECKPOINTS, row, {"run_id": row["run_id"]}):
+            self._connection.insert(CHECKPOINTS, row)
 
     def finish(self) -> bool:
         """Stores the new head; whether there is anything to commit."""
-        if self.head == self._before:
+        if self.head == self.began:
             return False
-        self._connection.execute(_SET_HEAD, vars(self.head))
+        self._connection.update(HEAD, vars(self.head), {"id": 1})
         return True
 
 

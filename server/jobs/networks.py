@@ -18,11 +18,11 @@ from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.dp_sgd.batches import padded_width
 from parley.client.dp_sgd.settings import WRITTEN, LocalTraining
-from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import CalibrationError
+from parley.privacy.calibration.inverses import gaussian_mu
+from parley.privacy.calibration.steps import calibrate_steps
 from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.server.jobs.algorithm_section import (

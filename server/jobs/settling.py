@@ -11,9 +11,9 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
+from parley.privacy.calibration.inverses import gaussian_mu
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm_section import Settled, WholeJob
 from parley.server.jobs.federation import Federation

@@ -23,7 +23,7 @@ from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.stages import Stage, rounds_of, spent_before

@@ -22,9 +22,9 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerCorrupt
+from parley.privacy.ledger.leave import Reservation
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
-from parley.privacy.ledger.steps import Reservation
+from parley.privacy.ledger.recorded import EntryState
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.records.run_folder import RunFolder
 

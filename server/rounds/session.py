@@ -25,7 +25,7 @@ from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState, RecordedEntry
+from parley.privacy.ledger.recorded import EntryState, RecordedEntry
 from parley.privacy.sampling.stream import Randomness
 from parley.server.planning.queries import PlannedBatch
 from parley.server.planning.query_terms import Terms

@@ -24,7 +24,8 @@ from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import Randomness
 from parley.simulations.audit.audited import Audited

@@ -23,7 +23,8 @@ from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.data.frames import Frame
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import Persons, TableBlock, of_persons, read_table_block
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.job import Job
 from parley.server.records.run_folder import anchored

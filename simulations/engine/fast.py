@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.contract.plan import ReleasePlan
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters

@@ -16,7 +16,8 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.block import PartyBlock
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.party.consent import Consent, render_consent
 from parley.client.party.service import PartyService
 from parley.privacy.accounting.guarantee import Unit

@@ -19,7 +19,8 @@ from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import ball_of, clip_rows
 from parley.client.models.rows import prepare_rows
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import exact
 from parley.privacy.sampling.stream import Randomness

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 from parley.secure_agg.interface import DropStage
 from parley.server.jobs.file import load_job, render_job
 from parley.server.records.run_folder import RunFolderError

@@ -28,7 +28,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.errors import NotALedger
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 
 
 def raced(url, work, given, answers=None) -> list[Any]:

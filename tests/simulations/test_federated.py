@@ -11,7 +11,8 @@ import pytest
 from plans import planned
 from quick_runs import StopAfter
 
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.calibration.calibration import CalibrationError

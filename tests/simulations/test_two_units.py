@@ -12,7 +12,8 @@ from quick_runs import StopAfter
 from safetensors import safe_open
 from scipy import stats
 
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.errors import BudgetExceeded

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.client.contract.protocol import Declined
-from parley.client.party import charging
+from parley.client.party import charging, limits
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
@@ -40,16 +40,26 @@ def test_a_job_that_spends_too_much_of_one_unit_is_declined_before_its_first_rou
     assert _totals(world, 0) == ()
 
 
+@pytest.mark.parametrize(("party", "said"), [(3, "waiting-for-approval"), (0.5, "ok")])
+def test_what_a_job_spends_of_any_unit_needs_a_yes(tmp_path, wired, party, said):
+    """ε = .5 of records and 3 of parties, where 2 need none; or .5 of both."""
+    each = ("privacy.epsilon=0.5", f"privacy.party-epsilon={party}")
+    data = {"party-epsilon": 50.0, "party-delta": 1e-5, "approval-above": 2.0}
+    world = wired.World(tmp_path, overrides=(*BOTH, *each), **data)
+    answer = world.ask(0, "join", **world.join_head())
+    assert answer.head.get("reason", "ok") == said
+
+
 def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path, wired):
     data = {"party-epsilon": 50.0, "party-delta": 1e-5, "party-epsilon-per-job": 3.0}
     world = wired.World(tmp_path, overrides=BOTH, **data)
     dataset, plan = world.services[0]._consent.dataset("ward"), world.plan
-    charging.check_job(dataset, plan, releases=3, spent={})
+    limits.check_job(dataset, plan, releases=3, spent={})
     spent = {unit: Composition.empty().add(plan.event(unit), 1) for unit in plan.units}
-    charging.check_job(dataset, plan, releases=2, spent=spent)
+    limits.check_job(dataset, plan, releases=2, spent=spent)
     spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.event(Unit.PARTY), 1)
     with pytest.raises(Declined, match=r"at most ε = 3 of one job \(unit party\), got 3\.\d"):
-        charging.check_job(dataset, plan, releases=2, spent=spent)
+        limits.check_job(dataset, plan, releases=2, spent=spent)
 
 
 def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wired):
@@ -67,9 +77,9 @@ def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wi
         row_digests=np.vstack([holding.row_digests[3:], np.ones((1, 3), np.uint64)]),
     )
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
-        charging.register(ledger, dataset, name="ward", holding=grown, blocks=())
+        charging.register(ledger, dataset, name="ward", holding=grown)
         other = replace(grown, fingerprint="sha256:other", contents="")
-        charging.register(ledger, dataset, name="other", holding=other, blocks=())
+        charging.register(ledger, dataset, name="other", holding=other)
         assert ledger.sharing(holding.row_digests) == {
             "other": len(holding.row_digests) - 3,  # which is its owner's to know
             "ward": len(holding.row_digests),

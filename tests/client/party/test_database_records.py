@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from parley.client.contract.protocol import Declined
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import ConsentError, parse_consent
+from parley.client.party.consent import Consent, ConsentError, parse_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.client.party.kept_records import KeptRecords
@@ -138,6 +139,18 @@ def test_runs_are_given_the_rows_of_their_beginning_and_let_go_of_them_at_their_
     assert len(kept.of(*KEY, "one").labels) == 22
 
 
+def test_a_run_is_given_the_blocks_of_its_beginning(tmp_path):
+    made(tmp_path, 20)
+    given = {**GIVEN, "query": "SELECT * FROM visits", "held-out": "", "block-column": "held"}
+    consent = Consent(data={"ward": DataSet.model_validate(given)})
+    running = {"one"}
+    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=lambda: running)
+    assert len(kept.of(*KEY[:4], ("0",), "one").labels) == 20
+    run(tmp_path, "UPDATE visits SET held = 1 WHERE rowid = 1")
+    assert len(kept.of(*KEY[:4], ("0",)).labels) == 19
+    assert len(kept.of(*KEY[:4], ("0",), "one").labels) == 20
+
+
 def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
     made(tmp_path, 30)
     first, second = holding_of(tmp_path), holding_of(tmp_path)
@@ -152,6 +165,43 @@ def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
         holding_of(tmp_path, unit="party", **{"most-records": 29})
     with pytest.raises(Declined, match="one SELECT"):
         holding_of(tmp_path, query="DELETE FROM visits")
+
+
+def test_a_file_that_is_written_while_it_is_read_is_not_learned_from(tmp_path, monkeypatch):
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    file, line = tmp_path / "w.csv", "0,0,0,0,0,yes\n"
+    file.write_text(f"{','.join((*NAMES, 'held', 'sick'))}\n{line}")
+    given = {"path": "w.csv", "schema": "schema.toml", "epsilon": 1.0, "delta": 1e-5}
+    consent = Consent(data={"ward": DataSet.model_validate(given)})
+    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=tuple)
+
+    def read_while_it_grows(*given, **named):
+        found = load_holding(*given, **named)
+        file.write_text(file.read_text() + line)
+        return found
+
+    monkeypatch.setattr("parley.client.party.kept_records.load_holding", read_while_it_grows)
+    with pytest.raises(Declined, match="files that stay while they are read"):
+        kept.of(*KEY)
+    monkeypatch.undo()
+    assert len(kept.of(*KEY).labels) == 2
+
+
+def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
+    made(tmp_path, 20)
+    consent = Consent(data={"ward": DataSet.model_validate(GIVEN)})
+    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=tuple)
+    agreed = SimpleNamespace(dataset="ward", label="logistic", intercept=True, features={})
+    agreed.plan, agreed.session = SimpleNamespace(blocks=()), ""
+    learned, counted = (kept.of_agreement(agreed, held_out) for held_out in (False, True))
+    assert counted.contents == learned.contents  # the run's
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        for one in (learned, counted):
+            budgets = consent.data["ward"].budgets(
+                "ward", one.fingerprint, one.contents, one.row_digests
+            )
+            ledger.register(*budgets, among=False)
+        assert ledger.sharing(counted.row_digests) == {"ward": 5}
 
 
 @pytest.mark.parametrize(

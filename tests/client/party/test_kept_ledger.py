@@ -8,7 +8,7 @@ import pytest
 from ledger_children import fork_while_it_is_open, in_child
 from ledgers import ADULT
 
-from parley.client.party.kept_records import KeptLedger
+from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import RemoteProtocolError

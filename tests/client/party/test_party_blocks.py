@@ -9,6 +9,7 @@ import pytest
 from parley.client.contract.protocol import encode_frame
 from parley.client.data.schema import load_schema
 from parley.client.party.consent import ConsentError, parse_consent
+from parley.client.party.kept_records import KeptRecords
 from parley.deploy.party_check import check_items
 from parley.owner.facts import opened
 from parley.owner.standing import budgets
@@ -198,3 +199,17 @@ def test_the_owner_is_told_of_a_record_that_changed_its_block(world, wired):
     assert (told.status, "1 in another one, with a fresh budget there" in told.said) == (2, True)
     rows.write_csv(path)  # put back
     assert not next(item for item in check_items(folder) if item.what == "accounts").status
+
+
+def test_records_of_other_blocks_than_were_agreed_on_are_not_learned_from(world, monkeypatch):
+    """Whatever hands records out: a holding says what was read, and that is charged."""
+    world.join()
+    of = KeptRecords.of
+
+    def mistaken(self, name, label, intercept, features, blocks=(), session=""):
+        return of(self, name, label, intercept, features, ("2022",), session)
+
+    monkeypatch.setattr(KeptRecords, "of", mistaken)
+    answers = world.vectors(1)
+    assert {each.head["status"] for each in answers.values()} == {"refused"}
+    assert set(spent(world).values()) == {0}

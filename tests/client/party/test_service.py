@@ -143,7 +143,7 @@ def test_a_budget_that_cannot_bear_all_rounds_declines_the_job_before_the_first(
 def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired, monkeypatch):
     world = wired.World(tmp_path)
     world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
-    monkeypatch.setattr("parley.client.party.charging.check_room", lambda *_, **__: None)
+    monkeypatch.setattr("parley.client.party.limits.check_room", lambda *_, **__: None)
     world.join()
     assert {a.head["status"] for a in world.vectors(1, 1).values()} == {"ok"}
     world.opened()
@@ -231,6 +231,43 @@ def test_nothing_that_was_computed_leaves_without_a_receipt_of_the_ledgers():
         charging.Receipt(release=bytes(32), mint=object())
     with pytest.raises(TypeError):
         Released(blobs=(b"",))
+
+
+def test_what_only_refuses_is_nothing_that_a_charge_depends_on(tmp_path, wired, monkeypatch):
+    """A party that takes whatever is proposed charges what it costs, and shows no more."""
+    world = wired.World(tmp_path)
+    for name in (
+        *("limits.check_budget", "limits.check_round", "approval.check"),
+        *("admission.check_plan", "admission.check_queries", "admission.check_components"),
+    ):
+        monkeypatch.setattr(f"parley.client.party.{name}", lambda *_, **__: None)
+    world.join()
+    assert {each.head["status"] for each in world.vectors(1).values()} == {"ok"}
+    with Ledger.open(world.folders[0] / "ledger.sqlite", read_only=True) as ledger:
+        (account,) = ledger.totals()
+        assert account.spent == Composition.empty().add(world.plan.event(account.key.unit))
+    own = world.plan.primary
+    weaker = replace(
+        own, mechanism=replace(own.mechanism, sensitivity=own.mechanism.sensitivity / 2)
+    )
+    plan = replace(world.plan, guarantees=(weaker,)).to_json()
+    reply = world.ask(0, "join", **world.join_head(session="0c" * 16, plan=plan))
+    assert wired.reason(reply) == "sensitivity"
+
+
+@pytest.mark.parametrize("found", ["lost", "of another round"])
+def test_a_contribution_that_is_not_kept_is_not_made_again(tmp_path, wired, monkeypatch, found):
+    """Whatever the folder gives back: one that does not say what it is of is no contribution."""
+    world = wired.World(tmp_path)
+    world.join()
+    world.vectors(1)
+    known = Keeper(folder=world.folders[0]).contribution(world.plan.run_id, "ward")
+    other = replace(known, head={**known.head, "release": "00" * 32})
+    kept = None if found == "lost" else other
+    monkeypatch.setattr(Keeper, "contribution", lambda *_: kept)
+    world.join(session="0b" * 16)
+    answers = world.vectors(1)
+    assert {each.head["status"] for each in answers.values()} == {"refused"}
 
 
 def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired):

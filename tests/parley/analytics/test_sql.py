@@ -10,6 +10,7 @@ from parley import col
 from parley.analytics.sql import parse_sql
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Count
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
@@ -33,7 +34,7 @@ sick = { kind = "label", positive = "yes", negative = "no" }
 def test_every_aggregate_is_a_query_of_one_batch():
     found = parse_sql(
         'SELECT sex, COUNT(*) AS n, AVG(age), SUM("capital-gain"), VARIANCE(age), MEDIAN(age), '
-        "QUANTILE(age, 0.9) FROM ward WHERE age > 60 GROUP BY sex",
+        'QUANTILE(age, 0.9), CORR(age, "capital-gain") FROM ward WHERE age > 60 GROUP BY sex',
         SCHEMA,
     )
     rest = {"where": col.age > 60, "by": ("sex",)}
@@ -45,6 +46,7 @@ def test_every_aggregate_is_a_query_of_one_batch():
         Variance(column="age", **rest),
         Quantiles(column="age", **rest),
         Quantiles(column="age", quantiles=(0.9,), **rest),
+        Correlations(of=("age", "capital-gain"), **rest),
     )
     assert found.names[:2] == ("n", "AVG(age)")
 
@@ -108,6 +110,8 @@ def test_conditions_mean_what_sql_means(condition, expected):
         ("SELECT COUNT(*), COUNT(*) FROM t", "distinct names"),
         ("SELECT QUANTILE(age, 2) FROM t", "quantiles in"),
         ("SELECT QUANTILE(age, sex) FROM t", "QUANTILE"),
+        ("SELECT CORR(age, sex) FROM t", "'sex', of categories"),
+        ("SELECT CORR(age, age) FROM t", "distinct columns"),
         ("SELECT COUNT(*) FROM t GROUP BY age + 1", "column's name"),
         ("SELECT COUNT(*) FROM t GROUP BY 1", "column's name"),
         ("SELECT COUNT(*) FROM t WHERE age > sex", "constant"),
@@ -137,21 +141,23 @@ def test_anything_else_is_refused_by_its_name(text, named):
 def test_a_statement_is_one_sum_for_one_price(tmp_path):
     rng = np.random.default_rng(1)
     data = {
-        "age": rng.integers(0, 100, 2000),
-        "capital-gain": rng.uniform(0, 10, 2000),
+        "age": np.arange(2000) // 20,
+        "capital-gain": np.arange(2000) / 200,
         "sex": rng.choice(["Female", "Male"], 2000),
         "ward": ["a"] * 2000,
         "smoker": [True] * 2000,
         "sick": ["no"] * 2000,
     }
     with parley.Session(
-        data, schema=SCHEMA, parties=4, epsilon=10, seed=1, out=tmp_path / "s"
+        data, schema=SCHEMA, parties=4, epsilon=100, seed=1, out=tmp_path / "s"
     ) as s:
-        statement = "SELECT sex, COUNT(*) AS n, AVG(age) FROM ward WHERE age > 60 GROUP BY sex"
-        frame = s.sql(statement, epsilon=5)
-        assert frame.columns == ["sex", "n", "n low", "n high"] + [
-            f"AVG(age){end}" for end in ("", " low", " high")
+        asked = 'COUNT(*) AS n, AVG(age), CORR(age, "capital-gain") AS r'
+        frame = s.sql(f"SELECT sex, {asked} FROM ward WHERE age > 60 GROUP BY sex", epsilon=95)
+        assert frame.columns == ["sex"] + [
+            f"{name}{end}" for name in ("n", "AVG(age)", "r") for end in ("", " low", " high")
         ]
+        assert (frame["r low"][:2] < 0.9999).all()
+        assert (frame["r high"][:2] > 0.9999).all()
         old = data["age"] > 60
         assert frame["n"][0] == pytest.approx(np.sum(old & (data["sex"] == "Female")), abs=8)
         assert frame["AVG(age)"][0] == pytest.approx(80.5, abs=2)

@@ -15,6 +15,7 @@ from parley.analytics.parties import terms_of
 from parley.analytics.query_file import table_file
 from parley.analytics.settings import settings_from
 from parley.analytics.table_one import even_shares, relative_errors
+from parley.analytics.table_one_shown import TableOne
 from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
@@ -119,6 +120,14 @@ def test_it_is_one_release_that_is_planned_asked_and_gone_on_with(folder):
     again = json.loads(run(*asked, "--resume", "s", "--json").stdout)
     assert again["answers"] == told["answers"]
     assert again["left"] == 1
+    # One of its counts as a noise beyond its 95 % would leave it: no interval is 0 … 0.
+    (wards,) = (each["table"] for each in told["answers"] if "ward" in each["table"])
+    assert "draws" not in str(TableOne.of(told["answers"]))
+    for end, value in zip(("value", "low", "high"), (-9, -14, -4), strict=True):
+        wards[end][0] = value
+    shown = str(TableOne.of(told["answers"]))
+    assert "-14…-4 (0…" in shown
+    assert "noise larger than in 95 % of draws" in shown
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])

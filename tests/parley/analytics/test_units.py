@@ -16,9 +16,9 @@ from parley.client.queries.batch import Counting
 from parley.client.queries.counts import Count
 from parley.client.where import parse_where
 from parley.deploy.party_check import check_items
-from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.tradeoff import gaussian_power, power
+from parley.privacy.calibration.inverses import gaussian_mu
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
 from parley.server.rounds.parties import AskedParties

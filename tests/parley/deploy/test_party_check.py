@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from attending import World
 from commands import invoked
@@ -95,6 +96,15 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     (north / "ledger.sqlite").unlink()
     assert not items(north)["accounts"].status
     path.write_text(both)
+    assert "152 in 'visits'" in items(north)["accounts"].said
+    # Those that are held out are released from, too.
+    shutil.copy(north / "records.npz", north / "held.npz")
+    with np.load(north / "records.npz") as rows:
+        np.savez(north / "records.npz", **{name: rows[name][50:] for name in rows})
+    path.write_text(
+        policy.replace('held-out = ""', 'held-out = "held.npz"')
+        + section.replace("breast-cancer", "visits").replace("records.npz", "held.npz")
+    )
     assert "152 in 'visits'" in items(north)["accounts"].said
     path.write_text(policy.replace('account = ""', 'account = "visits"'))
     assert "Expected account of data set" in items(north)["policy"].said

@@ -20,7 +20,7 @@ from parley.privacy.accounting.events import Approximate, Gaussian, Pure
 from parley.privacy.ledger.account import Account, Held
 from parley.privacy.ledger.blocks import Spent
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.replay import EntryState, RecordedEntry
+from parley.privacy.ledger.recorded import EntryState, RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 from parley.terminal import standing

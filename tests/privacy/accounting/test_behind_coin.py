@@ -23,11 +23,11 @@ from parley.privacy.accounting.events import (
 from parley.privacy.accounting.subsampled import (
     ORDERS,
     _step_rdp,
-    calibrate_steps,
     epsilons,
     pld_epsilon,
     rdp_epsilon,
 )
+from parley.privacy.calibration.steps import calibrate_steps
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
 

@@ -26,11 +26,11 @@ from parley.privacy.accounting.events import (
 from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon
 from parley.privacy.accounting.subsampled import (
     ORDERS,
-    calibrate_steps,
     epsilons,
     pld_epsilon,
     rdp_epsilon,
 )
+from parley.privacy.calibration.steps import calibrate_steps
 from parley.privacy.mechanisms.sampled import PartySteps
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"

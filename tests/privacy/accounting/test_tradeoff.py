@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian, PoissonSampledGaussian, Pure
-from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_mu
+from parley.privacy.accounting.gaussian_curve import gaussian_delta
 from parley.privacy.accounting.tradeoff import (
     GROUPS,
     curve_of,
@@ -25,6 +25,7 @@ from parley.privacy.accounting.tradeoff import (
     renyi_power,
 )
 from parley.privacy.accounting.tradeoff import gaussian_power as proved_power
+from parley.privacy.calibration.inverses import gaussian_mu
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
 from parley.privacy.mechanisms.laplace import Laplace

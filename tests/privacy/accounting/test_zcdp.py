@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting.gaussian_curve import (
     cks20_epsilon,
-    cks20_rho,
     gaussian_delta,
     gaussian_epsilon,
-    gaussian_mu,
     zcdp_epsilon,
-    zcdp_rho,
 )
+from parley.privacy.calibration.inverses import cks20_rho, gaussian_mu, zcdp_rho
 
 DELTAS = [1e-300, 1e-100, 1e-12, 1e-5, 1e-3, 0.1, 0.5, 0.999]
 EPSILONS = [1e-6, 1e-3, 0.5, 1.0, 12.0, 100.0, 1e4]

@@ -153,15 +153,15 @@ def test_accounts_that_are_none_are_refused(accounts: Any) -> None:
 def test_a_runs_entries_are_read_once_and_again_where_the_log_is_another(
     ledger: Ledger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from parley.privacy.ledger import replay
+    from parley.privacy.ledger import recorded
 
-    parsed, original = [0], replay.reserved_entry
+    parsed, original = [0], recorded.reserved_entry
 
     def counted(*arguments: Any) -> Any:
         parsed[0] += 1
         return original(*arguments)
 
-    monkeypatch.setattr(replay, "reserved_entry", counted)
+    monkeypatch.setattr(recorded, "reserved_entry", counted)
     with Ledger.open(ledger_url) as other:  # another process, for all that matters
         for index in range(1, 6):
             held = (ledger, other)[index % 2].reserve((an_entry(index),))[0]

@@ -18,10 +18,11 @@ from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Approximate, Event, Pure, Zcdp
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger import steps
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 from parley.privacy.ledger.steps import Checkpoint
 
 
@@ -275,3 +276,30 @@ def test_a_ledger_does_what_a_dictionary_would(tmp_path: Path) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+RESERVE = steps.reserve
+WRONG_STEPS: dict[str, Callable[..., tuple[int, ...]]] = {
+    "nothing was recorded": lambda *_: (0,),
+    "a record that is no reservation": lambda *_: (1,),
+    "the reservation of another release": lambda _writer, _entries, other, _voided: (other,),
+    "one that was given back": lambda _writer, _entries, _other, voided: (voided,),
+    "a reservation too few": lambda *_: (),
+    "a cheaper entry": lambda writer, entries, *_: RESERVE(
+        writer, [replace(each, event=Pure(epsilon=0.001)) for each in entries]
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_STEPS.values(), ids=WRONG_STEPS.keys())
+def test_a_mistake_in_a_step_gives_no_leave_to_make_a_release_that_is_not_charged(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., tuple[int, ...]]
+) -> None:
+    other = ledger.reserve((an_entry(1),))[0].id
+    voided = ledger.reserve((an_entry(2),))[0].id
+    ledger.void((voided,), "too few")
+    before = ledger.totals()
+    monkeypatch.setattr(steps, "reserve", lambda *given: wrong(*given, other, voided))
+    with pytest.raises((LedgerError, ValueError)):
+        ledger.reserve((an_entry(2),))
+    assert ledger.totals() == before

@@ -5,7 +5,7 @@ import pytest
 from parley.planning import plan
 from parley.privacy.accounting.events import PoissonSampledGaussian
 from parley.privacy.accounting.subsampled import pld_epsilon, rdp_epsilon
-from parley.privacy.calibration.calibration import gaussian_mu
+from parley.privacy.calibration.inverses import gaussian_mu
 from parley.server.jobs.file import load_job
 
 LABEL = 'sick = { kind = "label", positive = "yes", negative = "no" }'

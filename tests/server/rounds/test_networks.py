@@ -7,7 +7,8 @@ import pytest
 from plans import planned
 from scenes import FEDAVG, Scene, counts
 
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.party.consent import load_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.stream import Randomness

@@ -11,7 +11,8 @@ from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.queries import QueryRelease
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.client.queries import batch
 from parley.client.queries.batch import Batch
 from parley.client.queries.correlations import Correlations

@@ -7,7 +7,8 @@ import pytest
 
 from parley.client.algorithms.attendance import EVERYONE
 from parley.client.algorithms.registry import takes_sum
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import Randomness
 from parley.server.jobs.file import load_job

@@ -14,7 +14,7 @@ from parley.client.models.gradients import gradients
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerUnavailable
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.replay import EntryState
+from parley.privacy.ledger.recorded import EntryState
 from parley.server.jobs.file import load_job
 from parley.server.records.reading import read_summary
 from parley.simulations.data.experiment import load_experiment

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.data.chunks import chunk_ranges
-from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.block_policy import PartyPolicy
+from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.stream import Randomness

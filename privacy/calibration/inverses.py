@@ -1,0 +1,80 @@
+"""The curves of Gaussian noise and of zCDP read backwards: from (ε, δ) to μ or ρ, rounded down.
+
+What a release is charged is computed from its noise by `parley.privacy.accounting.gaussian_curve`,
+however that was found: no ε rests on this.
+
+    >>> round(1 / gaussian_mu(0.5, 1e-5), 5), round(largest(lambda x: x * x <= 2, start=0.1), 12)
+    (7.03183, 1.414213562373)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+from parley.privacy.accounting.gaussian_curve import (
+    cks20_epsilon,
+    gaussian_epsilon,
+)
+from parley.privacy.accounting.rounding import check_delta, check_epsilon
+
+
+@cache
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if delta == 0:
+        return 0.0
+    # δ(ε) ≤ δ(0) < μ/2 allows μ = δ; ρ = (√(L+ε) − √L)² allows μ = √(2ρ).
+    log_inverse = -math.log(delta)
+    root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
+    start = max(delta, math.sqrt(2) * root)
+    return largest(lambda mu: gaussian_epsilon(mu, delta) <= epsilon, start)
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The largest ρ with `zcdp_epsilon(ρ, delta) <= epsilon`: (√(L+ε) − √L)², rounded down."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if delta == 0:
+        return 0.0
+    log_inverse = -math.log(delta)
+    # √(L+ε) − √L = ε/(√(L+ε) + √L): no cancellation for small ε.
+    root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
+    return root * root * (1 - 1e-14)
+
+
+def cks20_rho(epsilon: float, delta: float) -> float:
+    """The largest ρ with `cks20_epsilon(ρ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if delta == 0:
+        return 0.0
+    # At ε = 0, α = 1/δ shows that ρ = −δ·ln(1 − δ) is enough.
+    start = max(zcdp_rho(epsilon, delta), -delta * math.log1p(-delta))
+    return largest(lambda rho: cks20_epsilon(rho, delta) <= epsilon, start) if start else 0.0
+
+
+def largest(holds: Callable[[float], bool], start: float) -> float:
+    """The largest float x > 0 for which `holds`, which is true below a bound and false above it.
+
+    It is true of what is returned, unless that is 0; `start` is best below the bound.
+    """
+    low = start
+    while not holds(low):
+        low /= 2
+        if low == 0:
+            return 0.0
+    high = 2 * low
+    while not math.isinf(high) and holds(high):
+        low, high = high, 2 * high
+    if math.isinf(high):
+        return low
+    while high - low > 1e-15 * high:
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

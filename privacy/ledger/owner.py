@@ -1,0 +1,85 @@
+"""What the owner of data says: that a budget is larger from now on, yes or no to what was proposed.
+
+No ε rests on it: what was spent is what it was. Decisions are `parley.privacy.ledger.deciding`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
+from parley.privacy.ledger.chain import RecordKind, now
+from parley.privacy.ledger.deciding import Decision, decided, latest
+from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.ledger.registering import found
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.store import Writer
+
+
+def raise_budget(
+    writer: Writer,
+    key: BudgetKey,
+    *,
+    reason: str,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> DatasetBudget:
+    """Raises a data set's budget on purpose; the chain says when, to what and why.
+
+    What was promised under the old budget no longer holds of releases to come.
+
+    Raises:
+        LedgerConflict: no such budget, none of both grows or one shrinks, or no reason.
+    """
+    if not reason.strip() or not reason.isprintable():
+        raise LedgerConflict(f"Expected a reason in one line for a raised budget, got {reason!r}.")
+    account = found(key, writer.stored)
+    budget = account.budget
+    try:
+        after = account.raised(
+            epsilon=budget.epsilon if epsilon is None else epsilon,
+            delta=budget.delta if delta is None else delta,
+        )
+    except ValueError as error:
+        raise LedgerConflict(str(error)) from error
+    terms = {"epsilon": after.budget.epsilon, "delta": after.budget.delta}
+    body = {"at": now(), "reason": reason, **terms}
+    writer.append(RecordKind.RAISE, key, body)
+    return after.budget
+
+
+def decide(
+    writer: Writer,
+    key: BudgetKey,
+    *,
+    run_id: str,
+    proposals: Sequence[str],
+    accepted: bool,
+    reason: str = "",
+) -> Decision:
+    """Writes down what an owner decided; the same as stands is not written twice.
+
+    Raises:
+        LedgerConflict: no such budget; a reason of several lines.
+    """
+    found(key, writer.stored)
+    try:
+        made = Decision(
+            dataset=key.dataset,
+            unit=key.unit,
+            run_id=run_id,
+            proposals=tuple(sorted(proposals)),
+            accepted=accepted,
+            reason=reason,
+            at=now(),
+        )
+    except ValueError as error:
+        raise LedgerConflict(str(error)) from error
+    standing = latest(decided(writer.records_of(run_id)))
+    before = [standing[each] for each in made.proposals if each in standing]
+    if len(before) == len(made.proposals) and all(each.accepted is accepted for each in before):
+        return before[0]
+    writer.append(RecordKind.DECIDE, key, made.body(), run_id=run_id)
+    return made
