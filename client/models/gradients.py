@@ -224,19 +224,19 @@ class _Sums:
             return several[:, 0] if one else several
         theta = self.theta[0]
         # Measured: one dot product a row streams fresh memory twice as fast as a product with it.
-        return np.vecdot(x, theta[0]) if one else x @ theta.T
+        return np.asarray(np.vecdot(x, theta[0]) if one else x @ theta.T)
 
     @cached_property
     def scale(self) -> Real:
         """`[B]` by which a slope is turned into whole numbers."""
         # Room for rounding to whole numbers, and for the test's own caution.
         room = 1 + math.sqrt(self.model.loss.outputs) / 2
-        return np.maximum(self.most - room, 0) / self.longest
+        return np.asarray(np.maximum(self.most - room, 0) / self.longest)
 
     @cached_property
     def squared(self) -> Real:
         """`[B]` (S·2^16)², of which no slope times its row is more."""
-        return np.square(self.most * 2.0**ROW_BITS)
+        return np.asarray(np.square(self.most * 2.0**ROW_BITS))
 
     def slopes(self, margins: Real, labels: NDArray[Any], lengths: Real, own: Any) -> Real:
         """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""

@@ -54,7 +54,8 @@ class Logistic(LossOfSigns):
         """−y / (1 + e^(yz))."""
         slope = exp(np.multiply(margins, labels))
         np.subtract(-1, slope, out=slope)
-        return np.divide(labels, slope, out=slope)
+        np.divide(labels, slope, out=slope)
+        return slope
 
     def value(self, margins: Array, labels: NDArray[Any]) -> Array:
         """max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
