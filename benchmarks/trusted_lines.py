@@ -14,7 +14,11 @@ end, be refused or not be refused, be worse, or be told wrong in words. Judgemen
 - the ledger counts: an ε is of all releases, and so do files of a party that keep it from
   answering twice;
 - what is decoded from the network does not: charge, noise, computation and the keys of the masks
-  are all made from the one decoded agreement, and who decoded another one gets noise for a sum;
+  are all made from the one decoded agreement, and who decoded another one gets noise for a sum. Nor
+  do tables that make an algorithm or a model of it (`client.algorithms.registry`, `.kind`,
+  `client.models.described`): the one object that they make states the claim, and computes;
+- what finds noise for a budget (`privacy.calibration`) does not: what is charged is computed from
+  the noise;
 - what an owner or a server accepts does not: a release is charged what it costs, wanted or not.
 
 Secure sums count apart: with noise by the server a mask that fails tells the server what it would
@@ -58,17 +62,18 @@ EVERY = {
         *("client.data.schema", "client.data.table"),
     ),
     "encoding": ("secure_agg.encoding",),
-    "claim": ("client.algorithms.base", "client.algorithms.kind", "client.algorithms.registry"),
+    "claim": ("client.algorithms.base",),
 }
 """Role → modules, of every release."""
 
 _OTHER_LAWS = (
-    *("privacy.mechanisms.laplace", "privacy.sampling.gamma", "privacy.sampling.discrete"),
+    *("privacy.mechanisms.laplace", "privacy.mechanisms.laplace_shares"),
+    *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete"),
 )
 _ROWS = (
     "client.data.records",
     *("client.features.base", "client.features.preparation", "client.models.rows"),
-    *("client.models.bounded", "client.models.described"),
+    "client.models.bounded",
 )
 _LINEAR = (
     *_ROWS,
@@ -79,7 +84,7 @@ _LINEAR = (
 _NETWORK = (
     *_ROWS,
     *("client.models.networks", "client.models.layers", "client.models.record_losses"),
-    *("client.models.exact_*", "client.dp_sgd.*", "client.algorithms.kind"),
+    *("client.models.exact_*", "client.dp_sgd.*"),
     *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
     *("privacy.accounting.subsampled", "privacy.accounting.dp_accounts"),
 )
@@ -108,6 +113,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
 
 HARMLESS = {
+    "client.dp_sgd.optimisers": "post-processing of noisy gradients",
     "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
     "client.party.block_policy": "refuses a plan, by public facts; changes no number of a release",
     "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts",

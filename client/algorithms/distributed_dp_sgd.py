@@ -37,7 +37,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
-from parley.client.dp_sgd.settings import LocalTraining, stepped
+from parley.client.dp_sgd.optimisers import stepped
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import ball_of, clamp, clip_rows
 from parley.client.models.networks import Network

@@ -26,7 +26,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
-from parley.client.data.csv_text import csv_names, csv_tables, other_separator
+from parley.client.data.csv_guess import other_separator
+from parley.client.data.csv_text import csv_names, csv_tables
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema

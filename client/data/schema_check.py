@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from parley.client.data.cells import LABEL_READERS, feature_cells, missing_labels
 from parley.client.data.columns import LabelColumn
-from parley.client.data.csv_text import csv_batches, other_separator
+from parley.client.data.csv_guess import other_separator
+from parley.client.data.csv_text import csv_batches
 from parley.client.data.frames import SqlQuery
 from parley.client.data.readers import file_format, names_in, read_tables
 from parley.client.data.schema import FileFormat, Schema

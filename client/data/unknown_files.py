@@ -14,7 +14,8 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.csv_text import csv_tables, encoding_of, sniffed_separator
+from parley.client.data.csv_guess import encoding_of, sniffed_separator
+from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room
 from parley.client.data.readers import (

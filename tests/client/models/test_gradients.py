@@ -18,8 +18,9 @@ from parley.client.models.class_weights import ClassWeighted
 from parley.client.models.gradients import SlopeGrid, gradients
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
-from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
+from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 from parley.client.models.rows import prepare_rows
+from parley.client.models.tabling import tabled
 
 TABLED = {
     "own": tabled(OwnLoss, lambda z, y: max(0.0, 1 - y * z) ** 2, lipschitz=2.0, steeper="clip"),
