@@ -10,7 +10,10 @@ end, be refused or not be refused, be worse, or be told wrong in words. Judgemen
 - losses, networks and the maps of columns count, though whole numbers bound what a record adds
   whatever these compute: they work on whole arrays, and that one record's numbers do not get into
   another's row is theirs to keep. A module that only ever sees one record would not count;
-- text of CSV counts: a quotation mark could join rows;
+- text of CSV counts: a quotation mark could join rows; so do, in its place, a database's rows and
+  data in memory (`INSTEAD_OF_CSV`);
+- of networks, chains of linear layers and convolutions are counted, as the built-in ones are: what
+  computes others by torch (`BY_TORCH`) is an assumption beside their ε, and a kind by itself;
 - the ledger counts: an ε is of all releases, and so do files of a party that keep it from
   answering twice;
 - what is decoded from the network does not: charge, noise, computation and the keys of the masks
@@ -57,7 +60,8 @@ EVERY = {
     ),
     "party": ("client.party.*",),
     "reading": (
-        *("client.data.block", "client.data.chunks", "client.data.cells", "client.data.columns"),
+        *("client.data.block", "client.data.blocks", "client.data.chunks", "client.data.cells"),
+        "client.data.columns",
         *("client.data.contents", "client.data.csv_text", "client.data.readers"),
         *("client.data.schema", "client.data.table"),
     ),
@@ -83,8 +87,7 @@ _LINEAR = (
 )
 _NETWORK = (
     *_ROWS,
-    *("client.models.networks", "client.models.layers", "client.models.record_losses"),
-    *("client.models.exact_*", "client.dp_sgd.*"),
+    *("client.models.networks", "client.models.exact_*", "client.dp_sgd.*"),
     *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
     *("privacy.accounting.subsampled", "privacy.accounting.dp_accounts"),
 )
@@ -112,6 +115,18 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
 
+BY_TORCH = (
+    *("client.dp_sgd.apart", "client.dp_sgd.clipping", "client.dp_sgd.written"),
+    *("client.models.layers", "client.models.record_losses"),
+)
+KINDS["fedavg of other modules"] = (*KINDS["fedavg"], *BY_TORCH)
+"""Of networks that are no chains alone."""
+
+INSTEAD_OF_CSV = {
+    "a database's rows": ("client.data.sql",),
+    "data in memory": ("client.data.frames",),
+}
+
 HARMLESS = {
     "client.dp_sgd.optimisers": "post-processing of noisy gradients",
     "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
@@ -134,6 +149,14 @@ HARMLESS = {
     "and leave to release is read off the chain (leave)",
 }
 """Named by a pattern above, and not trusted; why."""
+
+SINCE = {
+    "client.party.kept_records": "client.party.kept_ledger",
+    "client.party.storage": "client.party.alone",
+    "privacy.ledger.replay": "privacy.ledger.fold",
+    "privacy.ledger.steps": "privacy.ledger.leave",
+}
+"""Harmless → the module that came when it became so."""
 
 UNCERTIFIED = {"output perturbation": ("client.solvers.newton",)}
 """What was trusted while certificates were the solver's own gradients."""
@@ -160,9 +183,10 @@ def sources(commit: str) -> dict[str, str]:
 
 def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
     """The modules that patterns name."""
+    harmless = {name for name in HARMLESS if SINCE.get(name, name) in known}
     return {
         name
-        for name in known.keys() - HARMLESS.keys()
+        for name in known.keys() - harmless
         if any(fnmatchcase(name, each) for each in patterns)
     }
 
@@ -172,7 +196,10 @@ def trusted(known: dict[str, str], kind: str) -> set[str]:
     own = KINDS[kind]
     if "client.solvers.certificate" not in known:
         own += UNCERTIFIED.get(kind, ())
-    return chosen(known, tuple(name for names in EVERY.values() for name in names) + own)
+    found = chosen(known, tuple(name for names in EVERY.values() for name in names) + own)
+    if "client.dp_sgd.written" not in known:  # before that, one module held both ways
+        return found | (chosen(known, BY_TORCH) if set(_NETWORK) <= set(own) else set())
+    return found if set(BY_TORCH) <= set(own) else found - set(BY_TORCH)
 
 
 def counted(text: str) -> tuple[int, int]:
@@ -207,10 +234,12 @@ def main() -> None:
         return
     for kind in KINDS:
         modules = trusted(known, kind)
-        print(f"{kind:24}{total(known, modules)}, {len(modules)} modules")
+        print(f"{kind:26}{total(known, modules)}, {len(modules)} modules")
     for role, patterns in EVERY.items():
-        print(f"  of these {role:15}{total(known, chosen(known, patterns))}")
-    print(f"secure sums, beside     {total(known, chosen(known, SECURE_SUM))}")
+        print(f"  of these {role:17}{total(known, chosen(known, patterns))}")
+    for source, patterns in INSTEAD_OF_CSV.items():
+        print(f"  not CSV: {source:18}{total(known, chosen(known, patterns))}")
+    print(f"secure sums, beside       {total(known, chosen(known, SECURE_SUM))}")
 
 
 if __name__ == "__main__":
