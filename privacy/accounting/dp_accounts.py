@@ -5,10 +5,6 @@ neighbours at ±1 itself: it is given σ, never σ/2; its RDP knows no Poisson s
 REPLACE_ONE (`parley.privacy.accounting.subsampled` integrates it). Its plain Gaussian has the first
 trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sensitivity 1.
 
-A run asks for the ε of every round: what the library computes value by value is done on whole
-arrays here (`_Tail`), and what it computes anew for every number of steps once (`_self_composed`).
-Both are its own formulas, in its order, and a test holds them against it.
-
 The library takes a second to load: import this module where it is needed.
 """
 
@@ -17,7 +13,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +26,6 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
-from scipy import fft
 
 from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian, Step
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -60,71 +54,6 @@ def added_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tail:
-    """One direction's privacy loss from the largest down, as `pld_pmf._get_epsilon_for_delta`.
-
-    Down to 0: an ε that is no loss above 0 is 0, whatever the losses below are.
-
-    Attributes:
-        losses: `[n]` descending, none below 0.
-        upper, lower: `[n + 1]` mass of all losses before each, under either distribution.
-    """
-
-    losses: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    lower: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, pmf: Any) -> _Tail:
-        dense = pmf.to_dense_pmf()
-        highest = dense._lower_loss + len(dense._probs) - 1
-        # Added up one after the other, as the library does.
-        steps = np.full(min(max(highest + 2, 0), len(dense._probs)), -dense._discretization)
-        steps[:1] = highest * dense._discretization
-        losses = np.cumsum(steps, out=steps)
-        losses = losses[: len(losses) - int(np.searchsorted(losses[::-1], 0.0))]
-        upper, lower = np.empty(len(losses) + 1), np.zeros(len(losses) + 1)
-        upper[0], upper[1:] = dense._infinity_mass, np.flip(dense._probs)[: len(losses)]
-        np.exp(np.negative(losses, out=lower[1:]), out=lower[1:])
-        lower[1:] *= upper[1:]
-        return cls(losses=losses, upper=np.cumsum(upper), lower=np.cumsum(lower))
-
-    def epsilon(self, delta: float) -> float:
-        """The least ε whose divergence is at most δ."""
-        upper, lower = self.upper, self.lower
-        if upper[0] > delta:
-            return math.inf
-        last = len(self.losses)
-        beyond = upper[:-1] > delta
-        for at in range(int(beyond.argmax()), last, _SOLVED) if beyond.any() else ():
-            some = slice(at, min(at + _SOLVED, last))
-            with np.errstate(all="ignore"):
-                solved = np.log((upper[some] - delta) / lower[some])
-                ends = beyond[some] & (lower[some] > 0) & (solved >= self.losses[some])
-            if ends.any():
-                last = at + int(ends.argmax())
-                break
-        # Losses so large that e^−loss is 0.
-        huge = (upper[1 : last + 1] >= delta) & (lower[1 : last + 1] == 0)
-        if huge.any():
-            return max(0.0, float(self.losses[huge.argmax()]))
-        if upper[last] <= lower[last] + delta:
-            return 0.0
-        return math.log((upper[last] - delta) / lower[last])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComposedLoss:
-    """A composed privacy loss, ready to be asked for its ε: the tails of its directions."""
-
-    directions: tuple[_Tail, ...]
-
-    def epsilon(self, delta: float) -> float:
-        """The least ε for which it is (ε, δ)-DP; ∞ where there is none."""
-        return max(each.epsilon(delta) for each in self.directions)
-
-
 def _parts(loss: Any) -> tuple[Any, ...]:
     return (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
 
@@ -132,11 +61,11 @@ def _parts(loss: Any) -> tuple[Any, ...]:
 @functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
 def composed_loss(
     steps: tuple[tuple[Step, int], ...], mu: float, pure: float, interval: float
-) -> ComposedLoss:
+) -> pld.PrivacyLossDistribution:
     """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
     loss = None
     for kind, count in steps:
-        part = _self_composed(kind, interval, count)
+        part = _step_loss(kind, interval).self_compose(count)
         loss = part if loss is None else loss.compose(part)
     if mu > 0:
         part = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
@@ -146,95 +75,7 @@ def composed_loss(
             DifferentialPrivacyParameters(pure, 0), value_discretization_interval=interval
         )
         loss = part if loss is None else loss.compose(part)
-    if loss is None:
-        loss = pld.identity(value_discretization_interval=interval)
-    return ComposedLoss(directions=tuple(_Tail.of(each) for each in _parts(loss)))
-
-
-_SOLVED = 1024
-"""Losses that are tried at once, from the first that can be ε down."""
-
-_ORDERS = np.concatenate([np.arange(-20, 0), np.arange(1, 21)])
-
-_TRUNCATED = 1e-15
-"""Mass that a composition may move to an infinite loss: the library's own default."""
-
-_NOTHING = 1e-26
-"""A frequency's part in a composed loss that counts as none. All of them together move no mass by
-more; the transform's own rounding moves each by 10⁻²⁰, and has the same bits with and without."""
-
-
-def _self_composed(kind: Step, interval: float, count: int) -> Any:
-    """`PrivacyLossDistribution.self_compose`, by moments that are kept."""
-    loss, moments = _step_loss(kind, interval), _log_moments(kind, interval)
-    if not moments:
-        return loss.self_compose(count)
-    composed = [_convolved(*each, count) for each in zip(_parts(loss), moments, strict=True)]
-    return pld.PrivacyLossDistribution(*composed)
-
-
-def _convolved(pmf: Any, moments: NDArray[np.float64], count: int) -> DensePLDPmf:
-    """`count` times one direction's loss: `common.self_convolve`, equation by equation."""
-    masses = pmf._probs
-    bounds = (count * moments + math.log(2 / _TRUNCATED)) / (_ORDERS / len(masses))  # Chernoff's
-    finite = np.isfinite(bounds)
-    high = math.ceil(bounds[finite & (_ORDERS > 0)].min(initial=(len(masses) - 1) * count))
-    low = math.floor(bounds[finite & (_ORDERS < 0)].max(initial=0))
-    size = high - low + 1
-    length = fft.next_fast_len(max(size, len(masses)))
-    whole = np.real(fft.ifft(_power(pmf, length, count), overwrite_x=True))
-    begin = low % length
-    return DensePLDPmf(
-        pmf._discretization,
-        pmf._lower_loss * count + low,
-        np.concatenate([whole[begin : begin + size], whole[: max(0, begin + size - length)]]),
-        _TRUNCATED - math.expm1(count * math.log1p(-pmf._infinity_mass)),
-        pmf._pessimistic_estimate,
-    )
-
-
-def _power(pmf: Any, length: int, count: int) -> NDArray[np.complex128]:
-    """`[length]` the transform of one direction's loss, to the power of `count`."""
-    half, magnitudes = _transform(pmf, length)
-    power = np.zeros(length, dtype=np.complex128)
-    # A complex power takes longer than the transform, and of many steps few frequencies are left.
-    kept = np.flatnonzero(magnitudes > _NOTHING ** (1 / count))
-    power[kept] = half[kept] ** count
-    twice = kept[(kept > 0) & (2 * kept < length)]
-    power[length - twice] = np.conj(power[twice])  # the masses are real
-    return power
-
-
-@functools.lru_cache(maxsize=4)  # two directions, of two kinds; up to some MiB each
-def _transform(pmf: Any, length: int) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
-    """The first half of one direction's transform, and its magnitudes."""
-    half = fft.fft(pmf._probs, length)[: length // 2 + 1].copy()
-    return half, np.abs(half)
-
-
-@functools.lru_cache(maxsize=64)
-def _log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
-    """`[40]` log moments of one step's loss, of each direction; () where it is not dense."""
-    parts = _parts(_step_loss(kind, interval))
-    if not all(isinstance(each, DensePLDPmf) for each in parts):
-        return ()
-    return tuple(_moments_of(each._probs) for each in parts)
-
-
-def _moments_of(masses: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ln Σ_i masses[i]·e^(i·order/n) at every order.
-
-    The largest term is taken out, not the largest power: at the end of a loss there may be places
-    without mass, beside which all that has any would be too small for a float.
-    """
-    places, logs = np.arange(len(masses)), np.full(len(masses), -math.inf)
-    np.log(masses, out=logs, where=masses != 0)  # NaN below 0: no order then bounds anything
-    found = []
-    for order in _ORDERS / len(masses):
-        terms = places * order + logs
-        most = terms.max()
-        found.append(most + np.log(np.exp(terms - most).sum()))
-    return np.array(found)
+    return pld.identity(value_discretization_interval=interval) if loss is None else loss
 
 
 def _step_loss(kind: Step, interval: float) -> Any:
@@ -245,7 +86,7 @@ def _step_loss(kind: Step, interval: float) -> Any:
 @functools.lru_cache(maxsize=4)  # up to some MiB each
 def _behind_coin(kind: BehindCoin, interval: float) -> Any:
     """The loss of steps that a coin lets in: 0 with 1 − p, where they are not."""
-    inner = _self_composed(kind.event, interval, kind.count)
+    inner = _sampled_loss(kind.event, interval).self_compose(kind.count)
     parts = (_or_nothing(each, kind.probability) for each in _parts(inner))
     return pld.PrivacyLossDistribution(*parts)
 
