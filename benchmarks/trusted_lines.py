@@ -143,7 +143,7 @@ HARMLESS = {
     "privacy.ledger.errors": "words of refusals",
     "privacy.ledger.failures": "words of what a database reports",
     "privacy.ledger.foreign": "refuses a file that is not a ledger",
-    "privacy.ledger.owner": "a budget that is raised, a yes or no: what was spent is what it was",
+    "privacy.ledger.owner": "what an owner says and is told: what was spent is what it was",
     "privacy.ledger.replay": "adds up again, and refuses or tells what does not agree",
     "privacy.ledger.steps": "says what is recorded next, and refuses: totals are folded (fold), "
     "and leave to release is read off the chain (leave)",
