@@ -28,7 +28,8 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.iterates import Iterates
 from parley.client.contract.assumptions import COMPANY
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State

@@ -26,7 +26,8 @@ from parley.client.data.readers import (
     query_tables,
     read_arrays,
 )
-from parley.client.data.schema import FileFormat, Schema, toml_value
+from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.schema_words import toml_value
 from parley.client.data.table import DataError, Table
 
 _SMALLEST = (
