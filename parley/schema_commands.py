@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +34,8 @@ def print_reading(inferred: InferredSchema) -> None:
     for column in inferred.columns:
         kind = str(column.entry["kind"])
         style = {"ignore": "yellow", "label": "bold"}.get(kind, "")
+        if "range" in column.entry:
+            kind += " {:g} to {:g}".format(*column.entry["range"])
         why = Text(one_line(column.why))
         for remark in column.remarks:
             why.append(f"\n! {one_line(remark)}", style="red")
@@ -107,8 +110,9 @@ def schema_infer(
     """
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
+    named = _named(files, query)
     inferred = infer_schema(
-        *_named(files, query), label=label, header=header, separator=separator, encoding=encoding
+        *named, label=label, header=header, separator=separator, encoding=encoding
     )
     if out is None:
         typer.echo(inferred.text, nl=False)
@@ -125,6 +129,12 @@ def schema_infer(
         "by the privacy budget. Replace them by what is public knowledge.",
         err=True,
     )
+    if out is not None and not query:
+        source = files[0] if len(files) == 1 else "GLOB"
+        several = f" --set parties.count={len(named)}" if len(named) > 1 else ""
+        told = f"data.source={source}", f"data.schema={out}"
+        sets = " ".join(f"--set {shlex.quote(each)}" for each in told)
+        typer.echo(one_line(f"Then: parley run {sets}{several}"), err=True)
 
 
 @schema_app.command("check")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.cells import plain_texts
@@ -51,9 +52,10 @@ class Division:
             raise table.fault(
                 "a record's block", "an empty value", row=int(empty.argmax()), column=self.column
             )
-        names, codes = np.unique(texts.to_numpy().astype(np.str_), return_inverse=True)
-        numbers = np.array([block_number(str(name)) for name in names], np.uint64)[codes]
-        kept = np.isin(names, self.read)[codes] if self.read else np.ones(len(codes), bool)
+        names = texts.unique().to_list()  # no array of texts, which are as long as one record's
+        known = [block_number(name) for name in names]
+        numbers = texts.replace_strict(names, known, return_dtype=pl.UInt64).to_numpy()
+        kept = texts.is_in(self.read).to_numpy() if self.read else np.ones(len(texts), bool)
         return numbers, np.flatnonzero(kept).astype(np.int64)
 
 

@@ -249,12 +249,10 @@ def check_label(schema: Schema, model_kind: str) -> None:
     key = READINGS[model_kind]
     if getattr(schema.label, key) is None:
         needs = {"positive": "positive and negative"}.get(key, key)
-        remedy = (
-            ""
-            if schema.label.range is None
-            else " Its range makes it a number: make it a column of kind numeric, and another the "
-            "label."
-        )
+        given = [kind for kind, key in READINGS.items() if getattr(schema.label, key) is not None]
+        remedy = f" What it gives is for model.kind = {' or '.join(map(repr, given))}."
+        if schema.label.range is not None:
+            remedy += " Or make it a column of kind numeric, and another the label."
         raise SchemaError(
             f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
             f" got none.{remedy}"

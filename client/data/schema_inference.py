@@ -5,15 +5,16 @@ covers that. The text says so at its head and beside every such column; whoever 
 schema replaces them by what is known anyway. What names a cell or a line is in `remarks`, for the
 person at the terminal, and never in the text, which is made to be shared.
 
-Ranges are rounded outwards to one significant digit, medians, which become the centres, to two.
-Where the tails, 1 % each, are more than half of a range, it leaves them out and a run clamps them.
-Text of more than `max_categories` values, dates, constants and columns that look like identifiers
-are set to "ignore", each with its reason.
+Ranges are rounded outwards to one digit of their width, medians, which become the centres, to two
+digits. Where the tails, 1 % each, are more than half of a range, it leaves them out and a run
+clamps them. Text of more than `max_categories` values, dates, constants and columns that look like
+identifiers are set to "ignore", each with its reason.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,12 +55,19 @@ scaling = "record"
 
 _POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
 _POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
-_IDENTIFIERS = ("id", "uuid", "key", "index", "row", "ssn", "name")
+_IDENTIFIERS = {"id", "uuid", "ssn"}
+_NUMBERED = _IDENTIFIERS | {"key", "index", "row", "name"}
+_LEAST_IDENTIFIERS = 10
+_NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
+_WITH_SIGNS = r"^[-+]?[$€£¥]?[-+]?(\d{1,3}([.,' ]\d{3})*|\d+)([.,]\d+)?\s?[%$€£¥]?$"
 _DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}"
 _SHOWN = 5
 _EACH_TAIL = 0.01
+_MOST_CELLS = 0.9
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
+_SIGNS = "numbers with signs in them ($, %, thousands): written plainly they can be learned from"
 _DATES = "dates: only what is made of them beforehand can be learned from (a year, days since)"
 
 
@@ -133,7 +141,7 @@ def infer_schema(
     if reader.null_values:
         written["null-values"] = sorted(reader.null_values)
     remarks = []
-    if csv and header and all(map(_is_number, names)):
+    if csv and header and all(_names_itself(column) for column in columns):
         remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
     if csv and len(columns) == 1:
         remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
@@ -159,12 +167,14 @@ def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...])
     return "\n".join(lines) + "\n"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _names_itself(column: ColumnReading) -> bool:
+    """Whether its name would be one of its cells."""
+    entry = column.entry
+    if entry["kind"] == "numeric" or "range" in entry:
+        return re.fullmatch(_NUMBER, column.name.strip()) is not None
+    listed = [entry.get(key, ()) for key in ("categories", "classes", "positive", "negative")]
+    texts = {canonical_text(each) for texts in listed for each in texts}
+    return entry["kind"] == "ignore" or canonical_text(column.name) in texts
 
 
 class _Reader:
@@ -206,8 +216,8 @@ class _Reader:
     def _column_remarks(self, series: pl.Series, cells: Cells, *, is_label: bool) -> Iterator[str]:
         if cells.absent:
             kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
-            share = 100 * cells.absent / self._rows
-            said = f"{cells.absent} of {self._rows} missing ({share:.2g} %: {kinds})"
+            shown = f"{float(f'{100 * cells.absent / self._rows:.2g}'):g}"
+            said = f"{cells.absent} of {self._rows} missing ({shown} %: {kinds})"
             if is_label:
                 at = np.flatnonzero(cells.values.is_null().to_numpy())
                 said += f" in {self._places(at)}: a run refuses the file unless the "
@@ -261,10 +271,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         why = "one value only: nothing to learn from" if distinct else "no values"
         return {"kind": "ignore"}, why
     if series.dtype in (pl.String, pl.Boolean):
-        if series.dtype == pl.String and bool(series.drop_nulls().str.contains(_DATE).all()):
-            return {"kind": "ignore"}, _DATES
-        if distinct > max_categories:
-            why = f"{distinct} distinct texts (names, identifiers?): too many for categories"
+        if why := _no_category(series.drop_nulls(), distinct, max_categories):
             return {"kind": "ignore"}, why
         entry: Entry = {"kind": "categorical", "categories": _sorted(series)}
         why = f"{distinct} texts; categories read from the data: replace them by the public list"
@@ -274,8 +281,8 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         return entry, why
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
-    if _identifier(name, series, distinct, files):
-        return {"kind": "ignore"}, "a different whole number in every record: an identifier?"
+    if why := _identifier(name, series, distinct, files):
+        return {"kind": "ignore"}, why
     finite = series.cast(pl.Float64).drop_nulls()
     if bool((finite.abs() > 1e299).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
@@ -293,12 +300,32 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     return entry | {"range": [low, high], "centre": centre}, why
 
 
-def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> bool:
-    if not series.dtype.is_integer() or distinct < len(series) or distinct < 10:
-        return False
-    words = name.lower().replace("-", "_").split("_")
-    steps = series.diff().drop_nulls()
-    return int((steps != 1).sum()) < files or any(word in _IDENTIFIERS for word in words)
+def _no_category(present: pl.Series, distinct: int, most: int) -> str:
+    """Why texts are not categories; empty where they are."""
+    if present.dtype == pl.Boolean:
+        return ""
+    if bool(present.str.contains(_DATE).all()):
+        return _DATES
+    different = distinct == len(present) >= _LEAST_IDENTIFIERS
+    if distinct <= most and not different:
+        return ""
+    if int(present.str.contains(_WITH_SIGNS).sum()) > _MOST_CELLS * len(present):
+        return _SIGNS
+    if distinct > most:
+        return f"{distinct} distinct texts (names, identifiers?): too many for categories"
+    return "a different text in every record: an identifier?"
+
+
+def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> str:
+    """Why whole numbers name a record, or whose record it is; empty where they don't."""
+    if not series.dtype.is_integer() or distinct < _LEAST_IDENTIFIERS:
+        return ""
+    words = {word.lower() for word in re.findall(_WORD, name)}
+    if distinct == len(series):
+        drops = int((series.diff().drop_nulls() <= 0).sum())
+        if drops < files or words & _NUMBERED:
+            return "a different whole number in every record: an identifier?"
+    return "whole numbers under an identifier's name" if words & _IDENTIFIERS else ""
 
 
 def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
@@ -311,7 +338,7 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
         swap = canonical_text(first).lower() in _POSITIVE
         positive, negative = (first, second) if swap else (second, first)
         entry = {"kind": "label", "positive": [positive], "negative": [negative]}
-        return entry, "two values: check which is the positive one"
+        return entry, f"two values: check that {canonical_text(positive)!r} is the positive one"
     whole = series.dtype.is_integer() or series.dtype in (pl.String, pl.Boolean)
     if whole and distinct <= 100 and not (series.dtype.is_integer() and distinct > 20):
         why = f"{distinct} values, for softmax; for logistic write positive = [...] and"
@@ -350,12 +377,12 @@ def _rounded(value: float) -> float:
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:
-    """The range widened to one significant digit of its larger end.
+    """The range widened to one digit of its width.
 
-    >>> _outwards(17, 88), _outwards(0.013, 0.96), _outwards(-3.2, 250)
-    ((10.0, 90.0), (0.0, 1.0), (-100.0, 300.0))
+    >>> _outwards(17, 88), _outwards(0.013, 0.96), _outwards(-3.2, 250), _outwards(1983, 2021)
+    ((10.0, 90.0), (0.0, 1.0), (-100.0, 300.0), (1980.0, 2030.0))
     """
-    exponent = math.floor(math.log10(max(abs(low), abs(high), 1e-300)))
+    exponent = math.floor(math.log10(max(high - low, 1e-300)))
     step = 10.0**exponent
 
     def rounded(value: float, towards: Callable[[float], int]) -> float:

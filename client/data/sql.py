@@ -273,8 +273,8 @@ def _of_sqlite(cause: Exception, where: str) -> DataError:
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", None)
     said = str(cause)
-    if code is None and "Could not decode" in said:  # and quotes the cell
-        return DataError("text in UTF-8", said, path=where)
+    if "JSON path" in said or (code is None and "Could not decode" in said):  # and quotes the cell
+        return DataError("text in UTF-8, and paths of JSON where a cell is one", said, path=where)
     if code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
         return DatabaseError(_READS, said, path=where)
     if code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):

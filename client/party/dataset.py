@@ -220,7 +220,7 @@ def load_holding(
             most=most,
             # Files of features are named by it: no name of a file is a digest of records alone.
             fingerprint=hashlib.blake2b(
-                "\0".join([fingerprint, *blocks]).encode(), key=secret
+                "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
             ).hexdigest(),
         )
     return Holding(

@@ -55,9 +55,7 @@ class KeptRecords:
         Args:
             session: that asks; empty: one that is to come.
         """
-        dataset, folder = self._consent.dataset(name), self._folder
-        files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
-        stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
+        dataset, stamps = self._consent.dataset(name), self._stamps(name)
         named = {key: features[key] for key in ("name", "settings") if features}
         key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
         whose = session if dataset.source else ""
@@ -72,11 +70,22 @@ class KeptRecords:
             found = asked[1]
         else:
             read = self._read(dataset, label, intercept, features, blocks)
+            if stamps != self._stamps(name):  # the file was digested, then read
+                raise Declined(
+                    Reason.DATA_UNREADABLE, "Expected files that stay while they are read."
+                )
             # Runs that were given the same rows hold them once.
             held = (own for its, own in self._loaded.values() if its == key)
             found = next((own for own in held if own.contents == read.contents), read)
         self._loaded |= {"": (key, found), whose: (key, found)}
         return found
+
+    def _stamps(self, name: str) -> list[tuple[int, int]]:
+        """What tells that a data set's files are others than before."""
+        dataset = self._consent.dataset(name)
+        parts = (dataset.path, dataset.prepared, dataset.data_schema)
+        files = [self._folder / part for part in parts]
+        return [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
 
     def _read(
         self,

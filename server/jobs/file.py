@@ -29,6 +29,7 @@ from pydantic.fields import FieldInfo
 from parley.client.contract.toml_reading import load_toml, parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
+from parley.server.jobs.model import READ_FROM
 from parley.server.jobs.section import JobError
 
 
@@ -60,10 +61,28 @@ def load_job(
             if not isinstance(node, dict):
                 raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
         node[keys[-1]] = value
+    if kind := _kind_of_label(tree):
+        tree.setdefault("model", {})["kind"] = kind
     try:
         return Job.model_validate(tree)
     except ValidationError as error:
         raise JobError(_explain(error)) from error
+
+
+def _kind_of_label(tree: Mapping[str, Any]) -> str:
+    """The kind of model that the label of the job's schema is for; empty where the job says one.
+
+    A schema that can't be read is refused where records are read by it.
+    """
+    model, data = (tree.get(section, {}) for section in ("model", "data"))
+    if not isinstance(model, dict) or "kind" in model or not isinstance(data, dict):
+        return ""
+    try:
+        columns = load_toml(Path(str(data.get("schema", ""))))["columns"]
+        keys = {key for each in columns.values() if each["kind"] == "label" for key in each}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""
+    return next((kind for key, kind in READ_FROM.items() if key in keys), "")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:

@@ -20,6 +20,8 @@ from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
 from parley.server.jobs.section import Auto, JobError, Positive, Section, unless_auto
 
 _KIND = (
+    "What the label of data.schema is for, where a job says none: logistic of positive and "
+    "negative, softmax of classes, ridge of a range. "
     f"{' | '.join(losses.LOSSES)}; with algorithm.kind = "
     "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
     "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
@@ -391,6 +393,10 @@ MODELS: dict[str, type[ModelSection]] = {
     "own-residual-loss": OwnResidualLoss,
 }
 """`model.kind` → its form of the section; keys are printed in this order."""
+
+
+READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
+"""Key of a schema's label → `model.kind` where a job says none."""
 
 
 def models_that_learn(what: str) -> tuple[str, ...]:

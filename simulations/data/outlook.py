@@ -69,7 +69,7 @@ def _least_records(job: Job) -> tuple[int, str]:
     else:
         raise JobError(
             "Expected parties.min-records, the public least number of records a party holds, to "
-            "plan without the data; got 'auto'."
+            "plan without the data (--set parties.min-records=200, if it is 200); got 'auto'."
         )
     if smallest < 1:
         raise JobError(f"Expected a record for every party, got {total} for {job.parties.count}.")

@@ -26,7 +26,9 @@ from parley.client.data.records import (
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference import infer_schema
 from parley.client.data.table import DataError
+from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
+from parley.server.jobs.model import READ_FROM
 from parley.server.jobs.section import JobError
 from parley.simulations.data.datasets import BUNDLED, PIECE, Columns, bundled_schema
 
@@ -50,15 +52,20 @@ class Given:
     inferred: bool
 
 
-def of_memory(job: Job, data: Any) -> Job:
-    """The job, naming no file as its source."""
+def of_memory(job: Job, given: Given) -> Job:
+    """The job, naming no file as its source; where it names no model, the label's."""
     if not job.run.in_process:
         raise JobError(
             f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
             "parties read their own files."
         )
-    section = job.data.model_copy(update={"source": MEMORY[isinstance(data, list)]})
-    return job.model_copy(update={"data": section})
+    section = job.data.model_copy(update={"source": MEMORY[given.one_a_party]})
+    job = job.model_copy(update={"data": section})
+    label = given.schema.label
+    kind = next(kind for key, kind in READ_FROM.items() if getattr(label, key) is not None)
+    if kind == job.model.kind or "kind" in job.model.model_fields_set:
+        return job
+    return load_job(values=job.values(), overrides=[f"model.kind={kind}"])
 
 
 def given_data(

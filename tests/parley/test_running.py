@@ -85,6 +85,15 @@ def test_arrays_without_a_schema_say_that_their_ranges_were_read_off_them(tmp_pa
     assert set(model.predict({"x1": rows[:, 0], "x2": rows[:, 1]})) <= {"yes", "no"}
 
 
+def test_a_target_in_memory_is_learned_by_the_model_that_it_is_for(tmp_path):
+    job = parley.load_job(overrides=[*QUICK, "model.lambda=0.1"])
+    result = parley.run(job, data=_frame(), label="dose", out=tmp_path / "run")
+    assert (result.summary.model, result.summary.metric) == ("ridge", "r2")
+    named = parley.load_job(overrides=[*QUICK, "model.kind=logistic"])
+    with pytest.raises(SchemaError, match=r"What it gives is for model\.kind = 'ridge'"):
+        parley.run(named, data=_frame(), label="dose", out=tmp_path / "refused")
+
+
 def test_a_network_learns_from_a_data_set(tmp_path):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(2)

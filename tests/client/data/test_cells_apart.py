@@ -7,17 +7,20 @@ from decimal import Decimal
 
 import numpy as np
 import polars as pl
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.client.data.blocks import Division
 from parley.client.data.cells import plain_texts
 from parley.client.data.contents import cells_of
 from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import SqlQuery
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql import _series
+from parley.client.data.sql import _series, sql_tables
 from parley.client.data.table import DataError, Table
 from parley.client.data.table_block import Persons, of_persons, read_table_block
+from parley.privacy.ledger.blocks import block_number
 
 SCHEMA = Schema.from_toml(
     """
@@ -35,6 +38,7 @@ NUMBERS = (
     | st.decimals(allow_nan=False, places=2)
     | st.sampled_from([Decimal("12345678901234567890"), Decimal("-0.00"), Decimal("1E+30")])
 )
+STEADY = settings(max_examples=60, deadline=None, derandomize=True)
 CELLS = NUMBERS | st.none() | st.text("a1.e- ", max_size=3)
 
 
@@ -45,12 +49,14 @@ def read(cells):
     return plain_texts(table, "c").to_list(), cells_of(table, "c").tolist()
 
 
+@STEADY
 @given(st.lists(CELLS, min_size=1, max_size=6))
 def test_a_cell_of_a_query_is_read_as_if_it_were_alone(cells):
     apart = [read([cell]) for cell in cells]
     assert read(cells) == ([t for (t,), _ in apart], [bits for _, (bits,) in apart])
 
 
+@STEADY
 @given(st.lists(st.floats(width=32), min_size=1, max_size=5), st.sampled_from("df"))
 def test_a_number_of_a_file_is_one_text_whatever_the_others_are(cells, kind):
     def texts(values):
@@ -98,3 +104,26 @@ def test_lines_of_a_csv_are_read_alike_beside_a_quotation_mark_and_an_empty_cell
         for other in ('"q",q', "q,"):
             found = rows(f"a,b\n{line}\n{other}\n")
             assert (found if found == expected else found[:1]) == expected
+
+
+def test_one_endless_block_refuses_nobody():
+    """An array of texts has the length of its longest for every one of them."""
+    long = "9" * 10**7
+    frame = pl.DataFrame({"year": ["2024", long] + ["2025"] * 10**5})
+    numbers, kept = Division(column="year", read=("2024",)).of(
+        Table(path="w", frame=frame, arrays={})
+    )
+    assert kept.tolist() == [0]
+    assert numbers[[0, 1, 2]].tolist() == [block_number(x) for x in ("2024", long, "2025")]
+
+
+def test_a_path_of_json_that_a_cell_is_stands_in_no_log(tmp_path):
+    with sqlite3.connect(tmp_path / "w.db") as made:
+        made.execute("CREATE TABLE w (a)")
+        made.execute("INSERT INTO w VALUES ('s3cret')")
+    query = SqlQuery(
+        database="sqlite:///w.db", query="SELECT json_set('{}', a, 1) AS a FROM w", folder=tmp_path
+    )
+    with pytest.raises(DataError) as caught:
+        list(sql_tables(query, FileFormat(), ["a"], ["a"]))
+    assert "s3cret" not in caught.value.log_message

@@ -268,3 +268,38 @@ def test_the_terminal_lists_every_column_with_its_reading(tmp_path):
     assert "60 of 600 missing" in shown
     assert "'oops' in line 19" in shown
     assert "not covered by the privacy budget" in shown
+
+
+def test_what_names_a_record_or_its_person_is_no_feature_and_a_range_is_where_values_lie(tmp_path):
+    rows = np.arange(40)
+    table = {
+        "": rows * 3 + 7,  # of a file that others were drawn from
+        "customerId": (rows * 37) % 40 + 1,
+        "patient_id": rows // 3,
+        "name": [f"Ann {k:02}" for k in rows],
+        "paid": rows * 13 % 47,
+        "year": 1983 + rows % 9,
+        "income": [f"${k + 1},{k * 7 % 900 + 100}" for k in rows],
+        "sick": rows % 2,
+    }
+    path = tmp_path / "d.csv"
+    pl.DataFrame(table).write_csv(path)
+    inferred = infer_schema(path)
+    for name in ("", "customerId", "patient_id", "name"):
+        assert reading(inferred, name).entry == {"kind": "ignore"}, name
+        assert "identifier" in reading(inferred, name).why
+    assert reading(inferred, "paid").entry["kind"] == "numeric"
+    assert reading(inferred, "year").entry["range"] == [1983, 1991]
+    assert "thousands" in reading(inferred, "income").why
+    assert "'1' is the positive one" in reading(inferred, "sick").why
+
+
+def test_a_first_line_whose_names_are_cells_of_their_columns_is_asked_about(tmp_path):
+    cells = "\n".join(
+        f"{k % 7}\t{['M', 'F'][k % 2]}\t{['low', 'high'][k // 3 % 2]}" for k in range(20)
+    )
+    bare, named = tmp_path / "bare.tsv", tmp_path / "named.tsv"
+    bare.write_text(cells)
+    named.write_text("2019\tsex\trisk\n" + cells)
+    assert "--no-header" in infer_schema(bare).remarks[0]
+    assert infer_schema(named).remarks == ()

@@ -155,6 +155,26 @@ def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
         holding_of(tmp_path, query="DELETE FROM visits")
 
 
+def test_a_file_that_is_written_while_it_is_read_is_not_learned_from(tmp_path, monkeypatch):
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    file, line = tmp_path / "w.csv", "0,0,0,0,0,yes\n"
+    file.write_text(f"{','.join((*NAMES, 'held', 'sick'))}\n{line}")
+    given = {"path": "w.csv", "schema": "schema.toml", "epsilon": 1.0, "delta": 1e-5}
+    consent = Consent(data={"ward": DataSet.model_validate(given)})
+    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=tuple)
+
+    def read_while_it_grows(*given, **named):
+        found = load_holding(*given, **named)
+        file.write_text(file.read_text() + line)
+        return found
+
+    monkeypatch.setattr("parley.client.party.kept_records.load_holding", read_while_it_grows)
+    with pytest.raises(Declined, match="files that stay while they are read"):
+        kept.of(*KEY)
+    monkeypatch.undo()
+    assert len(kept.of(*KEY).labels) == 2
+
+
 def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
     made(tmp_path, 20)
     consent = Consent(data={"ward": DataSet.model_validate(GIVEN)})

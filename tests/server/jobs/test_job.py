@@ -144,3 +144,17 @@ def test_any_override_text_parses_or_is_a_job_error(text):
     except JobError:
         return
     assert len(keys) >= 2
+
+
+def test_a_job_that_names_no_model_learns_what_the_label_of_its_schema_is_for(tmp_path):
+    def kind(label, *more):
+        (tmp_path / "s.toml").write_text(f'[columns]\nx = {{ kind = "ignore" }}\ny = {label}\n')
+        return load_job(overrides=[f"data.schema={tmp_path / 's.toml'}", *more]).model.kind
+
+    classes = '{ kind = "label", classes = ["a", "b", "c"] }'
+    assert kind(classes) == "softmax"
+    assert kind(classes, "model.lambda=0.1") == "softmax"
+    assert kind(classes, "model.kind=logistic") == "logistic"
+    assert kind('{ kind = "label", range = [0, 9] }') == "ridge"
+    assert kind('{ kind = "label", positive = [1], negative = [0], range = [0, 1] }') == "logistic"
+    assert kind("no TOML") == "logistic"  # refused where records are read by it
