@@ -141,6 +141,7 @@ HARMLESS = {
     "privacy.ledger.address": "one text names one place, whichever: its releases stay together",
     "privacy.ledger.deciding": "an owner's yes or no, which no charge depends on",
     "privacy.ledger.errors": "words of refusals",
+    "privacy.ledger.facts": "what is kept beside an event, to be read: the event is charged",
     "privacy.ledger.failures": "words of what a database reports",
     "privacy.ledger.foreign": "refuses a file that is not a ledger",
     "privacy.ledger.owner": "what an owner says and is told: what was spent is what it was",
