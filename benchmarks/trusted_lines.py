@@ -131,10 +131,12 @@ HARMLESS = {
     "client.dp_sgd.optimisers": "post-processing of noisy gradients",
     "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
     "client.party.block_policy": "refuses a plan, by public facts; changes no number of a release",
-    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts",
+    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts, "
+    "and insist-on-one-list counts with secure sums",
     "client.party.kept_records": "hands records out, which say what they are and are charged so",
     "client.party.limits": "refuses a job that would spend too much; charges nothing",
-    "client.party.policy": "refuses what its owner does not want; that would be charged, too",
+    "client.party.policy": "refuses what its owner does not want; that would be charged, too; "
+    "what it tells the masks counts with secure sums",
     "client.party.sessions": "room, and nonces of the masks",
     "client.party.storage": "keeps files that say what they are of: one lost or old is refused",
     "client.party.tensors": "decodes a model: a record's share is bounded whatever that is",
@@ -162,7 +164,7 @@ SINCE = {
 UNCERTIFIED = {"output perturbation": ("client.solvers.newton",)}
 """What was trusted while certificates were the solver's own gradients."""
 
-SECURE_SUM = ("secure_agg.*",)
+SECURE_SUM = ("secure_agg.*", "client.party.consent", "client.party.policy")
 
 
 def sources(commit: str) -> dict[str, str]:
@@ -182,14 +184,15 @@ def sources(commit: str) -> dict[str, str]:
     return {name.removesuffix(".py").replace("/", "."): text for name, text in files.items()}
 
 
-def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
+def named(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
     """The modules that patterns name."""
+    return {name for name in known if any(fnmatchcase(name, each) for each in patterns)}
+
+
+def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
+    """Those of them that are trusted."""
     harmless = {name for name in HARMLESS if SINCE.get(name, name) in known}
-    return {
-        name
-        for name in known.keys() - harmless
-        if any(fnmatchcase(name, each) for each in patterns)
-    }
+    return named(known, patterns) - harmless
 
 
 def trusted(known: dict[str, str], kind: str) -> set[str]:
@@ -240,7 +243,7 @@ def main() -> None:
         print(f"  of these {role:17}{total(known, chosen(known, patterns))}")
     for source, patterns in INSTEAD_OF_CSV.items():
         print(f"  not CSV: {source:18}{total(known, chosen(known, patterns))}")
-    print(f"secure sums, beside       {total(known, chosen(known, SECURE_SUM))}")
+    print(f"secure sums, beside       {total(known, named(known, SECURE_SUM))}")
 
 
 if __name__ == "__main__":
