@@ -61,7 +61,7 @@ EVERY = {
     "party": ("client.party.*",),
     "reading": (
         *("client.data.block", "client.data.blocks", "client.data.chunks", "client.data.cells"),
-        "client.data.columns",
+        *("client.data.binary_files", "client.data.columns"),
         *("client.data.contents", "client.data.csv_text", "client.data.readers"),
         *("client.data.schema", "client.data.table"),
     ),
