@@ -3,6 +3,7 @@
 A table says its constants itself (`parley.client.models.own_losses`): no ε rests on how it was
 made.
 
+    >>> from parley.client.models.own_losses import OwnLoss
     >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
     >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
     4.0
