@@ -136,13 +136,15 @@ def check(
 
 
 def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:
-    """Whether it would bring what is spent above what may be spent without a yes."""
-    key = BudgetKey(dataset.account or asked.dataset, dataset.unit)
-    account = next(each for each in ledger.totals() if each.key == key)
-    blocks = asked.blocks
-    held = account.holding(asked.run_id, asked.claims(ledger, *key), blocks)
-    after = held.taken_of(blocks)
-    return not after.epsilon(account.budget.delta)[1] <= (dataset.approval_above or 0.0)
+    """Whether it would bring what is spent, for any unit, above what may be without a yes."""
+    name, blocks = dataset.account or asked.dataset, asked.blocks
+    for account in ledger.totals():
+        if account.key.dataset == name:
+            held = account.holding(asked.run_id, asked.claims(ledger, *account.key), blocks)
+            after = held.taken_of(blocks).epsilon(account.budget.delta)[1]
+            if not after <= (dataset.approval_above or 0.0):
+                return True
+    return False
 
 
 def _make_room(keeper: Keeper, ledger: Ledger, consent: Consent, clock: float) -> None:

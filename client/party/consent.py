@@ -226,10 +226,12 @@ class Consent(Part):
                     "one's account: a record of both would be in two blocks of it."
                 )
             of = self.data.get(dataset.account) if dataset.account else dataset
-            if of is None or of.account not in ("", name) or of.totals != dataset.totals:
+            alike = of and (of.totals, of.approval_above)
+            own = dataset.totals, dataset.approval_above
+            if of is None or of.account not in ("", name) or alike != own:
                 raise ValueError(
-                    f"Expected account of data set {name!r} to be a data set of the same totals, "
-                    f"which is charged itself, got {dataset.account!r}."
+                    f"Expected account of data set {name!r} to be a data set of the same totals "
+                    f"and approval-above, which is charged itself, got {dataset.account!r}."
                 )
         if len(self.accepted("models")) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")

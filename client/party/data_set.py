@@ -106,8 +106,9 @@ class DataSet(Part):
     )
     account: str = Field(
         "",
-        description="The data set whose budget this one is charged to, of the same totals: where "
-        "records of one are in the other, too. `parley party DIR --check` says so.",
+        description="The data set whose budget this one is charged to, of the same totals and "
+        "approval-above: where records of one are in the other, too. `parley party DIR --check` "
+        "says so.",
     )
     unit: Unit = Field(
         Unit.RECORD,

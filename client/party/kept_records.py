@@ -74,8 +74,10 @@ class KeptRecords:
                 raise Declined(
                     Reason.DATA_UNREADABLE, "Expected files that stay while they are read."
                 )
-            # Runs that were given the same rows hold them once.
-            held = (own for its, own in self._loaded.values() if its == key)
+            # Runs that were given the same rows hold them once. In which blocks they are is no part
+            # of their contents.
+            same = () if dataset.block_column else self._loaded.values()
+            held = (own for its, own in same if its == key)
             found = next((own for own in held if own.contents == read.contents), read)
         self._loaded |= {"": (key, found), whose: (key, found)}
         return found

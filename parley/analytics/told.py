@@ -49,18 +49,19 @@ def _tables(answer: dict[str, Any], whole: str) -> list[tuple[Path, str]]:
     """Its own table and those beside it, each a CSV."""
     tables = {"": answer["table"], **answer.get("beside", {})}
     return [
-        (file_of(f"{answer['name']} {beside}"), _csv(table, whole))
-        for beside, table in tables.items()
+        (file_of(answer["name"], beside), _csv(table, whole)) for beside, table in tables.items()
     ]
 
 
-def file_of(name: str) -> Path:
-    """A file's name of somebody's words.
+def file_of(name: str, beside: str = "") -> Path:
+    """A file's name of somebody's words, and of a table's beside it: no longer than a disk takes.
 
-    >>> file_of("curves: log-rank test").name
-    'curves-log-rank-test.csv'
+    >>> file_of("curves", "log-rank test").name, len(file_of("血" * 200, "medians").name.encode())
+    ('curves-log-rank-test.csv', 111)
     """
-    return Path("tables", re.sub(r"\W+", "-", name).strip("-").lower()[:100] + ".csv")
+    own, other = (re.sub(r"\W+", "-", each).strip("-").lower() for each in (name, beside))
+    cut = own.encode()[:100].decode(errors="ignore")
+    return Path("tables", "-".join(each for each in (cut, other) if each) + ".csv")
 
 
 def _csv(table: dict[str, list[Any]], whole: str) -> str:

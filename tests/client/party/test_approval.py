@@ -7,7 +7,7 @@ import pytest
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import encode_frame
 from parley.client.party import approval
-from parley.client.party.consent import load_consent
+from parley.client.party.consent import ConsentError, load_consent, parse_consent
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.errors import LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
@@ -227,3 +227,12 @@ def test_a_yes_that_was_written_into_the_file_is_no_yes(world, owner, proposed):
 def test_no_server_finds_another_proposal_of_the_name_that_an_owner_was_shown():
     # 10 digits are 2^20 proposals and 2^40 pairs of them: one more beside it, before the yes.
     assert 4 * len(approval.name_of(["00" * 32])) >= 128
+
+
+def test_a_data_set_that_asks_nobody_is_not_charged_to_one_whose_owner_is_asked():
+    """A server would choose the one that does not ask."""
+    one = '[data.%s]\nprepared = "r.npz"\nepsilon = 1\ndelta = 1e-5\n'
+    asked = f"{one % 'w'}approval-above = 0.0\n"
+    with pytest.raises(ConsentError, match="of the same totals and approval-above"):
+        parse_consent(f'{asked}{one % "v"}account = "w"\n', source="party.toml")
+    parse_consent(f'{asked}{one % "v"}account = "w"\napproval-above = 0\n', source="party.toml")

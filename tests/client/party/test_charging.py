@@ -40,6 +40,16 @@ def test_a_job_that_spends_too_much_of_one_unit_is_declined_before_its_first_rou
     assert _totals(world, 0) == ()
 
 
+@pytest.mark.parametrize(("party", "said"), [(3, "waiting-for-approval"), (0.5, "ok")])
+def test_what_a_job_spends_of_any_unit_needs_a_yes(tmp_path, wired, party, said):
+    """ε = .5 of records and 3 of parties, where 2 need none; or .5 of both."""
+    each = ("privacy.epsilon=0.5", f"privacy.party-epsilon={party}")
+    data = {"party-epsilon": 50.0, "party-delta": 1e-5, "approval-above": 2.0}
+    world = wired.World(tmp_path, overrides=(*BOTH, *each), **data)
+    answer = world.ask(0, "join", **world.join_head())
+    assert answer.head.get("reason", "ok") == said
+
+
 def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path, wired):
     data = {"party-epsilon": 50.0, "party-delta": 1e-5, "party-epsilon-per-job": 3.0}
     world = wired.World(tmp_path, overrides=BOTH, **data)

@@ -139,6 +139,18 @@ def test_runs_are_given_the_rows_of_their_beginning_and_let_go_of_them_at_their_
     assert len(kept.of(*KEY, "one").labels) == 22
 
 
+def test_a_run_is_given_the_blocks_of_its_beginning(tmp_path):
+    made(tmp_path, 20)
+    given = {**GIVEN, "query": "SELECT * FROM visits", "held-out": "", "block-column": "held"}
+    consent = Consent(data={"ward": DataSet.model_validate(given)})
+    running = {"one"}
+    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=lambda: running)
+    assert len(kept.of(*KEY[:4], ("0",), "one").labels) == 20
+    run(tmp_path, "UPDATE visits SET held = 1 WHERE rowid = 1")
+    assert len(kept.of(*KEY[:4], ("0",)).labels) == 19
+    assert len(kept.of(*KEY[:4], ("0",), "one").labels) == 20
+
+
 def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
     made(tmp_path, 30)
     first, second = holding_of(tmp_path), holding_of(tmp_path)

@@ -163,3 +163,9 @@ def test_nor_in_many_sequences(kind):
     for seed in range(1000, 1025):
         _, found = play(seed, kinds=(kind,))
         assert not found, (seed, list(map(str, found)))
+
+
+def test_every_query_that_is_offered_can_be_asked():
+    for kind in KINDS:
+        for make in () if kind.rows else offers(kind, 4).values():
+            assert make().plan.parties == 4
