@@ -17,6 +17,7 @@ from parley.client.data.csv_text import csv_names
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.sql import sql_names
 from parley.client.data.table import DataError
 
 
@@ -53,8 +54,6 @@ def names_in(source: Source, file: FileFormat) -> list[str]:
     if isinstance(source, Frame):
         return list(source.columns)
     if isinstance(source, SqlQuery):
-        from parley.client.data.sql import sql_names  # noqa: PLC0415 - start-up: files need no SQLAlchemy (.2 s)
-
         return sql_names(source)
     match file_format(source, file):
         case "csv":

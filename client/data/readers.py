@@ -26,6 +26,7 @@ from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.sql import sql_tables
 from parley.client.data.table import DataError, Table
 
 
@@ -91,8 +92,6 @@ def query_tables(
     source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[Table]:
     """Batches of a query's rows (`parley.client.data.sql.sql_tables`)."""
-    from parley.client.data.sql import sql_tables  # noqa: PLC0415 - as in `names_in`
-
     return sql_tables(source, file, names, wanted)
 
 
