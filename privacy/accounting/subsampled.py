@@ -116,7 +116,7 @@ def pld_epsilon(
         interval = min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
     from parley.privacy.accounting.dp_accounts import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
-    return float(composed_loss(steps, mu, pure, interval).get_epsilon_for_delta(delta))
+    return composed_loss(steps, mu, pure, interval).epsilon(delta)
 
 
 def _let_in(kind: Step, count: int) -> float:
