@@ -244,7 +244,7 @@ def test_types_that_only_one_of_both_has(database):
         "TIMESTAMPTZ '2024-01-31 01:00+02'": "2024-01-30 23:00:00+00:00",
         "'6F9619FF-8B86-D011-B42D-00CF4FC964FF'::uuid": "6f9619ff-8b86-d011-b42d-00cf4fc964ff",
         "'NaN'::numeric": "NaN",
-        "12345678901234567890::numeric": "1.2345678901234567e+19",
+        "12345678901234567890::numeric": "12345678901234567890",
     }
     for cell, text in kinds.items():
         (table,) = sql_tables(database.asks(f"SELECT {cell} AS x"), SCHEMA.file, ["x"], ["x"])
