@@ -67,7 +67,7 @@ postgres_start() {
             --log="$postgres_home/log" --silent start --options="-c listen_addresses=127.0.0.1 \
             -c port=$postgres_port -c unix_socket_directories='' -c fsync=off" </dev/null >&2; then
             postgres_running=yes
-            PARLEY_TEST_POSTGRES_URL="postgresql+psycopg://parley:$postgres_password@127.0.0.1:$postgres_port/postgres"
+            PARLEY_TEST_POSTGRES_URL="postgresql://parley:$postgres_password@127.0.0.1:$postgres_port/postgres"
             export PARLEY_TEST_POSTGRES_URL
             postgres_say "PostgreSQL $("$postgres_bin/postgres" --version | awk '{print $3}') on port $postgres_port"
             return 0

@@ -72,7 +72,7 @@ def read(source: str, folder: Path) -> None:
 
 
 def make(records: int, folder: Path, url: str | None) -> None:
-    import sqlalchemy as sa
+    import psycopg
 
     marks = ", ".join("?" * len(COLUMNS))
     types = ", ".join(f"{name} {'text' if name in 'ward sick' else 'float8'}" for name in COLUMNS)
@@ -84,14 +84,13 @@ def make(records: int, folder: Path, url: str | None) -> None:
             lite.executemany(f"INSERT INTO visits VALUES ({marks})", part)
             writer.writerows(part)
     if url:
-        engine = sa.create_engine(url)
-        with engine.begin() as connection:
-            connection.exec_driver_sql(
-                f"DROP TABLE IF EXISTS visits; CREATE TABLE visits ({types})"
-            )
-            cursor = connection.connection.cursor()
+        with psycopg.connect(url) as connection:
+            connection.execute(f"DROP TABLE IF EXISTS visits; CREATE TABLE visits ({types})")
             into = "COPY visits FROM STDIN (FORMAT csv, HEADER)"
-            with cursor.copy(into) as copy, (folder / "visits.csv").open("rb") as file:
+            with (
+                connection.cursor().copy(into) as copy,
+                (folder / "visits.csv").open("rb") as file,
+            ):
                 while piece := file.read(1 << 20):
                     copy.write(piece)
 

@@ -82,16 +82,9 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     base = os.environ.get(POSTGRES_URL)
     if not base:
         pytest.skip(f"needs a PostgreSQL server, {POSTGRES_URL} is not set (see .ci/postgres.sh)")
-    import sqlalchemy as sa
+    from ledgers import tamper
 
     schema = f"test_{uuid.uuid4().hex}"
-    engine = sa.create_engine(base, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f'CREATE SCHEMA "{schema}"')
-    url = sa.make_url(base).update_query_dict(
-        {"options": f"-csearch_path={schema}", "application_name": schema}
-    )
-    yield url.render_as_string(hide_password=False)
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f'DROP SCHEMA "{schema}" CASCADE')
-    engine.dispose()
+    tamper(base, f'CREATE SCHEMA "{schema}"')
+    yield f"{base}?options=-csearch_path%3D{schema}&application_name={schema}"
+    tamper(base, f'DROP SCHEMA "{schema}" CASCADE')

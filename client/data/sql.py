@@ -28,13 +28,11 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from operator import add
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
 import polars as pl
-import sqlalchemy as sa
 
 from parley.client.data.frames import SqlQuery
 from parley.client.data.schema import FileFormat
@@ -133,74 +131,69 @@ def _names(cursor: Any) -> list[str]:
 @contextmanager
 def _cursor(source: SqlQuery) -> Iterator[Any]:
     """The driver's cursor of the query's rows, within its snapshot."""
-    engine, begin = _engine(source)
-    driver = engine.dialect.loaded_dbapi
-    try:
-        with engine.connect() as connection:
-            begin(connection)
-            # A cursor of psycopg with a name is one of the server, which keeps the rows.
-            named = () if connection.dialect.name == "sqlite" else ("rows",)
-            with closing(connection.connection.cursor(*named)) as cursor:
-                cursor.execute(source.query)
-                if cursor.description is None:
-                    raise DatabaseError(_READS, "one that gives no rows", path=source.name)
-                yield cursor
-    except (sa.exc.SQLAlchemyError, driver.Error, driver.Warning) as error:
-        # Without its cause: drivers put what they connect with into it.
-        raise _fault(error, source.name) from None
-    finally:
-        engine.dispose()
-
-
-def _engine(source: SqlQuery) -> tuple[sa.Engine, Callable[[sa.Connection], object]]:
-    """What connects, and what begins a snapshot."""
     text = source.database
     if text.startswith("env:"):
         text = os.environ.get(text.removeprefix("env:"), "")
         if not text:
             raise DatabaseError("a variable that holds a URL", "none of it", path=source.name)
-    if text.startswith("sqlite://"):
-        return _sqlite(source, source.folder / sqlite_path(text)), _begin_sqlite
+    sqlite = text.startswith("sqlite://")
+    driver, connect = (_sqlite if sqlite else _postgresql)(source, text)
     try:
-        engine = sa.create_engine(
-            postgresql_url(text),
-            isolation_level="REPEATABLE READ",
-            poolclass=sa.NullPool,
-            hide_parameters=True,
-            connect_args={"connect_timeout": _WAIT_S},
-            execution_options={"postgresql_readonly": True},
-        )
+        # A cursor of psycopg with a name is one of the server, which keeps the rows.
+        named = () if sqlite else ("rows",)
+        with closing(connect()) as connection, closing(connection.cursor(*named)) as cursor:
+            cursor.execute(source.query)
+            if cursor.description is None:
+                raise DatabaseError(_READS, "one that gives no rows", path=source.name)
+            yield cursor
+    except (driver.Error, driver.Warning) as error:
+        # Without its cause: drivers put what they connect with into it.
+        said = _of_sqlite if sqlite else _of_postgresql
+        raise said(error, source.name) from None
+
+
+def _postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
+    """The driver, and what begins a snapshot."""
+    try:
+        import psycopg  # noqa: PLC0415 - an extra
+
+        url = postgresql_url(text)
+        psycopg.conninfo.conninfo_to_dict(url)
     except ModuleNotFoundError:
         expected = "psycopg, for PostgreSQL (pip install 'parley[postgres]')"
         raise DatabaseError(expected, "none that is installed", path=source.name) from None
-    except ValueError:
+    except (ValueError, psycopg.ProgrammingError):
         expected = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
         raise DatabaseError(expected, "another text", path=source.name) from None
-    return engine, lambda connection: connection.exec_driver_sql("SET LOCAL TIME ZONE 'UTC'")
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = psycopg.connect(url, connect_timeout=_WAIT_S)
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        connection.execute("SET LOCAL TIME ZONE 'UTC'")
+        return connection
+
+    return psycopg, connect
 
 
-def _sqlite(source: SqlQuery, path: Path) -> sa.Engine:
+def _sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
+    """The driver, and what begins a snapshot."""
+    path = source.folder / sqlite_path(text)
     if not path.is_file():
         raise DatabaseError(f"a SQLite file at {path}", "none", path=source.name)
+
+    def allowed(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_OK if action in _SQLITE_ALLOWED else sqlite3.SQLITE_DENY
 
     def connect() -> sqlite3.Connection:
         address = f"file:{quote(str(path.absolute()))}?mode=ro"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_WAIT_S)
         connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("BEGIN")
+        connection.set_authorizer(allowed)
         return connection
 
-    return sa.create_engine(
-        "sqlite://", creator=connect, poolclass=sa.NullPool, hide_parameters=True
-    )
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    def allowed(action: int, *_: object) -> int:
-        return sqlite3.SQLITE_OK if action in _SQLITE_ALLOWED else sqlite3.SQLITE_DENY
-
-    connection.exec_driver_sql("BEGIN")
-    own: Any = connection.connection.driver_connection
-    own.set_authorizer(allowed)
+    return sqlite3, connect
 
 
 def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
@@ -240,15 +233,7 @@ def _written(cell: Any) -> str | None:
     return str(cell) if type(cell) is int else f"{cell:f}"
 
 
-def _fault(error: Exception, where: str) -> DataError:
-    """What a failure of SQLAlchemy or of the driver means; no word of it is a URL's."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    if isinstance(cause, sqlite3.Error | sqlite3.Warning):
-        return _of_sqlite(cause, where)
-    return _of_postgresql(cause, where)
-
-
-def _of_postgresql(cause: BaseException | None, where: str) -> DataError:
+def _of_postgresql(cause: Exception, where: str) -> DataError:
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     state, said = getattr(cause, "sqlstate", None), str(cause)
     if state is None and type(cause).__name__ == "OperationalError":

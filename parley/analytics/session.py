@@ -61,7 +61,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
     def __init__(
         self, data: Any = None, *, resume: str | Path | None = None, **settings: Any
     ) -> None:
-        from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars, SQLAlchemy take .4 s)
+        from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars takes .2 s)
 
         self._stack = ExitStack()
         try:

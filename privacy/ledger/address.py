@@ -7,7 +7,8 @@
 
 PostgreSQL's own library finds the password: in `PGPASSWORD`, or in the file that `PGPASSFILE`
 names, else `~/.pgpass`, which it reads where its mode is 600. A party and a simulation may also
-name a variable of the environment that holds the whole URL, password and all: `env:NAME`.
+name a variable of the environment that holds the whole URL, password and all: `env:NAME`. One text
+always names one place, and what is charged there stays together: no ε rests on which.
 
     >>> is_database("sqlite:///ward.db"), is_database("env:CLINIC"), is_database("ward.csv")
     (True, True, False)
@@ -18,10 +19,7 @@ name a variable of the environment that holds the whole URL, password and all: `
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
+from urllib.parse import urlsplit
 
 _PASSWORD = re.compile(r"://[^/@]*:.*@|[?&](ssl)?password=")
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
@@ -76,27 +74,28 @@ def sqlite_path(url: str) -> str:
     return url.removeprefix("sqlite://").removeprefix("/")
 
 
-def postgresql_url(text: str) -> sa.URL:
-    """The URL of a PostgreSQL database, by the driver that there is.
+def postgresql_url(text: str) -> str:
+    """The URL of a PostgreSQL database, as libpq takes it.
 
     Raises:
         ValueError: another scheme, or no URL; nothing else of the text is shown.
     """
-    import sqlalchemy as sa  # noqa: PLC0415 - start-up: who only checks a text needs none of it
-
-    scheme = text.partition("://")[0] if "://" in text else ""
-    if scheme not in _POSTGRESQL:
+    scheme, _, rest = text.partition("://")
+    if not rest or scheme not in _POSTGRESQL:
+        scheme = scheme if rest else ""
         raise ValueError(f"Expected a path, sqlite:/// or postgresql://, got {scheme}://.")
     try:
-        return sa.make_url(text).set(drivername="postgresql+psycopg")
-    except (sa.exc.ArgumentError, ValueError):
+        urlsplit(text).port  # noqa: B018 - which is a number
+    except ValueError:
         # The text may hold a password, so that neither it nor the cause is shown.
         raise ValueError(
             "Expected postgresql://user@host:port/database, got another text."
         ) from None
+    return f"postgresql://{rest}"
 
 
-def shown(url: sa.URL) -> str:
+def shown(url: str) -> str:
     """How messages call it: without password and options."""
-    own = type(url).create("postgresql", url.username, None, url.host, url.port, url.database)
-    return own.render_as_string()
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}"

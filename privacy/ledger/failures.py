@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 
-import sqlalchemy as sa
-
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError, LedgerUnavailable, NotALedger
 
 _UNCHANGED = "Nothing was recorded and nothing is spent."
 
 
 def translated(error: Exception, place: str, lock_timeout_s: float) -> LedgerError:
-    """The `LedgerError` for a failure at `place`, SQLAlchemy's or the driver's."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    if isinstance(cause, sqlite3.Error):
-        return _sqlite(cause, place, lock_timeout_s)
-    if cause is not None and not isinstance(cause, sa.exc.SQLAlchemyError):
-        return _postgresql(cause, place, lock_timeout_s)
-    return LedgerError(f"Expected the ledger at {place} to answer, got {type(error).__name__}.")
+    """The `LedgerError` for what a driver raised at `place`."""
+    said = _sqlite if isinstance(error, sqlite3.Error) else _postgresql
+    return said(error, place, lock_timeout_s)
 
 
-def _sqlite(cause: sqlite3.Error, place: str, lock_timeout_s: float) -> LedgerError:
+def _sqlite(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -42,7 +36,7 @@ def _sqlite(cause: sqlite3.Error, place: str, lock_timeout_s: float) -> LedgerEr
     return LedgerError(f"Expected the ledger at {place} to answer, got: {cause}.")
 
 
-def _postgresql(cause: BaseException, place: str, lock_timeout_s: float) -> LedgerError:
+def _postgresql(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     state = getattr(cause, "sqlstate", None)
     if state is None or state.startswith(("08", "57P")):

@@ -16,10 +16,9 @@ import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
-
+from parley.privacy.ledger.connection import Connection
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
-from parley.privacy.ledger.tables import HEAD, METADATA, RECORDS, check_version
+from parley.privacy.ledger.tables import COLUMNS, HEAD, INDEX, check_version, select
 
 _BESIDE = ("-wal", "-shm", "-journal")
 _AT_LEAST = 1 << 22
@@ -28,10 +27,7 @@ _EVERY = 10_000
 _TIMES = 4  # a ledger is read so often at most, in one transaction
 _MOST_HOLES = 1000  # SQLite writes none
 
-_COLUMNS = {table.name: {each.name for each in table.c} for table in METADATA.tables.values()}
-_INDEXES = {index.name for index in RECORDS.indexes} | {
-    f"sqlite_autoindex_{name}_{number}" for name in _COLUMNS for number in (1, 2)
-}
+_INDEXES = {INDEX} | {f"sqlite_autoindex_{name}_{n}" for name in COLUMNS for n in (1, 2)}
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
@@ -53,7 +49,7 @@ def check_files(path: Path) -> None:
             raise NotALedger(f"Expected a file beside the ledger, {beside} is none.")
 
 
-def check_schema(connection: sa.Connection, place: str) -> None:
+def check_schema(connection: Connection, place: str) -> None:
     """Checks that a SQLite file with a ledger's head holds a ledger's tables, and nothing else.
 
     Raises:
@@ -61,31 +57,32 @@ def check_schema(connection: sa.Connection, place: str) -> None:
             ledger of another version.
     """
     query = "SELECT type, name, rootpage FROM sqlite_schema"
-    stored = connection.exec_driver_sql(query).all()
-    if HEAD.name not in {each.name for each in stored}:
+    stored = [tuple(row.values()) for row in connection.rows(query)]
+    if HEAD not in {name for _, name, _ in stored}:
         return  # whoever asks whether a ledger is there says what it is
     # A virtual table has no page here.
     tables = {name for kind, name, root in stored if kind == "table" and root}
-    _check_columns(connection, tables & {HEAD.name}, {HEAD.name}, place)
-    check_version(connection.execute(sa.select(HEAD.c.version)).scalar(), place)
-    known = {"table": tables & _COLUMNS.keys(), "index": _INDEXES}
+    _check_columns(connection, tables & {HEAD}, {HEAD}, place)
+    head = next(connection.rows(select(HEAD, "LIMIT 1")), {})
+    check_version(head.get("version"), place)
+    known = {"table": tables & COLUMNS.keys(), "index": _INDEXES}
     for kind, name, _ in stored:
         if name not in known.get(kind, ()):
             raise NotALedger(
                 f"Expected the tables of a ledger at {place}, got a {kind} {name!r:.80} too."
             )
-    _check_columns(connection, tables, set(_COLUMNS), place)
+    _check_columns(connection, tables, set(COLUMNS), place)
 
 
 def _check_columns(
-    connection: sa.Connection, tables: set[str], expected: set[str], place: str
+    connection: Connection, tables: set[str], expected: set[str], place: str
 ) -> None:
     found = {}
     for name in tables:
-        columns = connection.exec_driver_sql(f"PRAGMA table_xinfo({name})").all()
+        columns = connection.rows(f"PRAGMA table_xinfo({name})")
         # One that is computed is not what its name says.
-        found[name] = {each.name if each.hidden == 0 else None for each in columns}
-    if found != {name: _COLUMNS[name] for name in expected}:
+        found[name] = {each["name"] if each["hidden"] == 0 else None for each in columns}
+    if found != {name: set(COLUMNS[name]) for name in expected}:
         raise NotALedger(
             f"Expected the tables of a ledger at {place}, with their columns and no others, got "
             f"{', '.join(sorted(found)) or 'none'}: somebody else made or changed them."

@@ -52,6 +52,7 @@ from parley.privacy.ledger.deciding import Decision, decided
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
 from parley.privacy.ledger.leave import Reservation, granted
+from parley.privacy.ledger.place import Place
 from parley.privacy.ledger.recorded import RecordedEntry, recorded_entries
 from parley.privacy.ledger.replay import Problem, problems
 from parley.privacy.ledger.steps import Checkpoint
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from parley.privacy.accounting.guarantee import Unit
     from parley.privacy.ledger.account import Account, Claims
     from parley.privacy.ledger.blocks import Blocks
-    from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog, Writer
 
 _P = ParamSpec("_P")
@@ -105,8 +105,6 @@ class Ledger:
         Raises:
             NotALedger: nothing is there, something else, or another schema version.
         """
-        from parley.privacy.ledger.place import Place  # noqa: PLC0415 - start-up: `plan` opens no ledger (SQLAlchemy takes .28 s)
-
         return cls(Place(url_or_path, create=create, read_only=read_only))
 
     def close(self, *, forked: bool = False) -> None:
@@ -176,13 +174,13 @@ class Ledger:
     def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """How many of `[N, 3]` rows (`parley.client.data.contents`) each data set has had."""
         with self._place.reading() as reader:
-            return registering.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
+            return owner.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
 
     def moved(self, name: str, rows: NDArray[np.uint64]) -> int:
         """How many of them the data set charged in another block than they are in now."""
         with self._place.reading() as reader:
             known = reader.accounts()
-            return registering.moved_in(known, reader.rows, self._place.key_path, name, rows)
+            return owner.moved_in(known, reader.rows, self._place.key_path, name, rows)
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""

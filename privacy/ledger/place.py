@@ -9,25 +9,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import sqlalchemy as sa
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
 from parley.privacy.ledger.address import postgresql_url, shown, sqlite_path
+from parley.privacy.ledger.connection import Connection
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
 from parley.privacy.ledger.foreign import Costs, check_files, check_schema
 from parley.privacy.ledger.store import Reader, Writer
 from parley.privacy.ledger.tables import create as create_tables
 from parley.privacy.ledger.tables import is_there
-
-if TYPE_CHECKING:
-    import psycopg
-
 
 _LOCK_TIMEOUT_S = 30.0
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
@@ -48,25 +43,30 @@ class Place:
         create = create and not read_only
         url = _postgresql_url(target)
         self._costs: Costs | None = None
+        self._idle: list[Connection] = []
         if url is not None:
             self.name = shown(url)
             self.key_path = _user_folder() / "ledger.key"
-            self._engine = self._postgresql(url)
+            self._connect, self._errors = _postgresql(url, read_only=read_only)
         else:
             path = _path(target, create=create)
             self.name = str(path)
             self.key_path = path.with_name(path.name + ".key")
             self._costs = Costs(path) if read_only else None
-            self._engine = self._sqlite(path, create=create)
+            address = _address(path, "ro" if read_only else "rwc" if create else "rw")
+            self._connect = partial(_sqlite, address, self._costs)
+            self._errors = (sqlite3.Error,)
         try:
             self._prepare(create=create)
         except BaseException:
-            self._engine.dispose()
+            self.close()
             raise
 
     def close(self, *, forked: bool = False) -> None:
         """Closes the file or the connection; one of the process that forked this stays open."""
-        self._engine.dispose(close=not forked)
+        idle, self._idle = self._idle, []
+        for each in () if forked else idle:
+            each.close()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Reader]:
@@ -74,10 +74,8 @@ class Place:
         with self._connected() as connection:
             if self._costs is not None:
                 self._costs.begin()
-            if connection.dialect.name == "postgresql":
-                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            else:
-                connection.exec_driver_sql("BEGIN")
+            repeatable = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+            connection.execute(repeatable if connection.postgresql else "BEGIN")
             yield Reader(connection, self.name)
 
     @contextlib.contextmanager
@@ -86,123 +84,148 @@ class Place:
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
         with self._connected() as connection:
-            if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if not connection.postgresql:
+                connection.execute("BEGIN IMMEDIATE")
             yield (writer := Writer(connection, self.name, self.key_path))
             if writer.finish():
                 connection.commit()
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sa.Connection]:
-        """A connection; what fails in the block leaves it as a `LedgerError`."""
+    def _connected(self) -> Iterator[Connection]:
+        """A connection of the caller's alone; what fails in the block leaves it as a `LedgerError`.
+
+        One is kept for the next: threads that come together open more.
+        """
         try:
-            with self._engine.connect() as connection:
+            connection = self._kept() or self._connect()
+            try:
                 yield connection
-        except (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
+            finally:
+                if self._ended(connection) and not self._idle:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+        except self._errors as error:
             raise translated(error, self.name, _LOCK_TIMEOUT_S) from None
 
-    def _sqlite(self, path: Path, *, create: bool) -> sa.Engine:
-        mode = "ro" if self.read_only else "rwc" if create else "rw"
-        address = f"file:{quote(str(path.absolute()))}?mode={mode}"
-        if self.read_only and not path.with_name(path.name + "-wal").exists():
-            with contextlib.suppress(OSError):
-                if os.statvfs(path.parent).f_flag & os.ST_RDONLY or not os.access(
-                    path.parent, os.W_OK
-                ):
-                    # SQLite would put two files beside the ledger to share it with a writer. Here
-                    # it can't, and without a -wal file nobody has it open to write.
-                    address += "&immutable=1"
+    def _kept(self) -> Connection | None:
+        with contextlib.suppress(IndexError):
+            connection = self._idle.pop()
+            if not connection.postgresql:
+                return connection
+            with contextlib.suppress(*self._errors):  # a server may have gone meanwhile
+                connection.execute("SELECT 1")
+                connection.rollback()
+                return connection
+            connection.close()
+        return None
 
-        def connect() -> sqlite3.Connection:
-            connection = sqlite3.connect(
-                address,
-                uri=True,
-                isolation_level=None,  # transactions begin where we say BEGIN
-                timeout=_LOCK_TIMEOUT_S,
-                check_same_thread=False,
-            )
-            try:
-                if self._costs is not None:  # before anything of the file is looked at
-                    self._costs.bound(connection)
-                connection.execute("PRAGMA trusted_schema=OFF")
-                connection.execute("PRAGMA synchronous=FULL")
-            except sqlite3.Error:
-                connection.close()
-                raise
-            return connection
-
-        return sa.create_engine(
-            "sqlite://",
-            creator=connect,
-            poolclass=sa.QueuePool,
-            pool_size=1,
-            hide_parameters=True,
-        )
-
-    def _postgresql(self, url: sa.URL) -> sa.Engine:
+    def _ended(self, connection: Connection) -> bool:
+        """Whether its transaction could be ended."""
         try:
-            engine = sa.create_engine(
-                url,
-                isolation_level="READ COMMITTED",
-                pool_size=1,
-                pool_pre_ping=True,
-                hide_parameters=True,
-            )
-        except ModuleNotFoundError as error:
-            raise LedgerUnavailable(
-                "Expected psycopg for a ledger on PostgreSQL, it is not installed: "
-                "pip install 'parley[postgres]'"
-            ) from error
-        settings = [f"SET lock_timeout = '{_LOCK_TIMEOUT_S:.0f}s'", "SET synchronous_commit = on"]
-        if self.read_only:
-            settings.append("SET default_transaction_read_only = on")
-
-        @sa.event.listens_for(engine, "connect")
-        def configure(connection: psycopg.Connection, _: object) -> None:
-            for setting in settings:
-                connection.execute(setting)
-            connection.commit()
-
-        return engine
+            connection.rollback()
+        except self._errors:
+            return False
+        return True
 
     def _prepare(self, *, create: bool) -> None:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
         with self._connected() as connection:
-            postgresql = connection.dialect.name == "postgresql"
-            if not postgresql:
+            if not connection.postgresql:
                 check_schema(connection, self.name)
             if is_there(connection, self.name):
                 connection.rollback()
-                if not (self.read_only or postgresql):
-                    connection.exec_driver_sql("BEGIN IMMEDIATE")  # refused where read-only
+                if not (self.read_only or connection.postgresql):
+                    connection.execute("BEGIN IMMEDIATE")  # refused where read-only
                 return
             if not create:
                 raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
             connection.rollback()
-            if postgresql:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
+            if connection.postgresql:
+                connection.execute("SELECT pg_advisory_xact_lock(?)", _SCHEMA_LOCK)
             else:
                 _set_wal(connection)
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.execute("BEGIN IMMEDIATE")
             if not is_there(connection, self.name):
                 create_tables(connection)
                 connection.commit()
 
 
-def _set_wal(connection: sa.Connection) -> None:
-    """WAL mode is kept in the file. SQLite doesn't wait for a lock here, so that we do."""
-    while_locked = Retrying(
-        retry=retry_if_exception_type(sa.exc.OperationalError),
-        wait=wait_fixed(0.01),
-        stop=stop_after_delay(_LOCK_TIMEOUT_S),
-        before_sleep=lambda _: connection.rollback(),
-        reraise=True,
+def _address(path: Path, mode: str) -> str:
+    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    if mode == "ro" and not path.with_name(path.name + "-wal").exists():
+        with contextlib.suppress(OSError):
+            unchanging = os.statvfs(path.parent).f_flag & os.ST_RDONLY
+            if unchanging or not os.access(path.parent, os.W_OK):
+                # SQLite would put two files beside the ledger to share it with a writer. Here it
+                # can't, and without a -wal file nobody has it open to write.
+                address += "&immutable=1"
+    return address
+
+
+def _sqlite(address: str, costs: Costs | None) -> Connection:
+    connection = sqlite3.connect(
+        address,
+        uri=True,
+        isolation_level=None,  # transactions begin where we say BEGIN
+        timeout=_LOCK_TIMEOUT_S,
+        check_same_thread=False,
     )
-    # Its answer is read: a statement that is not over holds a lock, with which no write can wait.
-    while_locked(lambda: connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar())
+    try:
+        if costs is not None:  # before anything of the file is looked at
+            costs.bound(connection)
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA synchronous=FULL")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return Connection(connection)
 
 
-def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
+def _postgresql(
+    url: str, *, read_only: bool
+) -> tuple[Callable[[], Connection], tuple[type[Exception], ...]]:
+    """What connects, and what it raises."""
+    try:
+        import psycopg  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise LedgerUnavailable(
+            "Expected psycopg for a ledger on PostgreSQL, it is not installed: "
+            "pip install 'parley[postgres]'"
+        ) from error
+    settings = [f"SET lock_timeout = '{_LOCK_TIMEOUT_S:.0f}s'", "SET synchronous_commit = on"]
+    if read_only:
+        settings.append("SET default_transaction_read_only = on")
+
+    def connect() -> Connection:
+        own = psycopg.connect(url)
+        connection = Connection(own)
+        for setting in settings:
+            connection.execute(setting)
+        connection.commit()
+        own.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        return connection
+
+    return connect, (psycopg.Error,)
+
+
+def _set_wal(connection: Connection) -> None:
+    """WAL mode is kept in the file. SQLite doesn't wait for a lock here, so that we do."""
+    until = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            # Read to its end: a statement that is not over holds a lock, with which no write waits.
+            list(connection.rows("PRAGMA journal_mode=WAL"))
+        except sqlite3.OperationalError:
+            connection.rollback()
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _postgresql_url(target: str | os.PathLike[str]) -> str | None:
     """The URL of a PostgreSQL database, or `None` for a path."""
     text = os.fspath(target)
     if "://" not in text or text.startswith("sqlite://"):

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows, digest
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
+from parley.privacy.ledger.connection import Connection
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.fold import after
@@ -32,32 +31,28 @@ from parley.privacy.ledger.recorded import (
     recorded_entries,
 )
 from parley.privacy.ledger.rows import Digests, Piece, in_pieces, summary
-from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, ROWS, check_version
+from parley.privacy.ledger.tables import (
+    ACCOUNTS,
+    CHECKPOINTS,
+    HEAD,
+    RECORDS,
+    ROWS,
+    check_version,
+    select,
+)
 
-_HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
-_RECORDS = sa.select(RECORDS).order_by(RECORDS.c.position)
-_SINCE = _RECORDS.where(RECORDS.c.position >= sa.bindparam("at"))
-_OF_RUN = _RECORDS.where(
-    RECORDS.c.run_id == sa.bindparam("of_run"), RECORDS.c.position > sa.bindparam("after")
+_HEAD = select(HEAD, "WHERE id = 1")
+_RECORDS = select(RECORDS, "ORDER BY position")
+_SINCE = select(RECORDS, "WHERE position >= ? ORDER BY position")
+_OF_RUN = select(RECORDS, "WHERE run_id = ? AND position > ? ORDER BY position")
+LATEST = select(
+    RECORDS,
+    'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
 )
-_LATEST = (
-    sa.select(RECORDS)
-    .where(
-        RECORDS.c.run_id == sa.bindparam("of_run"),
-        RECORDS.c.index == sa.bindparam("of_index"),
-        RECORDS.c.dataset == sa.bindparam("of_dataset"),
-        RECORDS.c.unit == sa.bindparam("of_unit"),
-    )
-    .order_by(RECORDS.c.position.desc())
-    .limit(1)
-)
-_ACCOUNTS, _NEW_RECORD = sa.select(ACCOUNTS), sa.insert(RECORDS)
-_SET_HEAD = sa.update(HEAD).where(HEAD.c.id == 1)
-_SET_ACCOUNT = sa.update(ACCOUNTS).where(
-    ACCOUNTS.c.name == sa.bindparam("of_name"), ACCOUNTS.c.unit == sa.bindparam("of_unit")
-)
-_OF_CHECKPOINT = CHECKPOINTS.c.run_id == sa.bindparam("of_run")
-_SET_CHECKPOINT = sa.update(CHECKPOINTS).where(_OF_CHECKPOINT)
+"""The last record about a release, which is found by its index."""
+_CHECKPOINT = select(CHECKPOINTS, "WHERE run_id = ?")
+_PIECES = f"SELECT block, digests FROM {ROWS} WHERE name = ? ORDER BY number"  # noqa: S608 - a name of ours
+_NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
 
 _Row = dict[str, str]
 
@@ -79,13 +74,15 @@ class Reader:
         NotALedger: another version of a ledger was put in its place.
     """
 
-    def __init__(self, connection: sa.Connection, place: str, *, lock: bool = False) -> None:
+    def __init__(self, connection: Connection, place: str, *, lock: bool = False) -> None:
         self._connection = connection
-        row = connection.execute(_HEAD.with_for_update() if lock else _HEAD).one_or_none()
-        if row is None or not (isinstance(row.records, int) and isinstance(row.hash, str)):
+        locked = lock and connection.postgresql
+        rows = list(connection.rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
+        records, end = (rows[0]["records"], rows[0]["hash"]) if rows else (None, None)
+        if not (isinstance(records, int) and isinstance(end, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
-        self.head = Head(records=row.records, hash=row.hash)
-        check_version(row.version, place)
+        self.head = Head(records=records, hash=end)
+        check_version(rows[0]["version"], place)
 
     def since(self, position: int) -> list[Record]:
         """All records from `position` to the head, each of which leads to it hash by hash.
@@ -94,7 +91,7 @@ class Reader:
             LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
         """
         # The one before is read for its hash.
-        records = self._records(_SINCE, at=position - 1)
+        records = self._records(_SINCE, position - 1)
         head = Head(records=position - 1, hash=GENESIS)
         if position > 1 and records:
             head = Head(records=records[0].position, hash=records.pop(0).hash)
@@ -110,12 +107,12 @@ class Reader:
             )
         return records
 
-    def _records(self, query: sa.Select[Any], **bound: object) -> list[Record]:
-        return [Record(**row._mapping) for row in self._connection.execute(query, bound)]
+    def _records(self, query: str, *values: object) -> list[Record]:
+        return [Record(**row) for row in self._connection.rows(query, *values)]
 
     def records(self) -> Iterator[Record]:
         """All records in order."""
-        return (Record(**row._mapping) for row in self._connection.execute(_RECORDS))
+        return (Record(**row) for row in self._connection.rows(_RECORDS))
 
     def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
         """The entries of a run; of those that were seen, only what came since is read.
@@ -125,20 +122,20 @@ class Reader:
         """
         if seen is None or seen.run_id != run_id or not self._contains(seen.head):
             seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
-        records = self._records(_OF_RUN, of_run=run_id, after=seen.head.records)
+        records = self._records(_OF_RUN, run_id, seen.head.records)
         entries = recorded_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
     def records_of(self, run_id: str) -> list[Record]:
         """All records of a run, in order."""
-        return self._records(_OF_RUN, of_run=run_id, after=0)
+        return self._records(_OF_RUN, run_id, 0)
 
     def _contains(self, head: Head) -> bool:
         """Whether the log is that of `head`, or goes on from it."""
         if head == self.head:
             return True
-        query = sa.select(RECORDS.c.hash).where(RECORDS.c.position == head.records)
-        return self._connection.execute(query).scalar_one_or_none() == head.hash
+        found = self._records(select(RECORDS, "WHERE position = ?"), head.records)
+        return [each.hash for each in found] == [head.hash]
 
     def accounts(self, *, vouched: bool = True) -> dict[BudgetKey, Account]:
         """All accounts, by data, then by unit.
@@ -155,7 +152,7 @@ class Reader:
 
     def _rows(self, *, vouched: bool) -> dict[BudgetKey, _Row]:
         """The rows of all accounts; vouched for where the last record holds their digest."""
-        rows: list[_Row] = [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
+        rows: list[_Row] = list(self._connection.rows(select(ACCOUNTS)))
         if vouched:
             last = self.since(self.head.records)[0].content() if self.head.records else {}
             try:
@@ -172,24 +169,22 @@ class Reader:
 
     def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """The last checkpoint of a run."""
-        query = sa.select(CHECKPOINTS).where(_OF_CHECKPOINT)
-        row = self._connection.execute(query, {"of_run": run_id}).one_or_none()
-        return None if row is None else StoredCheckpoint(**row._mapping)
+        found = [StoredCheckpoint(**row) for row in self._connection.rows(_CHECKPOINT, run_id)]
+        return found[0] if found else None
 
     def checkpoints(self) -> Iterator[StoredCheckpoint]:
         """The last checkpoint of every run."""
-        for row in self._connection.execute(sa.select(CHECKPOINTS)):
-            yield StoredCheckpoint(**row._mapping)
+        for row in self._connection.rows(select(CHECKPOINTS)):
+            yield StoredCheckpoint(**row)
 
     def rows(self, name: str) -> Iterator[Piece]:
         """The digests of a data set's rows, piece by piece."""
-        query = sa.select(ROWS.c.block, ROWS.c.digests).where(ROWS.c.name == name)
-        return (Piece(*row) for row in self._connection.execute(query.order_by(ROWS.c.number)))
+        return (Piece(**row) for row in self._connection.rows(_PIECES, name))
 
     def known_rows(self) -> dict[str, KnownRows]:
         """What is stored of the rows of every data set."""
-        named = self._connection.execute(sa.select(ROWS.c.name, ROWS.c.key).distinct()).all()
-        return {each.name: summary(each.key, self.rows(each.name)) for each in named}
+        named = list(self._connection.rows(_NAMES))
+        return {each["name"]: summary(each["key"], self.rows(each["name"])) for each in named}
 
 
 class Writer(Reader):
@@ -201,7 +196,7 @@ class Writer(Reader):
         key_path: of the key that rows are digested under.
     """
 
-    def __init__(self, connection: sa.Connection, place: str, key_path: Path) -> None:
+    def __init__(self, connection: Connection, place: str, key_path: Path) -> None:
         super().__init__(connection, place, lock=True)
         self.key_path = key_path
         self.began, self._texts = self.head, self._rows(vouched=True)
@@ -214,8 +209,7 @@ class Writer(Reader):
 
     def latest(self, key: BudgetKey, run_id: str, index: int) -> Record | None:
         """The last record about a release; its kind says in which state the release is."""
-        release = {"of_run": run_id, "of_index": index}
-        found = self._records(_LATEST, of_dataset=key.dataset, of_unit=str(key.unit), **release)
+        found = self._records(LATEST, run_id, index, key.dataset, str(key.unit))
         return found[0] if found else None
 
     def reserved(self, reservation: int | None) -> tuple[Record, Record | None]:
@@ -262,13 +256,13 @@ class Writer(Reader):
         self._texts[key], self.stored[key] = row, account
         vouching = {**body, "accounts": digest(self._texts.values())}
         record = chained(self.head, kind=kind, key=key, body=vouching, **named)
-        self._connection.execute(_NEW_RECORD, vars(record))
+        self._connection.insert(RECORDS, vars(record))
         if before is None:
-            self._connection.execute(sa.insert(ACCOUNTS), row)
+            self._connection.insert(ACCOUNTS, row)
         elif before != row:
             changed = {name: text for name, text in row.items() if before[name] != text}
-            named = {"of_name": key.dataset, "of_unit": str(key.unit)}
-            self._connection.execute(_SET_ACCOUNT, {**named, **changed})
+            named = {"name": key.dataset, "unit": str(key.unit)}
+            self._connection.update(ACCOUNTS, changed, named)
         self.head = Head(records=record.position, hash=record.hash)
         return record
 
@@ -278,19 +272,19 @@ class Writer(Reader):
         pieces = (piece for block, digests in new.items() for piece in in_pieces(block, digests))
         for number, piece in enumerate(pieces, stored):
             own = {"name": name, "number": number, "key": key, **piece._asdict()}
-            self._connection.execute(sa.insert(ROWS), own)
+            self._connection.insert(ROWS, own)
         return summary(key, self.rows(name))
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""
-        if not self._connection.execute(_SET_CHECKPOINT, {**row, "of_run": row["run_id"]}).rowcount:
-            self._connection.execute(sa.insert(CHECKPOINTS), row)
+        if not self._connection.update(CHECKPOINTS, row, {"run_id": row["run_id"]}):
+            self._connection.insert(CHECKPOINTS, row)
 
     def finish(self) -> bool:
         """Stores the new head; whether there is anything to commit."""
         if self.head == self.began:
             return False
-        self._connection.execute(_SET_HEAD, vars(self.head))
+        self._connection.update(HEAD, vars(self.head), {"id": 1})
         return True
 
 

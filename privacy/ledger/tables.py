@@ -2,84 +2,106 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from parley.privacy.ledger.chain import GENESIS
+from parley.privacy.ledger.connection import Connection, quoted
 from parley.privacy.ledger.errors import NotALedger
 
-FORMAT = "parley-ledger"
-VERSION = 6
+FORMAT: Final = "parley-ledger"
+VERSION: Final = 6
 
-METADATA = sa.MetaData()
-HEAD = sa.Table(
-    "parley_ledger_head",
-    METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("format", sa.Text, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("records", sa.BigInteger, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
+HEAD: Final = "parley_ledger_head"
+RECORDS: Final = "parley_ledger_records"
+ACCOUNTS: Final = "parley_ledger_accounts"
+ROWS: Final = "parley_ledger_rows"
+CHECKPOINTS: Final = "parley_ledger_checkpoints"
+INDEX: Final = "parley_ledger_releases"
+
+COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        HEAD: {
+            "id": "INTEGER PRIMARY KEY",
+            "format": "TEXT NOT NULL",
+            "version": "INTEGER NOT NULL",
+            "records": "BIGINT NOT NULL",
+            "hash": "TEXT NOT NULL",
+        },
+        RECORDS: {
+            "position": "BIGINT PRIMARY KEY",
+            "kind": "TEXT NOT NULL",
+            "dataset": "TEXT NOT NULL",
+            "unit": "TEXT NOT NULL",
+            "run_id": "TEXT",
+            "index": "BIGINT",
+            "reservation": "BIGINT",
+            "body": "TEXT NOT NULL",
+            "hash": "TEXT NOT NULL",
+        },
+        ACCOUNTS: {
+            "name": "TEXT NOT NULL",
+            "unit": "TEXT NOT NULL",
+            "fingerprint": "TEXT NOT NULL",
+            "budget": "TEXT NOT NULL",
+            "spent": "TEXT NOT NULL",
+            "held": "TEXT NOT NULL",
+            "known": "TEXT NOT NULL",
+            "rows": "TEXT NOT NULL",
+        },
+        ROWS: {
+            "name": "TEXT NOT NULL",
+            "number": "INTEGER NOT NULL",
+            "key": "TEXT NOT NULL",
+            "block": "TEXT NOT NULL",
+            "digests": "BYTEA NOT NULL",
+        },
+        CHECKPOINTS: {
+            "run_id": "TEXT PRIMARY KEY NOT NULL",
+            "index": "BIGINT NOT NULL",
+            "digest": "TEXT NOT NULL",
+            "data": "BYTEA NOT NULL",
+        },
+    }
 )
-RECORDS = sa.Table(
-    "parley_ledger_records",
-    METADATA,
-    # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside the table.
-    sa.Column(
-        "position",
-        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text, nullable=False),
-    sa.Column("run_id", sa.Text),
-    sa.Column("index", sa.BigInteger),
-    sa.Column("reservation", sa.BigInteger),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Index("parley_ledger_releases", "run_id", "dataset", "index", "position"),
-)
-ACCOUNTS = sa.Table(
-    "parley_ledger_accounts",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("unit", sa.Text, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("budget", sa.Text, nullable=False),
-    sa.Column("spent", sa.Text, nullable=False),
-    sa.Column("held", sa.Text, nullable=False),
-    sa.Column("known", sa.Text, nullable=False),
-    sa.Column("rows", sa.Text, nullable=False),
-    sa.UniqueConstraint("fingerprint", "unit"),
-)
-ROWS = sa.Table(
-    "parley_ledger_rows",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("block", sa.Text, nullable=False),
-    sa.Column("digests", sa.LargeBinary, nullable=False),
-)
-CHECKPOINTS = sa.Table(
-    "parley_ledger_checkpoints",
-    METADATA,
-    sa.Column("run_id", sa.Text, primary_key=True),
-    sa.Column("index", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
+"""Of each table, as PostgreSQL calls their types."""
+
+_KEYS = {
+    ACCOUNTS: ", PRIMARY KEY (name, unit), UNIQUE (fingerprint, unit)",
+    ROWS: ", PRIMARY KEY (name, number)",
+}
 
 
-def create(connection: sa.Connection) -> None:
+def create(connection: Connection) -> None:
     """Makes the tables and the head of an empty chain, in the running transaction."""
-    METADATA.create_all(connection)
+    for table, columns in COLUMNS.items():
+        each = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+        if not connection.postgresql:
+            # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside
+            # the table.
+            each = each.replace("BIGINT", "INTEGER").replace("BYTEA", "BLOB")
+        connection.execute(f"CREATE TABLE {table} ({each}{_KEYS.get(table, '')})")
+    releases = 'run_id, dataset, "index", position'
+    connection.execute(f"CREATE INDEX {INDEX} ON {RECORDS} ({releases})")
     head = {"id": 1, "format": FORMAT, "version": VERSION, "records": 0, "hash": GENESIS}
-    connection.execute(sa.insert(HEAD), head)
+    connection.insert(HEAD, head)
 
 
-def is_there(connection: sa.Connection, place: str) -> bool:
+def select(table: str, rest: str = "") -> str:
+    """A statement that selects all columns of a table, and which rows."""
+    return f"SELECT {quoted(COLUMNS[table])} FROM {table} {rest}"  # noqa: S608 - names of ours
+
+
+_TABLES = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'"
+)
+_TABLES_OF_POSTGRESQL = (
+    "SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()"
+)
+
+
+def is_there(connection: Connection, place: str) -> bool:
     """Whether a ledger's tables are there.
 
     Raises:
@@ -87,15 +109,16 @@ def is_there(connection: sa.Connection, place: str) -> bool:
             PostgreSQL database may).
     """
     # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
-    tables = sa.inspect(connection).get_table_names()
-    if HEAD.name in tables:
-        row = connection.execute(sa.select(HEAD.c.format, HEAD.c.version)).first()
-        if row is None or row.format != FORMAT:
+    query = _TABLES_OF_POSTGRESQL if connection.postgresql else _TABLES
+    tables = [row["name"] for row in connection.rows(query)]
+    if HEAD in tables:
+        rows = list(connection.rows(select(HEAD)))
+        if not rows or rows[0]["format"] != FORMAT:
             raise NotALedger(f"Expected {FORMAT} at {place}, got no head record of one.")
-        check_version(row.version, place)
+        check_version(rows[0]["version"], place)
         return True
-    if tables and connection.dialect.name == "sqlite":
-        raise NotALedger(f"Expected a ledger at {place}, got a database with {tables[0]!r}.")
+    if tables and not connection.postgresql:
+        raise NotALedger(f"Expected a ledger at {place}, got a database with {min(tables)!r}.")
     return False
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from ledger_children import a_budget, an_entry, commit_and_reserve
-from ledgers import TENTH, tamper
+from ledgers import TENTH, connected, tamper
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.connection import Connection
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.store import Reader
@@ -93,16 +93,10 @@ def test_an_edited_ledger_that_was_exhausted_grants_nothing(
 
 
 def rows(url: str) -> list[Any]:
-    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
-    with engine.connect() as connection:
-        query = "SELECT * FROM {} ORDER BY 1"
+    with connected(url) as connection:
+        query = "SELECT * FROM parley_ledger_{} ORDER BY 1"
         names = ("records", "accounts", "head")
-        found = [
-            connection.exec_driver_sql(query.format(f"parley_ledger_{name}")).all()
-            for name in names
-        ]
-    engine.dispose()
-    return found
+        return [connection.execute(query.format(name)).fetchall() for name in names]
 
 
 def test_an_edited_reservation_gives_back_no_more_than_was_charged(
@@ -168,12 +162,13 @@ def test_a_release_costs_the_same_however_long_the_log_is(
         ledger.register(ADULT)
         ledger.hold("run-1", {ADULT.key: ((event, 200),)})
         held = ledger.reserve((replace(an_entry(1), event=event),))[0]
-        counted = [0]
+        counted, cursor = [0], Connection._cursor
 
-        def count(*_: object) -> None:
+        def count(self: Connection, *asked: Any) -> Any:
             counted[0] += 1
+            return cursor(self, *asked)
 
-        sa.event.listen(ledger._place._engine, "before_cursor_execute", count)
+        monkeypatch.setattr(Connection, "_cursor", count)
         read: list[int] = []
         since = Reader.since
         monkeypatch.setattr(

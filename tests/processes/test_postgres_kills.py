@@ -15,10 +15,11 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
+from ledgers import with_parts
 from safetensors.numpy import load_file
 
 from parley.privacy.accounting.guarantee import Unit
@@ -189,9 +190,8 @@ def check(url, runs) -> None:
 def test_two_runs_on_a_postgresql_that_is_harmed_pay_once_for_what_they_release(
     server, parley, tmp_path, monkeypatch
 ):
-    url = sa.make_url(server.url)
-    monkeypatch.setenv("PGPASSWORD", url.password)
-    bare = f"postgresql://{url.username}@{url.host}:{url.port}/{url.database}"
+    monkeypatch.setenv("PGPASSWORD", urlsplit(server.url).password)
+    bare = with_parts(server.url, password="")
     runs = [Run(parley, name, bare) for name in RUNS]
     chance, harms, done = random.Random(13), dict.fromkeys(HARM, 0), False
     ahead = 0

@@ -8,12 +8,12 @@ import os
 import re
 import traceback
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import numpy as np
 import polars as pl
 import pytest
-import sqlalchemy as sa
-from ledgers import ADULT
+from ledgers import ADULT, connected, with_parts
 
 from parley.client.data.blocks import Division
 from parley.client.data.frames import SqlQuery
@@ -49,31 +49,29 @@ class Database:
 
     def __init__(self, place):
         self.postgresql = "://" in place
-        self.engine = sa.create_engine(place if self.postgresql else f"sqlite:///{place}")
+        self.place = place
         self.source = "env:CLINIC" if self.postgresql else f"sqlite:///{place}"
         if not self.postgresql:
             self.run("PRAGMA journal_mode=WAL")  # who reads keeps nobody from writing
         self.run(TABLE.format(bytes="BYTEA" if self.postgresql else "BLOB"))
         self.insert(rows_of(60))
 
-    def run(self, statement, values=None):
-        with self.engine.begin() as connection:
-            if values is None:
-                connection.exec_driver_sql(statement)
-            else:
-                connection.execute(sa.text(statement), values)
+    def run(self, statement):
+        with connected(self.place) as connection:
+            connection.execute(statement)
 
     def insert(self, rows):
         names = ", ".join(COLUMNS)
-        marks = ", ".join(f":{name}" for name in COLUMNS)
-        if self.postgresql:
-            marks = marks.replace(":seen", "CAST(:seen AS DATE)")
+        form = "%({})s" if self.postgresql else ":{}"
+        marks = ", ".join(form.format(name) for name in COLUMNS)
         values = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
         # SQLite has neither NUMERIC nor booleans: a number and a text stand there.
         for value in () if self.postgresql else values:
             value["smokes"] = None if value["smokes"] is None else str(value["smokes"]).lower()
             value["dose"] = None if value["dose"] is None else float(value["dose"])
-        self.run(f"INSERT INTO visits ({names}) VALUES ({marks})", values)
+        with connected(self.place) as connection:
+            into = f"INSERT INTO visits ({names}) VALUES ({marks})"
+            connection.cursor().executemany(into, values)
 
     def query(self, rest="", columns=COLUMNS, table="visits"):
         text = f"SELECT {', '.join(columns)} FROM {table} {rest} ORDER BY random()"
@@ -116,9 +114,7 @@ def written(cell):
 def database(ledger_url, monkeypatch):
     if "://" in ledger_url:
         monkeypatch.setenv("CLINIC", ledger_url)
-    made = Database(ledger_url)
-    yield made
-    made.engine.dispose()
+    return Database(ledger_url)
 
 
 @pytest.fixture
@@ -267,8 +263,8 @@ UNREACHED = {
     "a wrong password": ({"password": SECRET}, "PGPASSWORD, or into ~/.pgpass.*refuses"),
     "no password": ({"password": ""}, "a password: it goes into PGPASSWORD"),
     "no such server": ({"port": 1, "password": SECRET}, "a refused connection"),
-    "no such host": ({"host": f"{SECRET}.invalid"}, "no address for it"),
-    "no such database": ({"database": "nowhere"}, "a database that the server has"),
+    "no such host": ({"hostname": f"{SECRET}.invalid"}, "no address for it"),
+    "no such database": ({"path": "/nowhere"}, "a database that the server has"),
 }
 
 
@@ -280,24 +276,21 @@ def test_a_server_that_is_not_reached_is_told_without_a_secret(monkeypatch, tmp_
     for name in ("PGPASSWORD", "PGPASSFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    changed = sa.make_url(url).set(**changes).render_as_string(hide_password=False)
-    monkeypatch.setenv("CLINIC", changed)
+    monkeypatch.setenv("CLINIC", with_parts(url, **changes))
     said = said_of(SqlQuery(database="env:CLINIC", query="SELECT 1 AS x"))
     assert re.search(named, said)
     assert SECRET not in said
-    assert (sa.make_url(url).password or "-") not in said
+    assert (urlsplit(url).password or "-") not in said
 
 
 def test_a_password_comes_from_a_file_of_mode_600_alone(monkeypatch, tmp_path):
     if not (url := os.environ.get("PARLEY_TEST_POSTGRES_URL")):
         pytest.skip("needs a PostgreSQL server (see .ci/postgres.sh)")
-    known = sa.make_url(url)
     file = tmp_path / "pass"
-    file.write_text(f"*:*:*:*:{known.password}\n")
+    file.write_text(f"*:*:*:*:{urlsplit(url).password}\n")
     monkeypatch.setenv("PGPASSFILE", str(file))
     monkeypatch.delenv("PGPASSWORD", raising=False)
-    without = known._replace(password=None).render_as_string()
-    source = SqlQuery(database=without, query="SELECT 1 AS x, 2 AS y")
+    source = SqlQuery(database=with_parts(url, password=""), query="SELECT 1 AS x, 2 AS y")
     file.chmod(0o644)
     assert "a password: it goes into PGPASSWORD" in said_of(source)
     file.chmod(0o600)
@@ -309,12 +302,14 @@ def test_a_password_comes_from_a_file_of_mode_600_alone(monkeypatch, tmp_path):
     [
         ("env:NOWHERE", "a variable that holds a URL"),
         ("env:ODD", "sqlite:///FILE or postgresql://USER@HOST/DATABASE"),
+        ("env:TORN", "sqlite:///FILE or postgresql://USER@HOST/DATABASE"),
         ("sqlite:///nowhere.db", "a SQLite file at .*nowhere.db, got none"),
         ("sqlite:///text.db", "a SQLite database that can be read"),
     ],
 )
 def test_a_database_that_is_none_is_told(monkeypatch, tmp_path, database, named):
     monkeypatch.setenv("ODD", f"mysql://me:{SECRET}@host/clinic")
+    monkeypatch.setenv("TORN", f"postgresql://me:{SECRET}%@host/clinic")
     (tmp_path / "text.db").write_text("age,sick\n" * 100)
     said = said_of(SqlQuery(database=database, query="SELECT x FROM t", folder=tmp_path))
     assert re.search(named, said)

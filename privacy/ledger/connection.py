@@ -1,0 +1,79 @@
+"""A connection to a ledger's database: the standard library's sqlite3, or psycopg.
+
+Both take the same statements: a value stands as `?` (psycopg writes %s), a row is a dictionary.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class Connection:
+    """One connection. What a driver raises leaves it as it is.
+
+    Attributes:
+        postgresql: which of the two it is.
+    """
+
+    def __init__(self, driver: sqlite3.Connection | psycopg.Connection[Any]) -> None:
+        self._driver: Any = driver
+        self.postgresql = not isinstance(driver, sqlite3.Connection)
+
+    def _cursor(self, statement: str, values: Sequence[object]) -> Any:
+        if self.postgresql:
+            return self._driver.execute(statement.replace("?", "%s"), values or None)
+        return self._driver.execute(statement, values)
+
+    def rows(self, statement: str, *values: object) -> Iterator[dict[str, Any]]:
+        """What a statement selects, row by row."""
+        with closing(self._cursor(statement, values)) as cursor:
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                yield dict(zip(names, row, strict=True))
+
+    def execute(self, statement: str, *values: object) -> int:
+        """How many rows a statement changed."""
+        with closing(self._cursor(statement, values)) as cursor:
+            return int(cursor.rowcount)
+
+    def insert(self, table: str, row: Mapping[str, object]) -> None:
+        """Adds a row."""
+        marks = ", ".join("?" * len(row))
+        self.execute(f"INSERT INTO {table} ({quoted(row)}) VALUES ({marks})", *row.values())  # noqa: S608 - names of ours
+
+    def update(self, table: str, changed: Mapping[str, object], where: Mapping[str, object]) -> int:
+        """Changes the rows with these values; how many."""
+        new, known = (_equal(names) for names in (changed, where))
+        statement = f"UPDATE {table} SET {', '.join(new)} WHERE {' AND '.join(known)}"  # noqa: S608 - names of ours
+        return self.execute(statement, *changed.values(), *where.values())
+
+    def commit(self) -> None:
+        """Ends the transaction: what it changed is durable."""
+        self._driver.commit()
+
+    def rollback(self) -> None:
+        """Ends the transaction, if there is one: nothing was changed."""
+        self._driver.rollback()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._driver.close()
+
+
+def quoted(names: Iterator[str] | Mapping[str, object]) -> str:
+    """Names of columns in a statement: `index` is a word of SQL.
+
+    >>> quoted({"run_id": 1, "index": 2})
+    '"run_id", "index"'
+    """
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _equal(names: Mapping[str, object]) -> list[str]:
+    return [f'"{name}" = ?' for name in names]
