@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -208,16 +209,47 @@ class ReleasePlan:
         shares.add(split.mechanism, integers, streams)
         return self.encoding.wrapped(shares.rounded(integers))
 
-    def deal(self, survivors: int, stream: NoiseStream) -> NDArray[np.unsignedinteger[Any]]:
-        """`[d]` ring elements: one draw of the law of so many shares' sum. For simulations only."""
-        split = self.shared
+    @cached_property
+    def of_dealer(self) -> ReleasePlan | None:
+        """By whose grid contributions are added up for a dealer: that of the shares, finer by h.
+
+        The noise covers what rounding to that grid moves, and to none coarser. None: nothing is in
+        shares, or 64 bits do not hold it.
+        """
+        split, own = self.shared, self.encoding
         if split is None or split.shares is None:
+            return None
+        more = split.shares.fine_bits
+        if not more:
+            return self
+        if own.ring_bits + more > 63 or own.scale_bits + more > 60:
+            return None
+        fine = FixedPoint(scale_bits=own.scale_bits + more, ring_bits=64, bound=own.bound)
+        return replace(self, encoding=fine)
+
+    def deal(
+        self,
+        survivors: int,
+        stream: NoiseStream,
+        summed: NDArray[np.unsignedinteger[Any]] | None = None,
+    ) -> NDArray[np.unsignedinteger[Any]]:
+        """`[d]` ring elements: a sum with one draw of the law of so many shares' sum.
+
+        For simulations only.
+
+        Args:
+            summed: `[d]` what was added up by the grid of `of_dealer`; None: zeros.
+        """
+        split, dealer = self.shared, self.of_dealer
+        if split is None or split.shares is None or dealer is None:
             raise ValueError(
                 f"Expected noise in shares to deal, got noise point {self.primary.noise_point}."
             )
-        noise = np.zeros(self.dimension, dtype=np.int64)
-        split.shares.add_dealt(split.mechanism, noise, survivors, stream)
-        return self.encoding.wrapped(split.shares.rounded(noise))
+        total = np.zeros(self.dimension, dtype=np.int64)
+        if summed is not None:
+            total += dealer.encoding.decode(summed)
+        split.shares.add_dealt(split.mechanism, total, survivors, stream)
+        return self.encoding.wrapped(split.shares.rounded(total))
 
     def noise_tail(self, probability: float) -> float:
         """Grid units that all noise on the sum exceeds with at most about this probability."""

@@ -41,7 +41,8 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
     # Divided by the largest entry first: the square of a large number would overflow.
     largest = np.maximum(np.abs(features).max(axis=1, keepdims=True, initial=0), 1)
     scaled = np.divide(features, largest, dtype=np.float64)
-    norms = np.sqrt(np.vecdot(scaled, scaled))[:, None]
+    # Not BLAS: of some processors' kernels a dot product's last digit depends on a row's address.
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
     scaled /= np.maximum(norms, 1 / largest)
     if intercept:
         ones = np.ones((len(scaled), 1))

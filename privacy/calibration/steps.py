@@ -31,7 +31,7 @@ def calibrate_steps(
     probability: float = 1.0,
     together: int = 1,
 ) -> float:
-    """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD.
+    """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
 
     Args:
         slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
@@ -68,6 +68,8 @@ def calibrate_steps(
 
     def account(log_sigma: float) -> float:
         value = pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
+        if math.isinf(value):  # the lower of both is charged
+            value = rdp_epsilon(kinds(math.exp(log_sigma)), delta=left, rho=mu**2 / 2)
         # Below an eighth it is as good as an eighth: at 0 there is no slope to follow.
         return math.log(max(value / epsilon, 0.125))
 

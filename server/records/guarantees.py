@@ -251,7 +251,7 @@ def _shares(job: Job, plan: ReleasePlan, own: Guarantee, *, engine: str) -> Nois
         colluders=shares.colluders,
         inflation=shares.inflation,
         scale=shares.scale / own.units(plan.encoding.scale),
-        dealt=alone and job.run.deals and not shares.fine_bits,
+        dealt=alone and job.run.deals and plan.of_dealer is not None,
     )
 
 

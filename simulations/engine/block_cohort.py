@@ -20,7 +20,8 @@ from parley.client.contract.state import State
 from parley.client.party.block_session import PartySession
 from parley.secure_agg.ideal import IdealSum
 from parley.secure_agg.interface import DropStage, SecureSum, SumResult, TooFewSurvivors
-from parley.server.rounds.release import ATTEMPTS, PartyFailed, RoundSum
+from parley.server.rounds.cohort import PartyFailed, RoundSum
+from parley.server.rounds.release import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.summing import Adding, Asked, Ring, summed
 
@@ -126,11 +127,12 @@ class BlockCohort:
         # Of every sum by itself: a release may have several.
         tried = (plan.step - 1) * ATTEMPTS + attempt
         faults = self.faults.at(round_number=plan.round_number, attempt=tried, parties=parties)
-        dealt = self._dealt(plan)
+        dealer = self._dealer(plan)
+        given_by, dealt = dealer or plan, dealer is not None
         # Masks are bound to this serial number: no two attempts ever share a key.
         serial = plan.sum_number * ATTEMPTS + attempt + 1
         if self.adding is summed and dealt and not faults.dropped and not len(faults.declined):
-            whole = self.session.whole(plan, state)
+            whole = self.session.whole(given_by, state)
             if whole is not None and isinstance(self.secure_sum, IdealSum):
                 result = self.secure_sum.of_all(whole, round_number=serial)
                 return self._outcome(plan, result, dealt=True)
@@ -140,7 +142,7 @@ class BlockCohort:
         lost = absent | dropped
         if isinstance(self.secure_sum, IdealSum):
             asked = Asked(
-                plan=plan,
+                plan=given_by,
                 state=state,
                 refused=refused,
                 absent=[p for p, stage in lost.items() if stage is DropStage.BEFORE_VECTOR],
@@ -151,9 +153,9 @@ class BlockCohort:
             _check_none(given.failed)
             result = self.secure_sum.settled(plan.dimension, round_number=serial, dropped=lost)
             result = replace(result, total=given.total)
-            self._compare(plan, given.kept, serial, lost)
+            self._compare(plan, given.kept.astype(plan.encoding.dtype), serial, lost)
         else:
-            answer = self.session.answer(plan, state, declining=faults.declined, dealt=dealt)
+            answer = self.session.answer(given_by, state, declining=faults.declined, dealt=dealt)
             _check_none(answer.failed)
             result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=lost)
         return self._outcome(plan, result, dealt=dealt, refused=refused, dropped=len(dropped))
@@ -183,7 +185,7 @@ class BlockCohort:
         total = result.total
         if dealt:
             stream = self.session.randomness.dealt(plan.round_number, plan.step)
-            total = total + plan.deal(len(result.survivors), stream)  # modulo 2^b
+            total = plan.deal(len(result.survivors), stream, total)
         parties = self.session.block.parties
         return RoundSum(
             total=total,
@@ -199,10 +201,10 @@ class BlockCohort:
             stages=result.stages,
         )
 
-    def _dealt(self, plan: ReleasePlan) -> bool:
-        """Whether this release's shares are dealt: one that is checked is drawn in full."""
+    def _dealer(self, plan: ReleasePlan) -> ReleasePlan | None:
+        """By whose grid it is added up, if dealt: a sum that is checked is drawn in full."""
         due = self.unchecked or plan.sum_number > 1
-        return self.dealing and plan.shared is not None and due
+        return plan.of_dealer if self.dealing and due else None
 
 
 def _check_none(failed: Collection[int]) -> None:

@@ -6,13 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from among_parties import among_parties
-from plans import with_primary
+from plans import planned, with_primary
 from safetensors.numpy import load_file
 from scipy import stats
 
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation import Federation
@@ -219,3 +221,22 @@ def made_of(parties, *overrides, features=30, classes=0):
     )
     algorithm = algorithm_for(job, model_for(job, features=features, classes=classes), federation)
     return plan_release(job, algorithm=algorithm, federation=federation)
+
+
+def test_a_dealers_noise_is_on_the_shares_own_grid_however_coarse_the_ring(tmp_path, monkeypatch):
+    """Rounded to the ring first a sum moves by √d of its units, each 128 of the shares'."""
+    job = load_job(overrides=[*BASE, *JOBS["a ring of 16 bits"], "run.noise-shares=deal"])
+    plan, given, covered = planned(job)[2], [], []
+    local = GradientPerturbation.local
+
+    def kept(self, *asked):
+        found = local(self, *asked)
+        given.append(found.values.sum(axis=0))
+        return found
+
+    monkeypatch.setattr(GradientPerturbation, "local", kept)
+    monkeypatch.setattr(Shares, "add_dealt", lambda self, law, total, *_: covered.append(total))
+    simulate(job, out=tmp_path / "run")
+    assert plan.primary.shares.fine_bits == 7
+    off = covered[-1] - given[-1] * plan.primary.units(plan.encoding.scale)
+    assert np.abs(off).max() <= plan.parties / 2
