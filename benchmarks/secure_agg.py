@@ -51,7 +51,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 from key_exchange import given_run
 
-from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.fitting import fitted
 from parley.secure_agg.interface import DropStage, KeyExchange
 from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.masking import PIECE_BYTES, MaskJob, add_masks, aligned
@@ -167,7 +167,7 @@ def rounds(cases: list[tuple[int, int, int, int]], repeats: int, with_flower: bo
     for parties, dimension, degree, lost in cases:
         rng = np.random.default_rng(0)
         vectors = rng.uniform(-1, 1, (parties, dimension)).astype(np.float32)
-        grid = FixedPoint.fit(
+        grid = fitted(
             bound=1.0,
             parties=parties,
             dimension=dimension,

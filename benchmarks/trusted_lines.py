@@ -10,11 +10,18 @@ end, be refused or not be refused, be worse, or be told wrong in words. Judgemen
 - losses, networks and the maps of columns count, though whole numbers bound what a record adds
   whatever these compute: they work on whole arrays, and that one record's numbers do not get into
   another's row is theirs to keep. A module that only ever sees one record would not count;
-- text of CSV counts: a quotation mark could join rows;
+- text of CSV counts: a quotation mark could join rows; so do, in its place, a database's rows and
+  data in memory (`INSTEAD_OF_CSV`);
+- of networks, chains of linear layers and convolutions are counted, as the built-in ones are: what
+  computes others by torch (`BY_TORCH`) is an assumption beside their ε, and a kind by itself;
 - the ledger counts: an ε is of all releases, and so do files of a party that keep it from
   answering twice;
 - what is decoded from the network does not: charge, noise, computation and the keys of the masks
-  are all made from the one decoded agreement, and who decoded another one gets noise for a sum;
+  are all made from the one decoded agreement, and who decoded another one gets noise for a sum. Nor
+  do tables that make an algorithm or a model of it (`client.algorithms.registry`, `.kind`,
+  `client.models.described`): the one object that they make states the claim, and computes;
+- what finds noise for a budget (`privacy.calibration`) does not: what is charged is computed from
+  the noise;
 - what an owner or a server accepts does not: a release is charged what it costs, wanted or not.
 
 Secure sums count apart: with noise by the server a mask that fails tells the server what it would
@@ -53,22 +60,24 @@ EVERY = {
     ),
     "party": ("client.party.*",),
     "reading": (
-        *("client.data.block", "client.data.chunks", "client.data.cells", "client.data.columns"),
+        *("client.data.block", "client.data.blocks", "client.data.chunks", "client.data.cells"),
+        *("client.data.binary_files", "client.data.columns"),
         *("client.data.contents", "client.data.csv_text", "client.data.readers"),
         *("client.data.schema", "client.data.table"),
     ),
     "encoding": ("secure_agg.encoding",),
-    "claim": ("client.algorithms.base", "client.algorithms.kind", "client.algorithms.registry"),
+    "claim": ("client.algorithms.base",),
 }
 """Role → modules, of every release."""
 
 _OTHER_LAWS = (
-    *("privacy.mechanisms.laplace", "privacy.sampling.gamma", "privacy.sampling.discrete"),
+    *("privacy.mechanisms.laplace", "privacy.mechanisms.laplace_shares"),
+    *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete"),
 )
 _ROWS = (
     "client.data.records",
     *("client.features.base", "client.features.preparation", "client.models.rows"),
-    *("client.models.bounded", "client.models.described"),
+    "client.models.bounded",
 )
 _LINEAR = (
     *_ROWS,
@@ -78,8 +87,7 @@ _LINEAR = (
 )
 _NETWORK = (
     *_ROWS,
-    *("client.models.networks", "client.models.layers", "client.models.record_losses"),
-    *("client.models.exact_*", "client.dp_sgd.*", "client.algorithms.kind"),
+    *("client.models.networks", "client.models.exact_*", "client.dp_sgd.*"),
     *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
     *("privacy.accounting.subsampled", "privacy.accounting.dp_accounts"),
 )
@@ -107,32 +115,56 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
 
+BY_TORCH = (
+    *("client.dp_sgd.apart", "client.dp_sgd.clipping", "client.dp_sgd.written"),
+    *("client.models.layers", "client.models.record_losses"),
+)
+KINDS["fedavg of other modules"] = (*KINDS["fedavg"], *BY_TORCH)
+"""Of networks that are no chains alone."""
+
+INSTEAD_OF_CSV = {
+    "a database's rows": ("client.data.sql",),
+    "data in memory": ("client.data.frames",),
+}
+
 HARMLESS = {
+    "client.dp_sgd.optimisers": "post-processing of noisy gradients",
     "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
     "client.party.block_policy": "refuses a plan, by public facts; changes no number of a release",
-    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts",
+    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts, "
+    "and insist-on-one-list counts with secure sums",
     "client.party.kept_records": "hands records out, which say what they are and are charged so",
     "client.party.limits": "refuses a job that would spend too much; charges nothing",
-    "client.party.policy": "refuses what its owner does not want; that would be charged, too",
+    "client.party.policy": "refuses what its owner does not want; that would be charged, too; "
+    "what it tells the masks counts with secure sums",
     "client.party.sessions": "room, and nonces of the masks",
     "client.party.storage": "keeps files that say what they are of: one lost or old is refused",
     "client.party.tensors": "decodes a model: a record's share is bounded whatever that is",
     "privacy.ledger.address": "one text names one place, whichever: its releases stay together",
     "privacy.ledger.deciding": "an owner's yes or no, which no charge depends on",
     "privacy.ledger.errors": "words of refusals",
+    "privacy.ledger.facts": "what is kept beside an event, to be read: the event is charged",
     "privacy.ledger.failures": "words of what a database reports",
     "privacy.ledger.foreign": "refuses a file that is not a ledger",
-    "privacy.ledger.owner": "a budget that is raised, a yes or no: what was spent is what it was",
+    "privacy.ledger.owner": "what an owner says and is told: what was spent is what it was",
     "privacy.ledger.replay": "adds up again, and refuses or tells what does not agree",
     "privacy.ledger.steps": "says what is recorded next, and refuses: totals are folded (fold), "
     "and leave to release is read off the chain (leave)",
 }
 """Named by a pattern above, and not trusted; why."""
 
+SINCE = {
+    "client.party.kept_records": "client.party.kept_ledger",
+    "client.party.storage": "client.party.alone",
+    "privacy.ledger.replay": "privacy.ledger.fold",
+    "privacy.ledger.steps": "privacy.ledger.leave",
+}
+"""Harmless → the module that came when it became so."""
+
 UNCERTIFIED = {"output perturbation": ("client.solvers.newton",)}
 """What was trusted while certificates were the solver's own gradients."""
 
-SECURE_SUM = ("secure_agg.*",)
+SECURE_SUM = ("secure_agg.*", "client.party.consent", "client.party.policy")
 
 
 def sources(commit: str) -> dict[str, str]:
@@ -152,13 +184,15 @@ def sources(commit: str) -> dict[str, str]:
     return {name.removesuffix(".py").replace("/", "."): text for name, text in files.items()}
 
 
-def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
+def named(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
     """The modules that patterns name."""
-    return {
-        name
-        for name in known.keys() - HARMLESS.keys()
-        if any(fnmatchcase(name, each) for each in patterns)
-    }
+    return {name for name in known if any(fnmatchcase(name, each) for each in patterns)}
+
+
+def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
+    """Those of them that are trusted."""
+    harmless = {name for name in HARMLESS if SINCE.get(name, name) in known}
+    return named(known, patterns) - harmless
 
 
 def trusted(known: dict[str, str], kind: str) -> set[str]:
@@ -166,7 +200,10 @@ def trusted(known: dict[str, str], kind: str) -> set[str]:
     own = KINDS[kind]
     if "client.solvers.certificate" not in known:
         own += UNCERTIFIED.get(kind, ())
-    return chosen(known, tuple(name for names in EVERY.values() for name in names) + own)
+    found = chosen(known, tuple(name for names in EVERY.values() for name in names) + own)
+    if "client.dp_sgd.written" not in known:  # before that, one module held both ways
+        return found | (chosen(known, BY_TORCH) if set(_NETWORK) <= set(own) else set())
+    return found if set(BY_TORCH) <= set(own) else found - set(BY_TORCH)
 
 
 def counted(text: str) -> tuple[int, int]:
@@ -201,10 +238,12 @@ def main() -> None:
         return
     for kind in KINDS:
         modules = trusted(known, kind)
-        print(f"{kind:24}{total(known, modules)}, {len(modules)} modules")
+        print(f"{kind:26}{total(known, modules)}, {len(modules)} modules")
     for role, patterns in EVERY.items():
-        print(f"  of these {role:15}{total(known, chosen(known, patterns))}")
-    print(f"secure sums, beside     {total(known, chosen(known, SECURE_SUM))}")
+        print(f"  of these {role:17}{total(known, chosen(known, patterns))}")
+    for source, patterns in INSTEAD_OF_CSV.items():
+        print(f"  not CSV: {source:18}{total(known, chosen(known, patterns))}")
+    print(f"secure sums, beside       {total(known, named(known, SECURE_SUM))}")
 
 
 if __name__ == "__main__":

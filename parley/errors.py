@@ -30,7 +30,7 @@ _STATUS = {
     "parley.simulations.engine.block_cohort.MaskedCheckFailed": 1,
     "parley.secure_agg.interface.TooFewSurvivors": 1,
     "parley.server.rounds.release.NotApproved": 1,
-    "parley.server.rounds.release.PartyFailed": 1,
+    "parley.server.rounds.cohort.PartyFailed": 1,
     "parley.client.contract.roster.RosterError": 2,
     "parley.client.party.consent.ConsentError": 2,
     "parley.client.party.storage.PartyFolderError": 2,

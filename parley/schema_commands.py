@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
-from parley.client.data.csv_text import SEPARATORS
+from parley.client.data.csv_guess import SEPARATORS
 from parley.client.data.frames import SqlQuery, name_of
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import SchemaError, load_schema

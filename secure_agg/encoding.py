@@ -21,9 +21,7 @@ anything is encoded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,12 +38,11 @@ _UNSIGNED: dict[int, np.dtype[np.unsignedinteger[Any]]] = {
 }
 
 _PIECE = 32_768  # float64 per piece: the working buffer (256 KiB) stays in cache
-_SLACK = 1 + 2.0**-40  # a vector clipped to the bound in floating point may exceed it by an ulp
-# Beyond σ = 2^40 grid units a float64 is too coarse to draw the noise from (privacy
-# specification, section 3); with tails of up to 8σ that is 2^43.
-_LARGEST_NOISE_TAIL = 2.0**43
-_SCALE_BITS = range(-64, 61)
-_MOST_INFLATION = 1e-3  # of √d/(2^s·Δ) for which the 32-bit ring is kept
+SLACK = 1 + 2.0**-40
+"""A vector clipped to the bound in floating point may exceed it by an ulp."""
+
+SCALE_BITS = range(-64, 61)
+"""Of a grid."""
 
 
 class EncodingError(ValueError):
@@ -83,7 +80,7 @@ class FixedPoint:
 
     def __post_init__(self) -> None:
         ring_dtype(self.ring_bits)
-        if self.scale_bits not in _SCALE_BITS:
+        if self.scale_bits not in SCALE_BITS:
             raise ValueError(f"Expected scale_bits from -64 to 60, got {self.scale_bits!r}.")
         if not (math.isfinite(self.bound) and self.bound > 0):
             raise ValueError(f"Expected a finite bound > 0, got {self.bound!r}.")
@@ -102,7 +99,7 @@ class FixedPoint:
     @property
     def largest(self) -> int:
         """Largest |integer| that `encode` lets through: ⌈2^s·bound⌉ (bound + 2^−40 of it)."""
-        return math.ceil(self.bound * _SLACK * self.scale)
+        return math.ceil(self.bound * SLACK * self.scale)
 
     def inflation(self, sensitivity: float, dimension: int) -> float:
         """√d/(2^s·Δ): what rounding adds to the sensitivity Δ, as a fraction of it."""
@@ -123,19 +120,6 @@ class FixedPoint:
                 f"(ring_bits {self.ring_bits}, scale_bits {self.scale_bits}, bound {self.bound:g})."
             )
 
-    def finest(self, parties: int, noise_tail_grid: float) -> bool:
-        """Whether a grid twice as fine would not fit the ring, by the rule of `fit`.
-
-        `noise_tail_grid` is in units of this grid; on one twice as fine it is at most twice that.
-        """
-        tail = 2 * noise_tail_grid
-        try:
-            finer = replace(self, scale_bits=self.scale_bits + 1)
-            finer.check_capacity(parties, tail)
-        except ValueError:
-            return True
-        return tail > _LARGEST_NOISE_TAIL
-
     def encode(self, values: NDArray[np.floating]) -> Ring:
         """Round to the grid: `[B, d]` of `round(2^s·x)` mod 2^b, nearest, ties to even.
 
@@ -154,7 +138,7 @@ class FixedPoint:
             EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
         """
         scale = math.ldexp(self.scale, fine_bits)
-        if not self.bound * _SLACK * scale < 2**62:
+        if not self.bound * SLACK * scale < 2**62:
             raise EncodingError(
                 f"Expected 2^{self.scale_bits + fine_bits} × {self.bound:g} below 2^62, got "
                 f"{self.bound * scale:.3g}: a coarser grid fits."
@@ -168,7 +152,7 @@ class FixedPoint:
                 "Expected float64 or float32 values of shape [B, d], none empty, got "
                 f"{values.dtype} {values.shape}."
             )
-        largest = math.ceil(self.bound * _SLACK * scale)
+        largest = math.ceil(self.bound * SLACK * scale)
         integers = np.empty(values.shape, dtype=np.int64)
         source, target = values.reshape(-1), integers.reshape(-1)
         buffer = np.empty(min(_PIECE, source.size))
@@ -206,83 +190,3 @@ class FixedPoint:
     def to_float(self, integers: NDArray[np.int64]) -> NDArray[np.float64]:
         """Grid units to values: `2^−s · integers`, shape kept."""
         return np.multiply(integers, 1 / self.scale, dtype=np.float64)
-
-    @classmethod
-    def fit(
-        cls,
-        *,
-        bound: float,
-        parties: int,
-        dimension: int,
-        noise_tail: Callable[[int], float],
-        sensitivity: float | None,
-        ring_bits: int | None = None,
-        scale_bits: int | None = None,
-    ) -> FixedPoint:
-        """The finest grid that cannot wrap around.
-
-        Args:
-            noise_tail: from scale_bits to a bound on |noise| per coordinate in grid units, not
-                decreasing; `lambda s: 0.0` without noise.
-            sensitivity: Δ, L2, of the sum, in the values' unit; None where no noise is calibrated.
-            ring_bits: None: 32, or 64 where √d/(2^s·Δ) would be above 10⁻³. A ring or a scale given
-                is taken as it is: its inflation is charged, not refused.
-
-        Raises:
-            RingTooSmall: no scale fits, the one given does not, or no ring keeps the inflation.
-        """
-        if dimension < 1:
-            raise ValueError(f"Expected dimension >= 1, got {dimension}.")
-
-        def grid(bits: int) -> FixedPoint:
-            return cls._finest(bits, bound, parties, noise_tail, scale_bits)
-
-        def inflation(found: FixedPoint) -> float:
-            return 0.0 if sensitivity is None else found.inflation(sensitivity, dimension)
-
-        if ring_bits is not None:
-            return grid(ring_bits)
-        with suppress(RingTooSmall):
-            small = grid(32)
-            if inflation(small) <= _MOST_INFLATION:
-                return small
-        large = grid(64)
-        if inflation(large) <= _MOST_INFLATION or scale_bits is not None:
-            return large
-        raise RingTooSmall(
-            f"Expected a rounding inflation √d/(2^s·Δ) <= {_MOST_INFLATION:g}, got "
-            f"{inflation(large):.3g} (d {dimension}, Δ {sensitivity}, scale_bits "
-            f"{large.scale_bits} in a ring of 64)."
-        )
-
-    @classmethod
-    def _finest(
-        cls,
-        ring_bits: int,
-        bound: float,
-        parties: int,
-        noise_tail: Callable[[int], float],
-        scale_bits: int | None,
-    ) -> FixedPoint:
-        ring_dtype(ring_bits)
-        if scale_bits is not None:
-            grid = cls(scale_bits=scale_bits, ring_bits=ring_bits, bound=bound)
-            grid.check_capacity(parties, noise_tail(scale_bits))
-            return grid
-        if not (math.isfinite(bound) and bound > 0):
-            raise ValueError(f"Expected a finite bound > 0, got {bound!r}.")
-        limit = 2.0 ** (ring_bits - 1)
-        scale = min(math.floor(math.log2(limit / (parties * bound))), _SCALE_BITS[-1])
-        while scale >= _SCALE_BITS[0]:
-            tail = noise_tail(scale)
-            needed = parties * math.ceil(bound * _SLACK * math.ldexp(1.0, scale)) + math.ceil(tail)
-            if needed < limit and tail <= _LARGEST_NOISE_TAIL:
-                return cls(scale_bits=scale, ring_bits=ring_bits, bound=bound)
-            # One bit of scale at least halves the sum and halves the tail at most (it has a part
-            # that does not depend on the scale), so this never steps over a scale that fits.
-            excess = max(needed / limit, tail / _LARGEST_NOISE_TAIL)
-            scale -= max(1, math.floor(math.log2(excess)))
-        raise RingTooSmall(
-            f"Expected {parties} contributions of at most {bound:g} and their noise to fit "
-            f"2^{ring_bits - 1} = {limit:g} at some scale_bits >= {_SCALE_BITS[0]}, none does."
-        )

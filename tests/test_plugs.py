@@ -23,7 +23,7 @@ from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.events import EVENTS
 from parley.privacy.accounting.guarantee import NOISE_POINTS
 from parley.privacy.calibration.calibration import GAUSSIAN_CALIBRATIONS
-from parley.privacy.mechanisms.share_laws import SHARED_LAWS
+from parley.privacy.mechanisms.shares import SHARED_LAWS
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
 from parley.server.jobs.model import MODELS

@@ -31,13 +31,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.iterates import Iterates
 from parley.client.contract.assumptions import COMPANY
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
-from parley.client.dp_sgd.settings import LocalTraining, stepped
+from parley.client.dp_sgd.optimisers import stepped
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.models.bounded import ball_of, clamp, clip_rows
 from parley.client.models.networks import Network

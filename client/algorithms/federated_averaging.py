@@ -21,18 +21,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
-from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts, Sums
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
+from parley.client.algorithms.iterates import Iterates
 from parley.client.contract.assumptions import COMPANY
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
+from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_chunks
@@ -47,33 +49,6 @@ from parley.privacy.sampling.stream import NoiseStream, Randomness
 
 _VALUES_AT_ONCE = 1 << 21
 """Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerStep:
-    """How the server moves along the average update.
-
-    Attributes:
-        kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
-    """
-
-    kind: Literal["averaging", "momentum", "adam"]
-    learning_rate: float
-    momentum: float
-
-    def __call__(self, state: State, average: NDArray[np.float64]) -> State:
-        """θ and moments after one step."""
-        theta, after = state["theta"], {**state, "round": state["round"] + 1}
-        if self.kind == "averaging":
-            return {**after, "theta": theta + self.learning_rate * average}
-        if self.kind == "momentum":
-            first = self.momentum * state["first"] + average
-            return {**after, "theta": theta + self.learning_rate * first, "first": first}
-        first = self.momentum * state["first"] + (1 - self.momentum) * average
-        second = 0.99 * state["second"] + 0.01 * average**2
-        # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
-        moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
-        return {**after, "theta": moved, "first": first, "second": second}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,8 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, Iterates, PublicFacts
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.iterates import Iterates
 from parley.client.algorithms.noise_gain import noise_gain
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
@@ -151,7 +152,7 @@ class GradientPerturbation(Iterates):
         return self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
 
     def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.base.KnowsGain`.
+        """See `parley.client.algorithms.iterates.KnowsGain`.
 
         None where the Hessian's bound does not hold: of a sum over more records than n₍₁₎, or of
         clipped gradients of several margins, whose derivative need not be symmetric.

@@ -1,7 +1,8 @@
 """A kind of algorithm: a row of `parley.client.algorithms.registry.ALGORITHMS`.
 
 Also here: what is known of a task's network before torch is loaded: its shape, and a bound on its
-size. Its codec, which needs torch, is `parley.client.algorithms.network_codec`.
+size. Its codec, which needs torch, is `parley.client.algorithms.network_codec`. A row builds and
+refuses: no ε rests on it, since what it built states the claim, and computes.
 """
 
 from __future__ import annotations

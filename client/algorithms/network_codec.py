@@ -8,13 +8,14 @@ from typing import Any, Literal, cast
 
 from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
-from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
+from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.kind import Party, settings_of
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.dp_sgd.clipping import WayError, check_way
+from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.described import LARGEST_MODEL
 from parley.client.models.layers import BUILT_IN, NetworkError

@@ -25,7 +25,7 @@ from parley.client.solvers.certified import local_optima
 from parley.privacy.calibration.sensitivity import optimum_radius
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
-from parley.privacy.sampling.gaussian import rounded_l2_laplace
+from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
 from parley.privacy.sampling.stream import Randomness
 
 _UNITS: Final = 2.0**28

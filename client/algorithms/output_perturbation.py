@@ -64,7 +64,7 @@ class OutputPerturbation(AsReleased):
         return self.model.dimension
 
     def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.base.KnowsGain`: the noise is on θ itself."""
+        """See `parley.client.algorithms.iterates.KnowsGain`: the noise is on θ itself."""
         del done
         return 1.0
 

@@ -2,7 +2,8 @@
 
 `describe_task(algorithm)` says everything that `local` depends on; `task_from` builds the algorithm
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
-send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`).
+send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`). No ε
+rests on what is built: the same object states the claim that its plan is held to, and computes.
 
 Also here: what the algorithms for linear models share: the task's codec, its size, what is refused.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.mechanisms.base import Mechanism
+from parley.secure_agg.fitting import is_finest
 
 LARGEST_INFLATION = 0.1
 """Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
@@ -51,7 +52,7 @@ def check_grid(
     if split is not None:
         finest = True
     elif scale_bits is None:
-        finest = grid.finest(plan.parties, plan.noise_tail(TAIL_PROBABILITY))
+        finest = is_finest(grid, plan.parties, plan.noise_tail(TAIL_PROBABILITY))
     else:
         finest = grid.scale_bits >= scale_bits
     if not finest:

@@ -24,19 +24,16 @@ Scaling, each a public map of one record alone (S = the sum of the columns' larg
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from parley.client.contract import toml_text
 from parley.client.contract.file_reading import text_of
@@ -51,6 +48,7 @@ from parley.client.data.columns import (
     NumericColumn,
     SchemaPart,
 )
+from parley.client.data.schema_words import explained, toml_value
 
 Scaling = Literal["record", "schema", "unit"]
 FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
@@ -132,9 +130,8 @@ class Schema(SchemaPart):
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
             faults = error.errors(include_url=False)
-            raise SchemaError(
-                "\n".join(f"{source}: {_explained(each)}" for each in faults)
-            ) from None
+            said = [explained(each, cls, FileFormat, COLUMN_KINDS) for each in faults]
+            raise SchemaError("\n".join(f"{source}: {each}" for each in said)) from None
 
     @property
     def _label(self) -> tuple[str, LabelColumn]:
@@ -243,55 +240,6 @@ def load_schema(path: str | Path) -> Schema:
     except (OSError, UnicodeDecodeError) as error:
         raise SchemaError(f"{path}: Expected a schema file (TOML, UTF-8), got: {error}.") from error
     return Schema.from_toml(text, source=str(path))
-
-
-def toml_value(value: object) -> str:
-    """A value of a schema as TOML; a float that is whole as a whole number."""
-    return toml_text.literal(_whole(value))
-
-
-def _whole(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {name: _whole(each) for name, each in value.items()}
-    if isinstance(value, float):
-        return int(value) if abs(value) < 1e15 and value == int(value) else value
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_whole(item) for item in value]
-    return value
-
-
-def _explained(fault: ErrorDetails) -> str:
-    """Where, what was expected, what came."""
-    # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
-    place = list(fault["loc"])
-    model: type[BaseModel] = Schema
-    if place[:1] == ["file"]:
-        model = FileFormat
-    elif place[:1] == ["columns"] and len(place) >= 3:
-        model = COLUMN_KINDS.get(str(place.pop(2)), Schema)
-    where = ".".join(str(part) for part in place)
-    match fault["type"]:
-        case "extra_forbidden":
-            keys = [info.alias or name for name, info in model.model_fields.items()]
-            near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
-            hint = f"; the nearest is {near[0]!r}" if near else ""
-            return f"Expected one of the keys {', '.join(keys)}{hint}, got {where}."
-        case "missing":
-            return f"Expected the key {where}, got none."
-        case "union_tag_invalid" | "union_tag_not_found":
-            got = fault["input"].get("kind", "") if isinstance(fault["input"], dict) else ""
-            near = difflib.get_close_matches(str(got), COLUMN_KINDS, n=1, cutoff=0.5)
-            hint = f" (the nearest is {near[0]!r})" if near else ""
-            return f"{where}: Expected kind {', '.join(COLUMN_KINDS)}, got {got!r}{hint}."
-        case "string_pattern_mismatch":
-            expected = "one ASCII character that is no quotation mark or line end"
-            return f"{where}: Expected {expected}, got {fault['input']!r}."
-        case "value_error":
-            return (f"{where}: " if where else "") + str(fault["msg"]).removeprefix("Value error, ")
-        case _:
-            expected = str(fault["msg"]).removeprefix("Input should be ")
-            expected = expected.removeprefix("String should ")
-            return f"{where}: Expected {expected}, got {fault['input']!r}."
 
 
 def check_label(schema: Schema, model_kind: str) -> None:

@@ -29,7 +29,7 @@ from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
 from parley.client.data.frames import Source, name_of
 from parley.client.data.memory import room_for
-from parley.client.data.schema import toml_value
+from parley.client.data.schema_words import toml_value
 from parley.client.data.table import DataError, Table
 from parley.client.data.unknown_files import (
     Entry,

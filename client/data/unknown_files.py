@@ -14,18 +14,15 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.csv_text import csv_tables, encoding_of, sniffed_separator
+from parley.client.data.binary_files import parquet_tables, read_arrays
+from parley.client.data.column_names import check_once, file_format, names_in
+from parley.client.data.csv_guess import encoding_of, sniffed_separator
+from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room
-from parley.client.data.readers import (
-    check_once,
-    file_format,
-    names_in,
-    parquet_tables,
-    query_tables,
-    read_arrays,
-)
-from parley.client.data.schema import FileFormat, Schema, toml_value
+from parley.client.data.readers import query_tables
+from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.schema_words import toml_value
 from parley.client.data.table import DataError, Table
 
 _SMALLEST = (

@@ -3,7 +3,7 @@
 >>> poisson_batch(5, 1.0, NoiseStream.from_seed(1)).tolist()
 [0, 1, 2, 3, 4]
 
-Where records stand in passes of one shape: widths, places, classes of places.
+Where records stand in passes of one shape: widths and places.
 """
 
 from __future__ import annotations
@@ -149,17 +149,3 @@ def widths_for(records: int, rate: float, *, pad: bool, most: int) -> tuple[int,
         passes = -(-reach // most)
         widths.append(min(most, -(-reach // (8 * passes)) * 8))
     return tuple(widths)
-
-
-def record_classes(x: NDArray[np.floating], y: NDArray[np.int64], period: int) -> NDArray[np.int64]:
-    """`[b]` the class of every record `[b, …]`, by its digest values and label."""
-    if period == 1:
-        return np.zeros(len(x), dtype=np.int64)
-    words = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float64).view(np.uint64)
-    words = np.concatenate([words, y.astype(np.uint64)[:, None]], axis=1)
-    # Odd multipliers, modulo 2⁶⁴; the upper half has all bits in it.
-    factors = np.random.default_rng(0).integers(0, 2**63, words.shape[1], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        digest = (words * (2 * factors + np.uint64(1))).sum(axis=1, dtype=np.uint64)
-        digest *= np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((digest >> np.uint64(33)) % np.uint64(period), dtype=np.int64)

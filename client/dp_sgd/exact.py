@@ -226,9 +226,9 @@ class Chain:
             factors = _factors(norms * scale, off, radius)
         times = scale * np.where(there[..., None], factors, 0.0)
         for b, u in zip(slopes, units, strict=True):
-            np.rint(np.multiply(b, u * times, out=b), out=b)
-        if radius is not None:
-            keep_factored(list(zip(inputs, slopes, strict=True)), radius**2)
+            np.multiply(b, u * times, out=b)
+        limit = math.inf if radius is None else radius**2
+        keep_factored(list(zip(inputs, slopes, strict=True)), limit)
         # Exact: at most w shares of `radius`, below 2⁵³.
         sums = [b.mT @ a for a, b in zip(inputs, slopes, strict=True)]
         if radius is None:
@@ -335,7 +335,7 @@ def _between(steps: tuple[Step, ...], values: Array) -> tuple[Array, list[Back]]
 def _after(step: Step, values: Array) -> tuple[Array, Back]:
     if step == "relu":
         on = values > 0.0
-        return np.maximum(values, 0.0), lambda back: back * on
+        return values.clip(0.0), lambda back: back * on
     if step == "tanh":
         found = tanh(values)
         return found, lambda back: back * (1 - found * found)

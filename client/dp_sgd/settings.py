@@ -1,16 +1,10 @@
-"""What a party does in one round of training: public numbers, checked when they are built.
-
-Optimisers: post-processing of noisy gradients, in a party for a round, or at the server.
-"""
+"""What a party does in one round of training: public numbers, checked when they are built."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final, Literal
 
 from parley.client.models.bounded import ball_of
 from parley.privacy.accounting.subsampled import (
@@ -155,38 +149,3 @@ class LocalTraining:
     def count_deviation(self) -> float:
         """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
         return count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
-
-
-def direction(
-    gradient: Any, first: Any, second: Any, count: float, config: LocalTraining
-) -> tuple[Any, Any, Any]:
-    """Where step `count` leads, before the rate, and the moments after it; arrays or tensors.
-
-    SGD with momentum, or Adam (Kingma & Ba 2015), whose moments begin at 0.
-    """
-    if config.optimiser == "adam":
-        first = first + 0.1 * (gradient - first)
-        second = second + 0.001 * (gradient * gradient - second)
-        root = (second / (1 - 0.999**count)) ** 0.5 + 1e-8
-        return first / (1 - 0.9**count) / root, first, second
-    if config.momentum:
-        first = config.momentum * first + gradient
-        return first, first, second
-    return gradient, first, second
-
-
-def stepped(
-    state: dict[str, NDArray[np.float64]], gradient: NDArray[np.float64], config: LocalTraining
-) -> dict[str, NDArray[np.float64]]:
-    """The state after one step along `gradient` `[d]`, at the server.
-
-    Args:
-        state: `theta`, `round` (steps done), and the moments that the optimiser has: `first` with
-            momentum or adam, `second` with adam.
-    """
-    done = state["round"] + 1
-    before = state.get("first"), state.get("second")
-    step, *after = direction(gradient, *before, float(done[0]), config)
-    moments = {n: m for n, m in zip(("first", "second"), after, strict=True) if n in config.moments}
-    theta = state["theta"] - config.learning_rate * step
-    return {**state, **moments, "theta": theta, "round": done}

@@ -7,16 +7,15 @@ batch's size would say through the time that it takes (`pad`). A larger batch is
 
 Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact`): a party's sum
 has the same bits beside any others, in any pieces, on any number of threads. Of other networks each
-party has its passes, of one shape (`parley.client.dp_sgd.apart`), whose rows follow from a public
+party has its passes (`parley.client.dp_sgd.written`), of one shape, whose rows follow from a public
 number of records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import starmap
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import torch
@@ -26,17 +25,15 @@ from torch import Tensor
 
 from parley.client.data.chunks import core_ranges, for_each_chunk
 from parley.client.dp_sgd.apart import layout_of
-from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
+from parley.client.dp_sgd.batches import Layout, check_records, widths_for
 from parley.client.dp_sgd.chains import linear_layers
-from parley.client.dp_sgd.clipping import clipped_sum, plain_sum
+from parley.client.dp_sgd.drawn import Batch, Chosen
 from parley.client.dp_sgd.exact import Chain
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.windows import Array
+from parley.client.dp_sgd.written import written_sums
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
-
-Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
-"""Places in the data → their rows and labels on the network's device."""
 
 _LARGEST_TOGETHER: Final = 1 << 18
 """Parameters up to which parties are in one pass: beyond, one party fills the cores."""
@@ -73,32 +70,6 @@ def party_chunks(network: Network, parties: int, training: LocalTraining) -> lis
     return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """What B parties drew.
-
-    Attributes:
-        first: `[B]` a place of each party, which rows of weight zero repeat: no party's values
-            touch another's.
-    """
-
-    chosen: Chosen
-    places: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    first: NDArray[np.int64]
-
-    def rows(self, holds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """`[B, w]` places, and which are records, of what stands in rows `[B, w]`."""
-        there = holds >= 0
-        return np.where(there, np.append(self.places, 0)[holds], self.first[:, None]), there
-
-    @classmethod
-    def of_one(cls, chosen: Chosen, places: NDArray[np.int64]) -> Batch:
-        """Of one party."""
-        zero = np.zeros(1, dtype=np.int64)
-        return cls(chosen=chosen, places=places, owners=np.zeros_like(places), first=zero)
-
-
 def layout_for(
     network: Network, training: LocalTraining, public: int, *, pad: bool = False
 ) -> Layout:
@@ -133,28 +104,7 @@ def batch_sums(
     """
     if theta is not None:
         return _exact_sums(network, training, layout, batch, theta, least, threads=threads)
-    classes = np.zeros(len(batch.places), dtype=np.int64)
-    if layout.period > 1 and len(batch.places):
-        x, y = batch.chosen(batch.places)
-        classes = record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
-    (holds,) = layout.holds(classes, batch.owners, least=least)
-    total = torch.zeros((1, network.dimension), dtype=torch.float64, device=network.device)
-    signs = torch.zeros(1, dtype=torch.float64, device=network.device)
-    for at in range(0, len(holds), layout.width):
-        rows, there = batch.rows(holds[None, at : at + layout.width])
-        x, y = batch.chosen(rows.ravel())
-        mask = network.rows(there.ravel())
-        if training.clip_norm is None:
-            total += plain_sum(network.module, x, y, mask, losses=network.losses)
-            continue
-        # New memory: an address within a larger tensor may be of another alignment.
-        found, norms = clipped_sum(
-            network.module, x.clone(), y, training.clip_norm, there[0], losses=network.losses
-        )
-        total += torch.as_tensor(found, device=network.device)
-        if training.clipped_share:
-            signs += float(np.where(norms <= training.clip_norm, -1, 1) @ there[0])
-    return total, signs
+    return written_sums(network, training, layout, batch, least=least)
 
 
 def _exact_sums(

@@ -30,11 +30,12 @@ from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
 from parley.client.dp_sgd.batches import Layout, batches_of, check_records
+from parley.client.dp_sgd.drawn import Batch
 from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise
+from parley.client.dp_sgd.optimisers import direction
 from parley.client.dp_sgd.parties import Parties, PartyData
-from parley.client.dp_sgd.settings import LocalTraining, direction
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import (
-    Batch,
     batch_sums,
     layout_for,
     party_chunks,

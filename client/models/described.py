@@ -1,4 +1,7 @@
-"""A linear model as plain values: what a task and a model file say of it, and back."""
+"""A linear model as plain values: what a task and a model file say of it, and back.
+
+No ε rests on which model that is: it states its claim itself, and computes.
+"""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ _TERMS: Final = (
 
 def exp(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """e^v to a relative 2^-49 + |v|·2^-52; beyond ±700 it is that of ±700, and of NaN NaN."""
-    v = np.maximum(values, -_MOST, dtype=np.float64)
-    np.minimum(v, _MOST, out=v)
+    v = np.asarray(values, np.float64).clip(-_MOST, _MOST)
     v *= 1 / math.log(2)
     doublings = np.rint(v)
     v -= doublings

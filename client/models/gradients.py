@@ -12,7 +12,8 @@ neither order nor company, blocks, threads or the library's kernel can matter:
 | Σ s xᵀ | 2^-(k + 16) | added up as whole numbers of 64 bits |
 
 What a record adds thus lies in the ball of radius S·2^16, whatever θ, x and the loss are: which
-factor its slope was scaled and clipped by is no matter. A θ that is not finite gives zeros.
+factor its slope was scaled and clipped by is no matter. A θ that is not finite, or above 2^1000,
+gives zeros.
 
     >>> from parley.client.models.losses import Logistic
     >>> rows = np.array([[0.5, 0.0], [0.0, 0.75]])
@@ -24,20 +25,23 @@ factor its slope was scaled and clipped by is no matter. A θ that is not finite
 
 from __future__ import annotations
 
+import itertools
 import math
+import threading
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.block import ROW_BITS, PartyBlock
-from parley.client.data.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
+from parley.client.data.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk, row_ranges
 from parley.client.models.linear import LinearModel
 from parley.client.models.rows import cut_rows
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.rows import keep_slopes, outer_sum, squares
+from parley.privacy.kernel.rows import outer_sum, whole_slopes
 from parley.privacy.kernel.sets import Set
 
 Real = NDArray[np.float64]
@@ -125,36 +129,44 @@ def gradients(
         raise ValueError(f"Expected clip > 0, got {clip}.")
     grid = grid or SlopeGrid.of(model.lipschitz if clip is None else clip)
     totals = np.zeros((block.parties, model.loss.outputs, model.features), np.int64)
-    known = np.asarray(np.isfinite(each).all(axis=1))
-    if known.any():
-        most = {n: grid.most(records or n) for n in set(block.sizes.tolist())}
+    counts, which = np.unique(block.sizes, return_inverse=True)
+    with np.errstate(all="ignore"):  # what is not finite is dropped
+        if np.isinf(block.row_squares).any():  # rows that nobody prepared
+            cut = cut_rows(block.features)
+            block = PartyBlock(features=cut, labels=block.labels, offsets=block.offsets)
         sums = _Sums(
             model=model,
             block=block,
             clip=clip,
             longest=grid.longest,
-            most=np.array([most[n] for n in block.sizes.tolist()]),
-            theta=_cut(np.where(known[:, None], each, 0).reshape(-1, *totals.shape[1:])),
+            most=np.array([grid.most(records or n) for n in counts.tolist()])[which],
+            theta=_cut(each.reshape(-1, *totals.shape[1:])),
         )
-        pieces = _pieces(block)
-        with np.errstate(all="ignore"):  # what is not finite is dropped
-            done = for_each_chunk(
-                lambda at, _: sums.of(*pieces[at]), [(at, at + 1) for at in range(len(pieces))]
-            )
-        for (first, last, *_), found in zip(pieces, done, strict=True):
-            totals[first:last] += found
-    totals *= known[:, None, None]
+        pieces, one_at_a_time = _pieces(block), threading.Lock()
+
+        def add(at: int, _: int) -> None:
+            first, last, *part = pieces[at]
+            found = sums.of(first, last, *part)
+            with one_at_a_time:
+                totals[first:last] += found
+
+        for_each_chunk(add, [(at, at + 1) for at in range(len(pieces))])
     limit = math.floor(exact(grid.largest) * Fraction(2) ** grid.sum_bits)
-    np.clip(totals, -limit, limit, out=totals)
-    return np.asarray(totals.reshape(block.parties, -1) * 2.0**-grid.sum_bits)
+    values = totals.view(np.float64)  # in their place: fresh memory costs more than all of this
+    for rows in itertools.starmap(slice, row_ranges(values)):
+        np.multiply(np.clip(totals[rows], -limit, limit), 2.0**-grid.sum_bits, out=values[rows])
+    return values.reshape(block.parties, -1)
 
 
-def _cut(theta: Real) -> tuple[Real, Real]:
-    """`[T, K, p]` whole numbers, no row longer than 2^36; `[T]` powers of two that they count."""
-    exponents = np.frexp(np.abs(theta).max(axis=(1, 2)))[1]
+def _cut(theta: Real) -> Real:
+    """`[T, K, p]` as whole numbers of a power of two, none of its K rows longer than 2^36 of them;
+    NaN where an entry is not finite or so large that a sum could overflow.
+    """
+    known = (np.abs(theta) < 2.0**1000).all(axis=(1, 2), keepdims=True)
+    exponents = np.frexp(np.abs(theta).max(axis=(1, 2), keepdims=True))[1]
     bits = 36 - ((theta.shape[2] - 1).bit_length() + 1) // 2  # 2^36 ≥ √p·2^bits
-    whole = np.rint(np.ldexp(theta, (bits - exponents)[:, None, None]))
-    return whole, np.ldexp(1.0, exponents - bits)
+    step = bits - np.maximum(exponents, -900)  # whose products with rows do not underflow
+    return np.where(known, np.ldexp(np.rint(np.ldexp(theta, step)), -step), np.nan)
 
 
 def _pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
@@ -177,7 +189,7 @@ class _Sums:
     Attributes:
         longest: G.
         most: `[B]` S, a slope of length G.
-        theta: whole numbers `[T, K, p]` and their units `[T]`, T = 1 or B.
+        theta: `[T, K, p]`, T = 1 or B.
     """
 
     model: LinearModel
@@ -185,53 +197,54 @@ class _Sums:
     clip: float | None
     longest: float
     most: NDArray[np.int64]
-    theta: tuple[Real, Real]
+    theta: Real
 
     def of(self, first: int, last: int, begin: int, end: int) -> NDArray[np.int64]:
         """`[last − first, K, p]` of records `begin` to `end`."""
-        part = slice(begin, end)
-        ends = np.clip(self.block.offsets[first : last + 1], begin, end) - begin
-        sizes = ends[1:] - ends[:-1]
+        part, alone = slice(begin, end), last == first + 1
         x = self.block.features[part].astype(np.float64, copy=False)
+        alike = alone or self.block.uniform_size is not None
+        own: Any = slice(first, first + 1)  # whose a record is, or one who stands for all of them
+        if not alike or (len(self.theta) > 1 and not alone):
+            own = np.repeat(np.arange(first, last), self.block.sizes[first:last])
         lengths = self.block.row_squares[part]
-        if np.isinf(lengths).any():  # rows that nobody prepared
-            x = cut_rows(x)
-            lengths = squares(x * 2.0**ROW_BITS)
-        most = self.most[first:last]
-        alike = bool((sizes == sizes[0]).all() and (most == most[0]).all())
-        of_record = most[:1] if alike else np.repeat(most, sizes)
-        margins = self.margins(x, slice(first, last), sizes)
-        slopes = self.slopes(margins, self.block.labels[part], lengths, of_record)
+        slopes = self.slopes(self.margins(x, own), self.block.labels[part], lengths, own)
         if alike:
-            shape = len(sizes), int(sizes[0]), -1
-            return outer_sum(slopes.reshape(shape), x.reshape(shape), int(most[0]) << ROW_BITS)
-        parts = zip(most.tolist(), ends[:-1], ends[1:], strict=True)
+            shape, length = (last - first, (end - begin) // (last - first), -1), self.most[first]
+            return outer_sum(slopes.reshape(shape), x.reshape(shape), int(length) << ROW_BITS)
+        ends = self.block.offsets[first : last + 1] - begin
+        parts = zip(self.most[first:last].tolist(), ends[:-1], ends[1:], strict=True)
         return np.stack([outer_sum(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
 
-    def margins(self, x: Real, parties: slice, sizes: NDArray[np.int64]) -> Real:
+    def margins(self, x: Real, own: Any) -> Real:
         """`[n]`, or `[n, K]`."""
-        (whole, units), alone = self.theta, self.model.loss.outputs == 1
-        if len(whole) > 1:
-            own, unit = (np.repeat(each[parties], sizes, axis=0) for each in (whole, units))
-            several: Real = np.vecdot(x[:, None], own) * unit[:, None]
-            return several[:, 0] if alone else several
+        one = self.model.loss.outputs == 1
+        if len(self.theta) > 1:
+            several: Real = np.vecdot(x[:, None], self.theta[own])
+            return several[:, 0] if one else several
+        theta = self.theta[0]
         # Measured: one dot product a row streams fresh memory twice as fast as a product with it.
-        found: Real = np.vecdot(x, whole[0, 0]) if alone else x @ whole[0].T
-        found *= units[0]
-        return found
+        return np.asarray(np.vecdot(x, theta[0]) if one else x @ theta.T)
 
-    def slopes(
-        self, margins: Real, labels: NDArray[Any], lengths: Real, most: NDArray[np.int64]
-    ) -> Real:
-        """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
-        outputs = self.model.loss.outputs
-        slopes = self.model.loss.slope(margins, labels)
+    @cached_property
+    def scale(self) -> Real:
+        """`[B]` by which a slope is turned into whole numbers."""
         # Room for rounding to whole numbers, and for the test's own caution.
-        scale = np.maximum(most - 1 - math.sqrt(outputs) / 2, 0) / self.longest
+        room = 1 + math.sqrt(self.model.loss.outputs) / 2
+        return np.asarray(np.maximum(self.most - room, 0) / self.longest)
+
+    @cached_property
+    def squared(self) -> Real:
+        """`[B]` (S·2^16)², of which no slope times its row is more."""
+        return np.asarray(np.square(self.most * 2.0**ROW_BITS))
+
+    def slopes(self, margins: Real, labels: NDArray[Any], lengths: Real, own: Any) -> Real:
+        """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
+        slopes, scale = self.model.loss.slope(margins, labels), self.scale[own]
         if self.clip is not None:
             norms = self.model.loss.slope_norm(slopes) * np.sqrt(lengths) * 2.0**-ROW_BITS
             scale = scale * (self.clip / np.maximum(norms, self.clip))
-        found = np.rint(slopes.reshape(len(margins), outputs) * np.reshape(scale, (-1, 1)))
-        keep_slopes(found, lengths, np.square(most * 2.0**ROW_BITS))
+        scaled = slopes.reshape(len(margins), -1) * scale[:, None]
+        found = whole_slopes(scaled, lengths, self.squared[own])
         found *= 2.0**ROW_BITS
         return found

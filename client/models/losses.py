@@ -53,9 +53,9 @@ class Logistic(LossOfSigns):
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
         """−y / (1 + e^(yz))."""
         slope = exp(np.multiply(margins, labels))
-        slope += 1
+        np.subtract(-1, slope, out=slope)
         np.divide(labels, slope, out=slope)
-        return np.negative(slope, out=slope)
+        return slope
 
     def value(self, margins: Array, labels: NDArray[Any]) -> Array:
         """max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""

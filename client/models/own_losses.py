@@ -6,20 +6,19 @@ points and constant beyond the last. That table *is* the loss, convex where the 
 its constants follow from it: G = max |s_k|, L_s = max (s_{k+1} − s_k)/h. It travels in the task:
 no party runs, or trusts, the code that made it.
 
-    >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
-    >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
-    4.0
+    >>> hinge = [-1.0] * (NODES // 2 + 1) + [0.0] * (NODES // 2)
+    >>> OwnResidualLoss(slopes=(tuple(hinge),), starts=(REACH,)).lipschitz
+    1.0
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +28,17 @@ from parley.client.models.loss import Array, Loss, LossOfSigns, LossOfTargets
 
 NODES: Final = 513
 REACH: Final = 16.0
-_STEP: Final = 2 * REACH / (NODES - 1)
+STEP: Final = 2 * REACH / (NODES - 1)
+"""From one point to the next."""
 
-_ROUNDED: Final = 2.0**-30
-"""Of the steepest slope: what rounding alone may make an entry less than the one before."""
-
-_LARGEST: Final = 2.0**20
+LARGEST: Final = 2.0**20
 """Of a slope or a loss: beyond, a table's numbers are no loss that could be learned from."""
 
 Real = NDArray[np.float64]
-Tabled = TypeVar("Tabled", bound="_TabledLoss")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _TabledLoss(Loss):
+class TabledLoss(Loss):
     """ℓ(u; row), by its slopes.
 
     Attributes:
@@ -60,8 +56,8 @@ class _TabledLoss(Loss):
         if shape != [NODES] * self.rows or len(self.starts) != self.rows:
             raise ValueError(f"Expected {self.rows} x {NODES} slopes, got rows of {shape[:4]}.")
         every = [*self.starts, *(slope for row in self.slopes for slope in row)]
-        if not all(abs(number) <= _LARGEST for number in every):  # also refuses NaN
-            raise ValueError(f"Expected slopes and values within {_LARGEST:g}, got others.")
+        if not all(abs(number) <= LARGEST for number in every):  # also refuses NaN
+            raise ValueError(f"Expected slopes and values within {LARGEST:g}, got others.")
         if any(one > two for row in self.slopes for one, two in pairwise(row)):
             raise ValueError("Expected slopes that never fall: a convex loss. Got others.")
         if not self.lipschitz > 0:
@@ -102,7 +98,7 @@ class _TabledLoss(Loss):
     def smoothness(self) -> float:
         """max (s_{k+1} − s_k)/h, and a little for the rounding of it."""
         steepest = max(two - one for row in self.slopes for one, two in pairwise(row))
-        return max(steepest / _STEP * (1 + 2.0**-40), 2.0**-20)
+        return max(steepest / STEP * (1 + 2.0**-40), 2.0**-20)
 
     @cached_property
     def _table(self) -> Real:
@@ -113,7 +109,7 @@ class _TabledLoss(Loss):
     def _values(self) -> Real:
         """`[rows·NODES]` ℓ at the points: the integral of the slopes."""
         slopes = np.array(self.slopes)
-        steps = np.cumsum((slopes[:, 1:] + slopes[:, :-1]) * (_STEP / 2), axis=1)
+        steps = np.cumsum((slopes[:, 1:] + slopes[:, :-1]) * (STEP / 2), axis=1)
         values: Real = np.pad(steps, ((0, 0), (1, 0))) + np.array(self.starts)[:, None]
         return values.ravel()
 
@@ -123,7 +119,7 @@ class _TabledLoss(Loss):
         """
         place = np.asarray(self._place(margins, labels), np.float64)
         known = np.where(np.isnan(place), 0.0, place)
-        at = (np.clip(known, -REACH, REACH) + REACH) / _STEP
+        at = (np.clip(known, -REACH, REACH) + REACH) / STEP
         before = np.minimum(at.astype(np.int64), NODES - 2)
         return place, at - before, before + NODES * np.asarray(self._row(labels), np.int64)
 
@@ -139,7 +135,7 @@ class _TabledLoss(Loss):
         """The integral of the slopes."""
         place, share, before = self._read(margins, labels)
         low, high = self._table[before], self._table[before + 1]
-        within = _STEP * share * (low + share / 2 * (high - low))
+        within = STEP * share * (low + share / 2 * (high - low))
         beyond = np.where(place > REACH, place - REACH, np.minimum(place + REACH, 0.0))
         value = self._values[before] + within + beyond * np.where(place > 0, high, low)
         return np.asarray(value.astype(margins.dtype))
@@ -147,12 +143,12 @@ class _TabledLoss(Loss):
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """(s_{k+1} − s_k)/h; 0 beyond the table."""
         place, _, before = self._read(margins, labels)
-        bent = (self._table[before + 1] - self._table[before]) / _STEP
+        bent = (self._table[before + 1] - self._table[before]) / STEP
         return np.where(np.abs(place) < REACH, bent, 0.0).astype(margins.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnLoss(_TabledLoss, LossOfSigns):
+class OwnLoss(TabledLoss, LossOfSigns):
     """Of labels −1 and +1: a table of z for each of them, −1's first."""
 
     rows: ClassVar[int] = 2
@@ -166,7 +162,7 @@ class OwnLoss(_TabledLoss, LossOfSigns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnResidualLoss(_TabledLoss, LossOfTargets):
+class OwnResidualLoss(TabledLoss, LossOfTargets):
     """Of targets in [−1, 1]: a table of the residual z − y."""
 
     rows: ClassVar[int] = 1
@@ -178,69 +174,3 @@ class OwnResidualLoss(_TabledLoss, LossOfTargets):
 
     def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
         return np.asarray(np.subtract(margins, labels, dtype=np.float64))
-
-
-def tabled(
-    kind: type[Tabled],
-    loss: Callable[[float, float], float],
-    *,
-    lipschitz: float,
-    steeper: Literal["refuse", "clip"] = "refuse",
-) -> Tabled:
-    """The table of a function of one record's margin and label.
-
-    Args:
-        kind: `OwnLoss` (y is −1 or +1), or `OwnResidualLoss` (a function of z − y; y is 0 here).
-        steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
-    """
-    if not 0 < lipschitz <= _LARGEST:
-        raise ValueError(f"Expected a Lipschitz constant in (0, {_LARGEST:g}], got {lipschitz:g}.")
-    labels = (-1.0, 1.0) if kind.rows == 2 else (0.0,)
-    if kind.rows == 1:
-        _check_residual(loss)
-    rows, starts = [], []
-    for label in labels:
-        halfway = -REACH + _STEP * (np.arange(NODES + 1) - 0.5)
-        values = np.array([_asked(loss, float(z), label) for z in halfway])
-        slopes = np.diff(values) / _STEP
-        grown = np.maximum.accumulate(slopes)
-        fallen = grown - slopes
-        if (fallen > _ROUNDED * max(float(np.abs(slopes).max()), 1.0)).any():
-            z = -REACH + _STEP * int(fallen.argmax())
-            raise ValueError(
-                f"Expected a loss that is convex in z, got none at z = {z:g}, y = {label:g}."
-            )
-        over = np.abs(grown) > lipschitz * (1 + _ROUNDED)
-        if steeper == "refuse" and over.any():
-            at = int(np.abs(grown).argmax())
-            raise ValueError(
-                f"Expected slopes of at most {lipschitz:g}, as stated, got {abs(grown[at]):.4g} at "
-                f"z = {-REACH + _STEP * at:g}, y = {label:g}."
-            )
-        row = np.clip(grown, -lipschitz, lipschitz)
-        rows.append(tuple(row.tolist()))
-        # What was clipped is the loss no longer: it is the function's at z = 0.
-        below = row[: NODES // 2 + 1]
-        starts.append(_asked(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * _STEP / 2)
-    return kind(slopes=tuple(rows), starts=tuple(starts))
-
-
-def _asked(loss: Callable[[float, float], float], z: float, y: float) -> float:
-    try:
-        value = float(loss(z, y))
-    except Exception as error:  # it is somebody's own code: it may raise anything
-        raise ValueError(
-            f"Expected a loss at z = {z:g}, y = {y:g}, got {type(error).__name__}: {error}."
-        ) from error
-    if not math.isfinite(value):
-        raise ValueError(f"Expected a finite loss at z = {z:g}, y = {y:g}, got {value}.")
-    return value
-
-
-def _check_residual(loss: Callable[[float, float], float]) -> None:
-    for z, y in ((0.25, 1.0), (-1.5, 0.5), (3.0, -1.0)):
-        one, other = _asked(loss, z, y), _asked(loss, z - y, 0.0)
-        if not abs(one - other) <= 1e-9 * max(abs(one), 1.0):
-            raise ValueError(
-                f"Expected a function of z - y, got {one:g} and {other:g} at z = {z:g}, y = {y:g}."
-            )

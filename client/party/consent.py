@@ -38,7 +38,7 @@ from parley.client.contract.guarantee import LAWS
 from parley.client.contract.plain_names import beside, public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.toml_reading import parse_toml
-from parley.client.data.schema import toml_value
+from parley.client.data.schema_words import toml_value
 from parley.client.features.table import FEATURES
 from parley.client.models.losses import LOSSES
 from parley.client.party.data_set import DataSet, Name, Part

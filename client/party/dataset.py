@@ -24,13 +24,13 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
 from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.data.binary_files import read_arrays
 from parley.client.data.block import PartyBlock
 from parley.client.data.blocks import Division, NoRecords
 from parley.client.data.cells import LABEL_READERS
 from parley.client.data.contents import of_rows, row_digests
 from parley.client.data.frames import Source, name_of
 from parley.client.data.memory import room_for
-from parley.client.data.readers import read_arrays
 from parley.client.data.records import as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.table import DataError

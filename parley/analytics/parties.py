@@ -33,10 +33,10 @@ from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.planning.query_terms import Terms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.asking import Transport
+from parley.server.rounds.cohort import Cohort
 from parley.server.rounds.inspection import fewest_present
 from parley.server.rounds.parties import RAW_COLUMNS, AskedParties, Parties
 from parley.server.rounds.party_status import PartyBoard
-from parley.server.rounds.release import Cohort
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.dealing import Dealt, TableShard
 from parley.simulations.engine.faults import parse_faults

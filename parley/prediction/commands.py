@@ -15,7 +15,8 @@ import typer
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.printable import one_line
 from parley.client.data.cells import plain_texts
-from parley.client.data.readers import MissingColumns, read_tables
+from parley.client.data.column_names import MissingColumns
+from parley.client.data.readers import read_tables
 from parley.client.data.records import column_faults
 from parley.client.data.table import DataError, Table
 from parley.options import AsJson, ModelPath, OwnModels

@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.chunks import for_each_chunk
+from parley.client.data.column_names import MissingColumns
 from parley.client.data.columns import READINGS
 from parley.client.data.frames import columns_of, columns_of_array
-from parley.client.data.readers import MissingColumns, table_of
+from parley.client.data.readers import table_of
 from parley.client.data.records import column_faults, encoded
 from parley.client.data.schema import Schema
 from parley.client.data.table import DataError, Table

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import KnowsGain
+from parley.client.algorithms.iterates import KnowsGain
 from parley.client.algorithms.registry import ALGORITHMS, task_from
 from parley.client.features.blocks import Block, plain_blocks, row_length, spans
 from parley.prediction.model import Model

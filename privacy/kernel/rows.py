@@ -42,9 +42,14 @@ def squares(rows: Rows) -> Rows:
     ∞ where an entry is not finite or not whole.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.asarray(np.vecdot(rows, rows))
         whole = (rows == np.rint(rows)).all(axis=-1)
-    return np.where(whole & (found < EXACT), found, np.inf)
+        return np.where(whole, _of_whole(rows), np.inf)
+
+
+def _of_whole(rows: Rows) -> Rows:
+    """`squares` of what is whole or not finite."""
+    found = np.vecdot(rows, rows)
+    return np.where(found < EXACT, found, np.inf)
 
 
 def keep_within(rows: Rows, squared: int) -> int:
@@ -56,35 +61,37 @@ def keep_within(rows: Rows, squared: int) -> int:
     return int(out.sum())
 
 
-def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: int) -> NDArray[np.bool_]:
-    """Makes zeros of records that are not whole or longer than √squared; `[…]` who is kept.
+def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArray[np.bool_]:
+    """Makes whole numbers of records, and zeros of those longer than √squared; `[…]` who is kept.
 
-    A record's vector is all layers' a bᵀ, of rows a of `[…, i]` and b of `[…, o]`: its square is
-    Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
+    A record's vector is all layers' a bᵀ, of rows a of `[…, i]` and b of `[…, o]`, both rounded
+    here: its square is Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
     """
     found: Rows | float = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        for inputs, slopes in layers:
-            found = found + squares(inputs) * squares(slopes)
-        kept = np.asarray(found * _ABOVE <= float(squared))  # 0·∞ is NaN, which is not
+        for layer in layers:
+            of_inputs, of_slopes = (_of_whole(np.rint(factor, out=factor)) for factor in layer)
+            found = found + of_inputs * of_slopes
+        kept = np.asarray(found * _ABOVE <= squared)  # 0·∞ is NaN, which is not
     if not kept.all():
         for factor in (factor for layer in layers for factor in layer):
             factor[~kept] = 0
     return kept
 
 
-def keep_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> None:
-    """Makes zeros of slopes s `[n, o]` that are not whole, or with ‖s‖²·‖x‖² above `squared`.
+def whole_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
+    """Slopes s `[n, o]` rounded to whole numbers; zeros where ‖s‖²·‖x‖² is above `squared`.
 
     `row_squares` `[n]` are exact ‖x‖², or ∞; `squared` `[n]` or `[1]`.
     """
+    found: Rows = np.rint(slopes)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = slopes[:, 0] ** 2 if slopes.shape[1] == 1 else np.vecdot(slopes, slopes)
-        kept = found * row_squares * _ABOVE <= squared  # 0·∞ is NaN, which is not
-        for column in slopes.T:
-            kept &= column == np.rint(column)
+        length = found[:, 0] ** 2 if found.shape[1] == 1 else np.vecdot(found, found)
+        length *= row_squares
+        kept = length <= squared / _ABOVE  # 0·∞ is NaN, which is not
     if not kept.all():
-        slopes[~kept] = 0
+        found[~kept] = 0
+    return found
 
 
 def row_sum(rows: Rows, length: int) -> NDArray[np.int64]:

@@ -7,7 +7,8 @@
 
 PostgreSQL's own library finds the password: in `PGPASSWORD`, or in the file that `PGPASSFILE`
 names, else `~/.pgpass`, which it reads where its mode is 600. A party and a simulation may also
-name a variable of the environment that holds the whole URL, password and all: `env:NAME`.
+name a variable of the environment that holds the whole URL, password and all: `env:NAME`. One text
+always names one place, and what is charged there stays together: no ε rests on which.
 
     >>> is_database("sqlite:///ward.db"), is_database("env:CLINIC"), is_database("ward.csv")
     (True, True, False)

@@ -6,7 +6,7 @@ Both take the same statements: a value stands as `?` (psycopg writes %s), a row 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +66,10 @@ class Connection:
         self._driver.close()
 
 
-def quoted(names: Iterator[str] | Mapping[str, object]) -> str:
+def quoted(names: Iterable[str]) -> str:
     """Names of columns in a statement: `index` is a word of SQL.
 
-    >>> quoted({"run_id": 1, "index": 2})
+    >>> quoted(["run_id", "index"])
     '"run_id", "index"'
     """
     return ", ".join(f'"{name}"' for name in names)

@@ -174,13 +174,13 @@ class Ledger:
     def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """How many of `[N, 3]` rows (`parley.client.data.contents`) each data set has had."""
         with self._place.reading() as reader:
-            return registering.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
+            return owner.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
 
     def moved(self, name: str, rows: NDArray[np.uint64]) -> int:
         """How many of them the data set charged in another block than they are in now."""
         with self._place.reading() as reader:
             known = reader.accounts()
-            return registering.moved_in(known, reader.rows, self._place.key_path, name, rows)
+            return owner.moved_in(known, reader.rows, self._place.key_path, name, rows)
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""

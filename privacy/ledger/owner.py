@@ -1,18 +1,26 @@
-"""What the owner of data says: that a budget is larger from now on, yes or no to what was proposed.
+"""What the owner of data says, and is told.
 
-No ε rests on it: what was spent is what it was. Decisions are `parley.privacy.ledger.deciding`'s.
+Says: that a budget is larger from now on; yes or no to what was proposed
+(`parley.privacy.ledger.deciding`). Is told: which data sets have records in common, and how many
+records changed their block. No ε rests on it: what was spent is what it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import RecordKind, now
 from parley.privacy.ledger.deciding import Decision, decided, latest
 from parley.privacy.ledger.errors import LedgerConflict
-from parley.privacy.ledger.registering import found
+from parley.privacy.ledger.registering import charged_blocks, found
+from parley.privacy.ledger.rows import Piece, common, moved, row_key
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer
@@ -83,3 +91,37 @@ def decide(
         return before[0]
     writer.append(RecordKind.DECIDE, key, made.body(), run_id=run_id)
     return made
+
+
+def sharing(
+    accounts: Mapping[BudgetKey, Account],
+    stored: Callable[[str], Iterable[Piece]],
+    key_path: Path,
+    rows: NDArray[np.uint64],
+) -> dict[str, int]:
+    """How many of `[N, 3]` rows every data set of a ledger has had, by name; none of none.
+
+    Raises:
+        LedgerConflict: the key of its rows is gone, or another.
+    """
+    known = {key.dataset: own.rows for key, own in sorted(accounts.items()) if own.rows}
+    if not known:
+        return {}
+    digests = row_key(key_path, known.values()).of(rows)
+    return {name: n for name in known if (n := int(common(stored(name), digests).sum()))}
+
+
+def moved_in(
+    accounts: Mapping[BudgetKey, Account],
+    stored: Callable[[str], Iterable[Piece]],
+    key_path: Path,
+    name: str,
+    rows: NDArray[np.uint64],
+) -> int:
+    """How many of `[N, 3]` rows a data set charged in another block than they are in now."""
+    known = [own for key, own in accounts.items() if key.dataset == name]
+    blocks, told = charged_blocks(known), [own.rows for own in known if own.rows]
+    if not blocks or not told:
+        return 0
+    key = row_key(key_path, told)
+    return moved(stored(name), key.by_block(rows), blocks)

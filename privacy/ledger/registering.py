@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows
@@ -19,7 +15,6 @@ from parley.privacy.ledger.errors import LedgerConflict
 from parley.privacy.ledger.leave import check_units
 from parley.privacy.ledger.rows import (
     Digests,
-    Piece,
     as_stored,
     common,
     moved,
@@ -141,11 +136,12 @@ def _check_in_place(
     writer: Writer, name: str, known: Mapping[Unit, Account], digests: Mapping[str, Digests]
 ) -> None:
     """Raises LedgerConflict for records that stand in another block than they were charged in."""
-    if count := moved(writer.rows(name), digests, _charged_blocks(known.values())):
+    if count := moved(writer.rows(name), digests, charged_blocks(known.values())):
         raise LedgerConflict(moved_text(name, count))
 
 
-def _charged_blocks(accounts: Iterable[Account]) -> set[str]:
+def charged_blocks(accounts: Iterable[Account]) -> set[str]:
+    """The blocks that something was released from, as rows are stored under them."""
     return {as_stored(block_number(each)) for own in accounts for each in own.charged.blocks}
 
 
@@ -155,22 +151,6 @@ def moved_text(name: str, count: int) -> str:
         f"Expected every record of data set {name!r} in the block that it was charged in, got "
         f"{count} in another one, with a fresh budget there: put its block back, or leave it out."
     )
-
-
-def moved_in(
-    accounts: Mapping[BudgetKey, Account],
-    stored: Callable[[str], Iterable[Piece]],
-    key_path: Path,
-    name: str,
-    rows: NDArray[np.uint64],
-) -> int:
-    """How many of `[N, 3]` rows a data set charged in another block than they are in now."""
-    known = [own for key, own in accounts.items() if key.dataset == name]
-    blocks, told = _charged_blocks(known), [own.rows for own in known if own.rows]
-    if not blocks or not told:
-        return 0
-    key = row_key(key_path, told)
-    return moved(stored(name), key.by_block(rows), blocks)
 
 
 def _same_data(
@@ -201,24 +181,6 @@ def _same_data(
     if name != asked.name and asked.fingerprint == first.budget.fingerprint:
         _conflict(first, asked)
     return known
-
-
-def sharing(
-    accounts: Mapping[BudgetKey, Account],
-    stored: Callable[[str], Iterable[Piece]],
-    key_path: Path,
-    rows: NDArray[np.uint64],
-) -> dict[str, int]:
-    """How many of `[N, 3]` rows every data set of a ledger has had, by name; none of none.
-
-    Raises:
-        LedgerConflict: the key of its rows is gone, or another.
-    """
-    known = {key.dataset: own.rows for key, own in sorted(accounts.items()) if own.rows}
-    if not known:
-        return {}
-    digests = row_key(key_path, known.values()).of(rows)
-    return {name: n for name in known if (n := int(common(stored(name), digests).sum()))}
 
 
 def _check_terms(account: Account, asked: DatasetBudget) -> None:

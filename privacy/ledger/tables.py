@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from parley.privacy.ledger.chain import GENESIS
@@ -20,63 +18,35 @@ ROWS: Final = "parley_ledger_rows"
 CHECKPOINTS: Final = "parley_ledger_checkpoints"
 INDEX: Final = "parley_ledger_releases"
 
-COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        HEAD: {
-            "id": "INTEGER PRIMARY KEY",
-            "format": "TEXT NOT NULL",
-            "version": "INTEGER NOT NULL",
-            "records": "BIGINT NOT NULL",
-            "hash": "TEXT NOT NULL",
-        },
-        RECORDS: {
-            "position": "BIGINT PRIMARY KEY",
-            "kind": "TEXT NOT NULL",
-            "dataset": "TEXT NOT NULL",
-            "unit": "TEXT NOT NULL",
-            "run_id": "TEXT",
-            "index": "BIGINT",
-            "reservation": "BIGINT",
-            "body": "TEXT NOT NULL",
-            "hash": "TEXT NOT NULL",
-        },
-        ACCOUNTS: {
-            "name": "TEXT NOT NULL",
-            "unit": "TEXT NOT NULL",
-            "fingerprint": "TEXT NOT NULL",
-            "budget": "TEXT NOT NULL",
-            "spent": "TEXT NOT NULL",
-            "held": "TEXT NOT NULL",
-            "known": "TEXT NOT NULL",
-            "rows": "TEXT NOT NULL",
-        },
-        ROWS: {
-            "name": "TEXT NOT NULL",
-            "number": "INTEGER NOT NULL",
-            "key": "TEXT NOT NULL",
-            "block": "TEXT NOT NULL",
-            "digests": "BYTEA NOT NULL",
-        },
-        CHECKPOINTS: {
-            "run_id": "TEXT PRIMARY KEY NOT NULL",
-            "index": "BIGINT NOT NULL",
-            "digest": "TEXT NOT NULL",
-            "data": "BYTEA NOT NULL",
-        },
-    }
-)
-"""Of each table, as PostgreSQL calls their types."""
-
+_TABLES = {
+    HEAD: "id INTEGER PRIMARY KEY, format TEXT NOT NULL, version INTEGER NOT NULL, "
+    "records BIGINT NOT NULL, hash TEXT NOT NULL",
+    RECORDS: "position BIGINT PRIMARY KEY, kind TEXT NOT NULL, dataset TEXT NOT NULL, "
+    "unit TEXT NOT NULL, run_id TEXT, index BIGINT, reservation BIGINT, body TEXT NOT NULL, "
+    "hash TEXT NOT NULL",
+    ACCOUNTS: "name TEXT NOT NULL, unit TEXT NOT NULL, fingerprint TEXT NOT NULL, "
+    "budget TEXT NOT NULL, spent TEXT NOT NULL, held TEXT NOT NULL, known TEXT NOT NULL, "
+    "rows TEXT NOT NULL",
+    ROWS: "name TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL, block TEXT NOT NULL, "
+    "digests BYTEA NOT NULL",
+    CHECKPOINTS: "run_id TEXT PRIMARY KEY NOT NULL, index BIGINT NOT NULL, digest TEXT NOT NULL, "
+    "data BYTEA NOT NULL",
+}
+"""Columns with their types, as PostgreSQL calls them."""
 _KEYS = {
     ACCOUNTS: ", PRIMARY KEY (name, unit), UNIQUE (fingerprint, unit)",
     ROWS: ", PRIMARY KEY (name, number)",
+}
+COLUMNS: Final = {
+    table: [column.split()[0] for column in columns.split(", ")]
+    for table, columns in _TABLES.items()
 }
 
 
 def create(connection: Connection) -> None:
     """Makes the tables and the head of an empty chain, in the running transaction."""
-    for table, columns in COLUMNS.items():
-        each = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    for table, columns in _TABLES.items():
+        each = columns.replace("index ", '"index" ')
         if not connection.postgresql:
             # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside
             # the table.
@@ -93,10 +63,10 @@ def select(table: str, rest: str = "") -> str:
     return f"SELECT {quoted(COLUMNS[table])} FROM {table} {rest}"  # noqa: S608 - names of ours
 
 
-_TABLES = (
+_LISTED = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'"
 )
-_TABLES_OF_POSTGRESQL = (
+_LISTED_BY_POSTGRESQL = (
     "SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()"
 )
 
@@ -109,7 +79,7 @@ def is_there(connection: Connection, place: str) -> bool:
             PostgreSQL database may).
     """
     # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
-    query = _TABLES_OF_POSTGRESQL if connection.postgresql else _TABLES
+    query = _LISTED_BY_POSTGRESQL if connection.postgresql else _LISTED
     tables = [row["name"] for row in connection.rows(query)]
     if HEAD in tables:
         rows = list(connection.rows(select(HEAD)))

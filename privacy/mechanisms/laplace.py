@@ -29,7 +29,8 @@ from parley.privacy.accounting.rounding import (
 )
 from parley.privacy.mechanisms.base import Mechanism, chernoff, tail_odds
 from parley.privacy.sampling.discrete import discrete_laplace
-from parley.privacy.sampling.gaussian import rounded_distance, rounded_l2_laplace
+from parley.privacy.sampling.gaussian import rounded_distance
+from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -36,11 +36,6 @@ from parley.privacy.mechanisms.base import SampledNoise, TrainingNoise
 from parley.privacy.sampling.gaussian import rounded_distance, rounded_gaussian
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from parley.privacy.sampling.stream import NoiseStream
-if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from parley.privacy.sampling.stream import NoiseStream

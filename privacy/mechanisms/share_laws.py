@@ -1,4 +1,4 @@
-"""How each noise law is split into shares: the rows of `SHARED_LAWS`.
+"""What it is to split a noise law into shares, and how the Gaussian is split.
 
 What shares are, and why their sum is the law, is in `parley.privacy.mechanisms.shares`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -18,24 +18,13 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.events import Approximate, Event
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, quotient_up, root_up
-from parley.privacy.mechanisms.base import Mechanism, chernoff, tail_odds
-from parley.privacy.sampling.discrete import negative_binomial
-from parley.privacy.sampling.gaussian import (
-    add_rounded_gaussian,
-    add_rounded_gaussian_rows,
-    add_rounded_mixtures,
-)
-from parley.privacy.sampling.inversion import LARGEST_SCALE
+from parley.privacy.mechanisms.base import tail_odds
+from parley.privacy.sampling.gaussian import add_rounded_gaussian, add_rounded_gaussian_rows
 from parley.privacy.sampling.stream import NoiseStream
 
 LEAST_SHARE: Final = 4.0
 """Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""
 
-JITTER: Final = 16.0
-"""w: variance of what is added to a share of l2-laplace, in ring units squared."""
-
-_DRAWN_TOGETHER: Final = 1 << 14
-"""Coordinates of shares from one stream that are drawn in one call, at most but for one share."""
 
 _MOST_SHARES: Final = 2**20
 
@@ -88,7 +77,7 @@ class Split:
 
 
 class SharedLaw(ABC):
-    """How one noise law is split; an instance is a row of `SHARED_LAWS`.
+    """How one noise law is split; an instance is a row of `shares.SHARED_LAWS`.
 
     Attributes:
         rounded_after: whether a party may round to a coarser grid after it added its share.
@@ -128,32 +117,6 @@ class SharedLaw(ABC):
         """
         whole: Event = mechanism.event()
         return whole.ideal if count >= shares.honest else None
-
-
-def law_of(mechanism: Mechanism) -> SharedLaw:
-    """The row of a mechanism's law.
-
-    Raises:
-        ValueError: a law without shares, and what to choose.
-    """
-    law = SHARED_LAWS.get(mechanism.law)
-    if law is None:
-        raise ValueError(
-            f"Expected a noise law that is split into shares, of {', '.join(SHARED_LAWS)}, got "
-            f"{mechanism.law}: choose one of them, or privacy.noise-point = 'server', which trusts "
-            "the server with the bare sum."
-        )
-    return law
-
-
-def _together(
-    vectors: Integers, streams: Sequence[NoiseStream]
-) -> Iterator[tuple[Integers, NoiseStream]]:
-    """Rows that one stream gives the shares of, some at a time; else every row by itself."""
-    same = len(set(map(id, streams))) == 1
-    most = max(1, _DRAWN_TOGETHER // vectors.shape[1]) if same else 1
-    for at in range(0, len(vectors), most):
-        yield vectors[at : at + most], streams[at]
 
 
 class _Gaussian(SharedLaw):
@@ -205,67 +168,8 @@ class _SampledGaussian(_Gaussian):
         return whole.event
 
 
-class _L2Laplace(SharedLaw):
-    """(1 + b²‖t‖²)^(−(d+1)/2) is infinitely divisible; its k-th root, and a jitter."""
-
-    coarsest = math.sqrt(LARGEST_SCALE / JITTER)
-
-    def add(
-        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-    ) -> None:
-        shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
-        jitter = JITTER * shares.ring_unit**2
-        for rows, stream in _together(vectors, streams):
-            add_rounded_mixtures(rows, shares.scale, shape, jitter, stream)
-
-    def add_dealt(
-        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
-    ) -> None:
-        own = JITTER * shares.ring_unit**2
-        # As many at a time as the sampler takes the jitter of: groups of shares add up like shares.
-        most = max(int(LARGEST_SCALE / own), 1)
-        for begin in range(0, count, most):
-            together = min(most, count - begin)
-            shape = Fraction((mechanism.dimension + 1) * together, 2 * shares.honest)
-            add_rounded_mixtures(total[None, :], shares.scale, shape, own * together, stream)
-
-    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
-        exponent = shares.parties / shares.honest * (mechanism.dimension + 1) / 2
-        jitter = shares.parties * JITTER * (shares.ring_unit / shares.scale) ** 2
-        log_odds = tail_odds(mechanism.dimension, probability)
-        return shares.scale * chernoff(exponent, log_odds, jitter)
-
-
-class _DiscreteLaplace(SharedLaw):
-    """The difference of two negative binomials: integers, exact."""
-
-    rounded_after = False
-
-    def add(
-        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-    ) -> None:
-        del mechanism
-        for rows, stream in _together(vectors, streams):
-            draws = negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
-            np.add(rows, (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape), out=rows)
-
-    def add_dealt(
-        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
-    ) -> None:
-        rows = np.zeros((count, total.size), dtype=np.int64)
-        self.add(shares, mechanism, rows, [stream] * count)
-        total += rows.sum(axis=0)
-
-    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
-        # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1: E e^{uz/t} ≤ (1 − u²)^(−1) of the whole.
-        log_odds = tail_odds(mechanism.dimension, probability)
-        return shares.scale * chernoff(shares.parties / shares.honest, log_odds)
-
-
-SHARED_LAWS: dict[str, SharedLaw] = {
+GAUSSIAN_SHARES: Final[dict[str, SharedLaw]] = {
     "gaussian": _Gaussian(),
     "sampled-gaussian": _SampledGaussian(),
-    **dict.fromkeys(("l2-laplace", "objective-perturbation"), _L2Laplace()),
-    **dict.fromkeys(("laplace", "laplace-l1", "laplace-as-printed"), _DiscreteLaplace()),
 }
-"""Noise laws that are split into shares, by `Mechanism.law`."""
+"""Rows of `shares.SHARED_LAWS`."""

@@ -32,11 +32,38 @@ import numpy as np
 from parley.privacy.accounting.events import Approximate, Event
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.share_laws import LEAST_SHARE, Integers, Split, law_of
+from parley.privacy.mechanisms.laplace_shares import LAPLACE_SHARES
+from parley.privacy.mechanisms.share_laws import (
+    GAUSSIAN_SHARES,
+    LEAST_SHARE,
+    Integers,
+    SharedLaw,
+    Split,
+)
 from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.stream import NoiseStream
 
 _EXACT_TERMS: Final = 256
+
+
+SHARED_LAWS: dict[str, SharedLaw] = {**GAUSSIAN_SHARES, **LAPLACE_SHARES}
+"""Noise laws that are split into shares, by `Mechanism.law`."""
+
+
+def law_of(mechanism: Mechanism) -> SharedLaw:
+    """The row of a mechanism's law.
+
+    Raises:
+        ValueError: a law without shares, and what to choose.
+    """
+    law = SHARED_LAWS.get(mechanism.law)
+    if law is None:
+        raise ValueError(
+            f"Expected a noise law that is split into shares, of {', '.join(SHARED_LAWS)}, got "
+            f"{mechanism.law}: choose one of them, or privacy.noise-point = 'server', which trusts "
+            "the server with the bare sum."
+        )
+    return law
 
 
 class Shares(Split):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from parley.client.contract.plain_names import public_name
-from parley.client.models import losses, own_losses
+from parley.client.models import losses, own_losses, tabling
 from parley.client.models.class_weights import weighted
 from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Loss
@@ -359,7 +359,7 @@ class OwnLoss(Linear, _OfLabels):
         """The table of the function that the job names, which this runs."""
         try:
             function = function_named(self.loss, what="loss")
-            return own_losses.tabled(
+            return tabling.tabled(
                 self.table, function, lipschitz=self.lipschitz, steeper=self.steeper
             )
         except ValueError as error:

@@ -17,6 +17,7 @@ from pydantic import Field
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.dp_sgd.batches import padded_width
+from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.settings import WRITTEN, LocalTraining
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
@@ -156,7 +157,7 @@ class FederatedAveraging(_OfNetwork):
             update_bound=training.reach(least) * math.sqrt(dimension)
             if asked == (Unit.RECORD,)
             else float(settings.party_clip_norm),
-            server=fedavg.ServerStep(
+            server=ServerStep(
                 kind=settings.server_optimiser,
                 learning_rate=settings.server_learning_rate,
                 momentum=settings.server_momentum,

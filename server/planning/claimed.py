@@ -22,6 +22,7 @@ from parley.privacy.calibration.calibration import CalibrationError, stated_delt
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.secure_agg.fitting import fitted
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -190,7 +191,7 @@ class _Release:
             )
             own.check_capacity(self.parties, self.tail(claim.scale_bits))
             return own
-        return FixedPoint.fit(
+        return fitted(
             bound=self.bound,
             parties=self.parties,
             dimension=claim.dimension,

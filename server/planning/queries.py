@@ -31,8 +31,7 @@ from parley.privacy.estimation.intervals import Reach
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
-from parley.privacy.mechanisms.share_laws import SHARED_LAWS
-from parley.privacy.mechanisms.shares import Shares
+from parley.privacy.mechanisms.shares import SHARED_LAWS, Shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.planning.instead import Choice, Responses, choice_of, responses_of

@@ -19,8 +19,7 @@ from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
-from parley.privacy.mechanisms.share_laws import SHARED_LAWS
-from parley.privacy.mechanisms.shares import Shares, event_of_shares
+from parley.privacy.mechanisms.shares import SHARED_LAWS, Shares, event_of_shares
 from parley.server.jobs.job import Job
 from parley.server.jobs.networks import sampled_multiplier
 from parley.server.jobs.privacy import UnitBudget

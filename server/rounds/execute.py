@@ -40,10 +40,10 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.records.statement import model_description, model_tensors, privacy_statement
 from parley.server.records.summarising import evaluation_facts, run_summary, with_names
 from parley.server.records.summary import RunSummary, Synthetic
+from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.inspection import data_head
 from parley.server.rounds.loop import Evaluate, resume_point, run_stage
 from parley.server.rounds.observer import Observer
-from parley.server.rounds.release import Cohort, PartyFailed
 from parley.server.synthetic.generation import Tensors, generated
 
 CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]

@@ -31,14 +31,8 @@ from parley.server.planning.stages import Stage, spent_before
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.release import (
-    Cohort,
-    PartyFailed,
-    RoundSum,
-    committed,
-    released,
-    reserved,
-)
+from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
+from parley.server.rounds.release import committed, released, reserved
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 """A model and the round's number → figures that only a simulation may know; empty: none."""

@@ -26,10 +26,11 @@ from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.section import JobError
 from parley.server.rounds.approving import not_approved
 from parley.server.rounds.asking import Reply, Traffic, Transport, ask, reply_bound
+from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.inspection import PartyFacts
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.release import ATTEMPTS, NotApproved, RoundSum
+from parley.server.rounds.release import ATTEMPTS, NotApproved
 
 RAW_COLUMNS = "columns"
 """How a request says that no label is read."""

@@ -29,8 +29,8 @@ from parley.secure_agg.interface import DropoutPolicy, ProtocolError, TooFewSurv
 from parley.secure_agg.messages import Complaint, Roster, decode, kind_of
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Attendance, Reply, Traffic, Transport, reply_bound
+from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.release import RoundSum
 
 _log = logging.getLogger("parley.server")
 

@@ -31,7 +31,8 @@ from parley.server.planning.queries import PlannedBatch
 from parley.server.planning.query_terms import Terms
 from parley.server.records.plain_json import json_text
 from parley.server.records.session_folder import SessionFolder
-from parley.server.rounds.release import Cohort, RoundSum, committed, released, reserved
+from parley.server.rounds.cohort import Cohort, RoundSum
+from parley.server.rounds.release import committed, released, reserved
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from parley.client.contract.state import State
 from parley.client.party.block_session import PartySession
 from parley.secure_agg.ideal import IdealSum
 from parley.secure_agg.interface import DropStage, SecureSum, SumResult, TooFewSurvivors
-from parley.server.rounds.release import ATTEMPTS, PartyFailed, RoundSum
+from parley.server.rounds.cohort import PartyFailed, RoundSum
+from parley.server.rounds.release import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.summing import Adding, Asked, Ring, summed
 

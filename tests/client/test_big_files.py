@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import parley.client.data.binary_files
 import parley.client.data.csv_text
 import parley.client.data.readers
 from parley.client.data.csv_text import csv_batches
@@ -191,7 +192,8 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
     monkeypatch.setattr(parley.client.data.csv_text, "_PIECE", 999)
-    monkeypatch.setattr(parley.client.data.readers, "_ROWS", 77)
+    for module in (parley.client.data.binary_files, parley.client.data.readers):
+        monkeypatch.setattr(module, "ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):
         records = read_records(tmp_path / name, schema, "logistic")
         np.testing.assert_array_equal(records.features, whole.features)

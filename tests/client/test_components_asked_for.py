@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, Unit
-from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.fitting import fitted
 from parley.server.jobs.file import load_job
 from parley.server.planning.principal_components import release_ahead
 
@@ -148,7 +148,7 @@ def network(world, kind, width):
 def plan_of(world, width):
     # Two layers: width → 3 → 2, with biases.
     dimension = 3 * width + 3 + 3 * 2 + 2
-    encoding = FixedPoint.fit(
+    encoding = fitted(
         bound=world.algorithm.update_bound / dimension**0.5 * (1 + 1e-9),
         parties=world.plan.parties,
         dimension=dimension,

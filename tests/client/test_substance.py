@@ -10,7 +10,8 @@ from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
-from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.secure_agg.encoding import RingTooSmall
+from parley.secure_agg.fitting import fitted, is_finest
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for, model_for, plan_release
@@ -157,9 +158,9 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, point, ring):
         algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
         plan = plan_release(job, algorithm=algorithm, federation=federation)
         tail = plan.noise_tail(TAIL_PROBABILITY)
-        assert plan.encoding.finest(parties, tail)
+        assert is_finest(plan.encoding, parties, tail)
         grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)
-        assert not grid.finest(parties, tail / 4)
+        assert not is_finest(grid, parties, tail / 4)
 
 
 @settings(deadline=None, max_examples=200)
@@ -177,7 +178,7 @@ def test_what_the_rule_fits_is_its_finest_and_what_is_coarser_is_not(
         return slope * 2.0**bits + rest
 
     try:
-        grid = FixedPoint.fit(
+        grid = fitted(
             bound=bound,
             parties=parties,
             dimension=5,
@@ -187,10 +188,10 @@ def test_what_the_rule_fits_is_its_finest_and_what_is_coarser_is_not(
         )
     except RingTooSmall:
         return
-    assert grid.finest(parties, tail(grid.scale_bits))
+    assert is_finest(grid, parties, tail(grid.scale_bits))
     if grid.scale_bits > -62:
         two_bits = replace(grid, scale_bits=grid.scale_bits - 2)
-        assert not two_bits.finest(parties, tail(two_bits.scale_bits)) or rest > slope
+        assert not is_finest(two_bits, parties, tail(two_bits.scale_bits)) or rest > slope
 
 
 def changed(world, part, **settings):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall, ring_dtype
+from parley.secure_agg.fitting import fitted
 
 
 @pytest.mark.parametrize("ring_bits", [16, 32, 64])
@@ -103,9 +104,7 @@ def test_a_bound_must_be_positive_and_finite(bound):
     with pytest.raises(ValueError, match="bound > 0"):
         FixedPoint(scale_bits=2, ring_bits=32, bound=bound)
     with pytest.raises(ValueError, match="bound > 0"):
-        FixedPoint.fit(
-            bound=bound, parties=2, dimension=1, noise_tail=lambda s: 0.0, sensitivity=None
-        )
+        fitted(bound=bound, parties=2, dimension=1, noise_tail=lambda s: 0.0, sensitivity=None)
 
 
 @settings(max_examples=80, deadline=None)
@@ -119,7 +118,7 @@ def test_fit_takes_the_finest_scale_that_fits(bound, parties, sigma, ring_bits):
     def tail(scale_bits):
         return 8 * (math.ldexp(sigma * bound, scale_bits) + 3)
 
-    grid = FixedPoint.fit(
+    grid = fitted(
         bound=bound,
         parties=parties,
         dimension=10,
@@ -141,14 +140,14 @@ def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
     # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
     assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
-    small = FixedPoint.fit(bound=1.0, dimension=104, sensitivity=0.04, **common)
+    small = fitted(bound=1.0, dimension=104, sensitivity=0.04, **common)
     assert small.ring_bits == 32
     assert small.inflation(0.04, 104) <= 1e-3
-    large = FixedPoint.fit(bound=1.0, dimension=1_000_000, sensitivity=1e-5, **common)
+    large = fitted(bound=1.0, dimension=1_000_000, sensitivity=1e-5, **common)
     assert large.ring_bits == 64
     assert large.inflation(1e-5, 1_000_000) <= 1e-3
     with pytest.raises(RingTooSmall, match="inflation"):
-        FixedPoint.fit(
+        fitted(
             bound=1.0, dimension=10**6, sensitivity=1e-15, parties=10**6, noise_tail=lambda s: 0.0
         )
 

@@ -102,7 +102,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     assert first.blobs == again.blobs  # asking is no set-up
     service._keeper.count_setup(roster_of(setting.deployment))
     assert commit().blobs != first.blobs
-    monkeypatch.setattr("parley.client.party.admission.MOST_SETUPS", 1)
+    monkeypatch.setattr("parley.client.party.sessions.MOST_SETUPS", 1)
     assert commit().head["reason"] == "protocol"
     assert graph.MOST_SETUPS == 1 << graph.GRINDING_BITS
 

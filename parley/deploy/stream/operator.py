@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import grpc
 
+from parley.client.contract.carrier import LARGEST_FRAME
 from parley.client.contract.plain_names import NameRefused, plain_name
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import strict_json
@@ -196,8 +197,12 @@ class Operator:
         # Lines are only added to it, but for a run that goes on after a crash.
         offset = path.stat().st_size if name == "rounds.jsonl" and path.exists() else 0
         asked = json_text({"ask": "read", "run": folder.name, "file": name, "offset": offset})
+        content = bytearray()
         try:
-            content = b"".join(self._channel.unary_stream(READ)(asked.encode(), timeout=600))
+            for part in self._channel.unary_stream(READ)(asked.encode(), timeout=600):
+                content += part
+                if len(content) > LARGEST_FRAME:
+                    raise self._lied(f"Expected {name} of at most {LARGEST_FRAME} bytes, got more")
         except grpc.RpcError:
             return  # it was replaced just now: the next look has it
         if offset:

@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from parley.deploy.processes import end_with_parent
 from parley.deploy.stream.caller import CallError, call_metadata, explained
 from parley.deploy.stream.settings import (
     ATTEND,
+    EnvelopeError,
     Reader,
     Whole,
     channel_credentials,
@@ -48,6 +50,7 @@ _log = logging.getLogger("parley.party")
 # Between dials, half of it by chance: a server that is back is not met by everybody at once.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3.0
 _MOST_WAITING = 16
+_LARGEST_WAITING = 2 * LARGEST_REQUEST
 # So often a party that waits looks up: a signal that another thread took is heard then.
 _HEARS_S = 1.0
 _KEPT = 8
@@ -97,9 +100,15 @@ Outgoing = queue.SimpleQueue[Iterator[bytes] | None]
 
 @dataclass(kw_only=True)
 class _Request:
-    """A request that came, when its time is over, and where its answer goes."""
+    """A request that came, when its time is over, and where its answer goes.
+
+    Attributes:
+        frame: empty once it was answered.
+        named: digest of it, which tells a repeated one.
+    """
 
     frame: bytes
+    named: bytes
     until: float
     outgoing: Outgoing
     reply: bytes | None = None
@@ -114,16 +123,29 @@ class _Requests:
         self._turns: queue.Queue[int | Exception] = queue.Queue(_MOST_WAITING)
 
     def take(self, whole: Whole, outgoing: Outgoing) -> None:
-        """Puts a request at the end; one that is known already only gets a new way back."""
+        """Puts a request at the end; one that is known already only gets a new way back.
+
+        Raises:
+            EnvelopeError: another request of that number, or more bytes than an honest server has
+                wait.
+        """
+        named = sha256(whole.frame).digest()
         with self._lock:
             known = self._known.get(whole.number)
-            if known is not None and known.frame == whole.frame:
+            if known is not None:
+                if known.named != named:
+                    raise EnvelopeError(f"Expected request {whole.number} again, got another.")
                 known.outgoing = outgoing
                 if known.reply is not None:
                     outgoing.put(chunks(whole.number, known.reply))
                 return
+            waiting = sum(len(each.frame) for each in self._known.values())
+            if waiting + len(whole.frame) > _LARGEST_WAITING:
+                raise EnvelopeError(
+                    f"Expected at most {_LARGEST_WAITING} bytes of requests to wait, got more."
+                )
             until = time.monotonic() + whole.allowed_ms / 1000
-            fresh = _Request(frame=whole.frame, until=until, outgoing=outgoing)
+            fresh = _Request(frame=whole.frame, named=named, until=until, outgoing=outgoing)
             self._known[whole.number] = fresh
         self._turns.put(whole.number)
 
@@ -150,7 +172,7 @@ class _Requests:
         """Sends an answer and keeps it."""
         with self._lock:
             request = self._known[number]
-            request.reply = reply
+            request.frame, request.reply = b"", reply
             request.outgoing.put(chunks(number, reply))
             done = [each for each, known in self._known.items() if known.reply is not None]
             for old in done[:-_KEPT]:

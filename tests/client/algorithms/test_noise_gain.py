@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from parley.client.algorithms.base import KnowsGain
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.iterates import KnowsGain
 from parley.client.algorithms.noise_gain import noise_gain
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic, Softmax

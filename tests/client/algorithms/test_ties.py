@@ -11,8 +11,9 @@ from parley.client.data.block import PartyBlock
 from parley.client.models.class_weights import weighted
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
-from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
+from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 from parley.client.models.rows import prepare_rows
+from parley.client.models.tabling import tabled
 from parley.privacy.accounting.guarantee import Neighbouring
 
 RECORDS, RADIUS = 7, 1e3

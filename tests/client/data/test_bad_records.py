@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
+from parley.client.data.binary_files import read_arrays
 from parley.client.data.memory import room_for
-from parley.client.data.readers import read_arrays
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference import infer_schema

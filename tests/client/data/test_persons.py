@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from parley.client.data.column_names import MissingColumns
 from parley.client.data.frames import frame_of
-from parley.client.data.readers import MissingColumns
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError
 from parley.client.data.table_block import Persons, of_persons, read_table_block

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
+from parley.client.data import readers
 from parley.client.data.records import find_party_files, read_records, records_from_columns
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.schema_inference import infer_schema
@@ -255,3 +256,20 @@ def test_the_example_schema_of_kdd_cup_99_reads_its_files(tmp_path):
     assert records.features.shape == (7_000, 121)
     assert (records.labels > 0).mean() == pytest.approx(0.803, abs=0.02)
     assert np.linalg.norm(records.features, axis=1).max() <= 1
+
+
+def test_columns_that_are_taken_for_each_other_leave_every_record_its_cells(tmp_path, monkeypatch):
+    """Whatever says which columns there are: rows stay apart."""
+    text = """
+[columns]
+a = { kind = "numeric", range = [-1, 1] }
+b = { kind = "numeric", range = [-1, 1] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+    schema, path = Schema.from_toml(text), tmp_path / "rows.csv"
+    path.write_text("a,b,sick\n.1,.2,yes\n-.3,.4,no\n.5,-.6,yes\n")
+    apart = read_records(path, schema, "logistic")
+    monkeypatch.setattr(readers, "checked_names", lambda *_, **__: ["b", "a", "sick"])
+    swapped = read_records(path, schema, "logistic")
+    assert swapped.features[:, ::-1].tolist() == apart.features.tolist()
+    assert swapped.labels.tolist() == apart.labels.tolist()

@@ -9,8 +9,9 @@ from torch import nn
 
 from parley.client.dp_sgd import apart
 from parley.client.dp_sgd.apart import layout_of, period_of
-from parley.client.dp_sgd.batches import Layout, check_records, record_classes, widths_for
+from parley.client.dp_sgd.batches import Layout, check_records, widths_for
 from parley.client.dp_sgd.clipping import record_gradients
+from parley.client.dp_sgd.written import record_classes
 from parley.client.models.networks import Network
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.client.dp_sgd import steps
+from parley.client.dp_sgd import written
 from parley.client.dp_sgd.batches import padded_width, party_batches
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
@@ -116,9 +116,9 @@ def test_a_partys_batches_are_its_own_records_each_at_the_rate():
 def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cut(monkeypatch):
     network, rows, labels = world()
     seen = []
-    whole = steps.clipped_sum
+    whole = written.clipped_sum
     monkeypatch.setattr(
-        steps, "clipped_sum", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
+        written, "clipped_sum", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
     )
     config, theta = training(sampling_rate=0.1), network.start()
     assert padded_width(70, 0.1) == 23

@@ -11,7 +11,8 @@ from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic
-from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss, tabled
+from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss
+from parley.client.models.tabling import tabled
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.server.planning.release import model_for

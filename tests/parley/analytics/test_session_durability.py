@@ -16,7 +16,7 @@ import parley
 from parley.client.data.schema import Schema
 from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.rounds.release import PartyFailed
+from parley.server.rounds.cohort import PartyFailed
 
 SCHEMA = Schema.from_toml(query_parties.SCHEMA)
 PARTIES = [query_parties.rows_of(place) for place in range(4)]

@@ -10,7 +10,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
-from parley.privacy.mechanisms.share_laws import JITTER
+from parley.privacy.mechanisms.laplace_shares import JITTER
 from parley.privacy.mechanisms.shares import Shares, tau
 from parley.privacy.sampling.stream import NoiseStream
 

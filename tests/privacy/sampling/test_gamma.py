@@ -9,7 +9,7 @@ from scipy import stats
 
 from parley.privacy.sampling import gamma, gaussian
 from parley.privacy.sampling.gamma import Gammas, HalfGammas
-from parley.privacy.sampling.gaussian import add_rounded_mixtures
+from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
 from parley.privacy.sampling.stream import NoiseStream
 
 SHAPES = [

@@ -17,8 +17,8 @@ from parley.privacy.sampling.gaussian import (
     quick_half_normal,
     rounded_distance,
     rounded_gaussian,
-    rounded_l2_laplace,
 )
+from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
 from parley.privacy.sampling.stream import NoiseStream
 
 SCALAR = [rounded_gaussian, discrete_laplace, discrete_gaussian]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from parley.client.contract.protocol import decode_frame
 from parley.deploy.processes import free_ports
 from parley.deploy.stream import settings
 from parley.deploy.stream.caller import CallError
-from parley.deploy.stream.party import Attending, party_answers
+from parley.deploy.stream.party import Attending, _Requests, party_answers
 
 
 @pytest.fixture
@@ -144,3 +145,24 @@ def test_waits_grow_to_three_seconds_and_start_anew_after_a_connection_that_held
         "the server ended it. Trying again.",
         "lost. Trying again.",
     ]
+
+
+def test_a_server_neither_ends_a_party_by_two_requests_of_one_number_nor_fills_its_memory(
+    monkeypatch,
+):
+    requests, outgoing = _Requests(), queue.SimpleQueue()
+
+    def send(number, frame):
+        requests.take(settings.Whole(number=number, allowed_ms=0, frame=frame), outgoing)
+
+    send(1, b"one")
+    send(1, b"one")
+    with pytest.raises(settings.EnvelopeError, match="request 1 again"):
+        send(1, b"two")
+    requests.give_up(CallError("over", lasting=True))
+    with pytest.raises(CallError):  # and no KeyError: that of no time left is let go of once
+        requests.next()
+    monkeypatch.setattr("parley.deploy.stream.party._LARGEST_WAITING", 100)
+    send(2, bytes(60))
+    with pytest.raises(settings.EnvelopeError, match="at most 100 bytes"):
+        send(3, bytes(60))

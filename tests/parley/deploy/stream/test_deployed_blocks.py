@@ -36,7 +36,7 @@ def test_every_party_and_the_server_charge_the_blocks_that_a_job_names(consortiu
         (home / "party.toml").write_text(text)
     serving = consortium.serve()
     consortium.everybody()
-    more = ("run.stage-timeout=3", "secure-aggregation.min-survivors=3")
+    more = ("run.stage-timeout=60", "secure-aggregation.min-survivors=3")
     first, second = (
         consortium.submit(load_job(overrides=[*JOB, *more, f'data.blocks=["{year}"]']))
         for year in (2024, 2025)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 from attending import JOB
@@ -147,6 +149,16 @@ def test_a_lying_server_overwrites_no_run_that_is_here(consortium, tmp_path, mon
             elsewhere(consortium, resume=name)
     assert (own / "ledger.sqlite").read_text() == "charges"
     assert [path.name for path in own.iterdir()] == ["ledger.sqlite"]
+
+
+def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
+    endless = SimpleNamespace(unary_stream=lambda _: lambda *_, **__: itertools.repeat(bytes(60)))
+    mine = object.__new__(Operator)
+    mine.home, mine._channel = SimpleNamespace(address="there"), endless
+    monkeypatch.setattr("parley.deploy.stream.operator.LARGEST_FRAME", 100)
+    with pytest.raises(ProcessError, match=r"lied: Expected job\.toml of at most 100 bytes"):
+        mine._copy(tmp_path / "job.toml")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_job_that_a_server_sends_back_runs_no_code_of_whoever_watches(

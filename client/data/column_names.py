@@ -1,0 +1,120 @@
+"""Which columns a source has, and whether they are those of the schema.
+
+A column that is taken for another is another public reading of every record, of which each keeps
+its own cells: no ε rests on names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal
+
+from parley.client.data.binary_files import parquet_names, read_arrays
+from parley.client.data.csv_guess import other_separator
+from parley.client.data.csv_text import csv_names
+from parley.client.data.frames import Frame, Source, SqlQuery, name_of
+from parley.client.data.memory import room_for
+from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.sql import sql_names
+from parley.client.data.table import DataError
+
+
+class MissingColumns(DataError):
+    """Columns that a model reads and that are not there: `missing`."""
+
+    def __init__(self, missing: Sequence[str], *, path: str | Path) -> None:
+        super().__init__("the columns that the model reads", f"no column {missing}", path=path)
+        self.missing = tuple(missing)
+
+
+_SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".gz"), "csv"),
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
+
+
+def file_format(path: str | Path, file: FileFormat) -> str:
+    """What the schema says, else the suffix."""
+    name = Path(path).name
+    suffixed = [kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)]
+    if file.format is None and not suffixed:
+        raise DataError(
+            "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz (or file.format in the schema)",
+            repr(name),
+            path=path,
+        )
+    return file.format or suffixed[0]
+
+
+def names_in(source: Source, file: FileFormat) -> list[str]:
+    """The names of all columns that are there, maybe one twice."""
+    if isinstance(source, Frame):
+        return list(source.columns)
+    if isinstance(source, SqlQuery):
+        return sql_names(source)
+    match file_format(source, file):
+        case "csv":
+            return csv_names(source, file)
+        case "parquet":
+            return parquet_names(source)
+        case _:
+            found: list[str] = []
+
+            def note(names: list[str]) -> list[str]:
+                found.extend(names)
+                return []
+
+            read_arrays(source, note, room_for(math.inf))
+            return found
+
+
+def checked_names(
+    source: Source,
+    schema: Schema,
+    wanted: list[str],
+    *,
+    keep: Collection[str],
+    all_used: bool,
+) -> list[str]:
+    """The names of all columns that are there: of a CSV without a header by the schema's order."""
+    names = names_in(source, schema.file)
+    where, file = name_of(source), isinstance(source, str | Path)
+    if not isinstance(source, str | Path):
+        absent = [name for name in keep if name not in names]
+        if all_used and absent:
+            raise MissingColumns(absent, path=where)
+    elif file_format(source, schema.file) == "csv":
+        width = len(names)
+        if not schema.file.header:
+            names = list(schema.columns)
+            if width == len(names) - 1 and schema.label_column not in wanted:
+                names.remove(schema.label_column)
+        # Uncut, and not by intent: of all that does not fit, this is what there is to say.
+        fits = len(names) == width and set(wanted) <= set(names)
+        if width == 1 and not fits and (fault := other_separator(source, schema.file)):
+            raise fault
+    check_once(names, path=where)
+    if not all_used:
+        if missing := [name for name in wanted if name not in names]:
+            raise MissingColumns(missing, path=where)
+        return names
+    needed = schema.columns if file else schema.used
+    got = []
+    if missing := [name for name in needed if name not in names]:
+        got.append(f"no column {missing}")
+    if extra := [name for name in names if name not in schema.columns]:
+        got.append(f'{extra}, not in the schema (kind = "ignore" leaves a column out)')
+    if got:
+        raise DataError("the columns of the schema", " and ".join(got), path=where)
+    return names
+
+
+def check_once(names: list[str], *, path: str | Path) -> None:
+    """Raises DataError where a name stands twice."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        expected = "every column name once (in a query, AS gives one another name)"
+        raise DataError(expected, f"{twice} more than once", path=path)

@@ -1,0 +1,40 @@
+"""What parties drew for one step: the records of their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
+"""Places in the data → their rows and labels on the network's device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What B parties drew.
+
+    Attributes:
+        first: `[B]` a place of each party, which rows of weight zero repeat: no party's values
+            touch another's.
+    """
+
+    chosen: Chosen
+    places: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+    def rows(self, holds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """`[B, w]` places, and which are records, of what stands in rows `[B, w]`."""
+        there = holds >= 0
+        return np.where(there, np.append(self.places, 0)[holds], self.first[:, None]), there
+
+    @classmethod
+    def of_one(cls, chosen: Chosen, places: NDArray[np.int64]) -> Batch:
+        """Of one party."""
+        zero = np.zeros(1, dtype=np.int64)
+        return cls(chosen=chosen, places=places, owners=np.zeros_like(places), first=zero)

@@ -1,0 +1,74 @@
+"""Optimisers: post-processing of noisy gradients, in a party for a round, or at the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.state import State
+from parley.client.dp_sgd.settings import LocalTraining
+
+
+def direction(
+    gradient: Any, first: Any, second: Any, count: float, config: LocalTraining
+) -> tuple[Any, Any, Any]:
+    """Where step `count` leads, before the rate, and the moments after it; arrays or tensors.
+
+    SGD with momentum, or Adam (Kingma & Ba 2015), whose moments begin at 0.
+    """
+    if config.optimiser == "adam":
+        first = first + 0.1 * (gradient - first)
+        second = second + 0.001 * (gradient * gradient - second)
+        root = (second / (1 - 0.999**count)) ** 0.5 + 1e-8
+        return first / (1 - 0.9**count) / root, first, second
+    if config.momentum:
+        first = config.momentum * first + gradient
+        return first, first, second
+    return gradient, first, second
+
+
+def stepped(
+    state: dict[str, NDArray[np.float64]], gradient: NDArray[np.float64], config: LocalTraining
+) -> dict[str, NDArray[np.float64]]:
+    """The state after one step along `gradient` `[d]`, at the server.
+
+    Args:
+        state: `theta`, `round` (steps done), and the moments that the optimiser has: `first` with
+            momentum or adam, `second` with adam.
+    """
+    done = state["round"] + 1
+    before = state.get("first"), state.get("second")
+    step, *after = direction(gradient, *before, float(done[0]), config)
+    moments = {n: m for n, m in zip(("first", "second"), after, strict=True) if n in config.moments}
+    theta = state["theta"] - config.learning_rate * step
+    return {**state, **moments, "theta": theta, "round": done}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStep:
+    """How the server moves along the average update.
+
+    Attributes:
+        kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
+    """
+
+    kind: Literal["averaging", "momentum", "adam"]
+    learning_rate: float
+    momentum: float
+
+    def __call__(self, state: State, average: NDArray[np.float64]) -> State:
+        """θ and moments after one step."""
+        theta, after = state["theta"], {**state, "round": state["round"] + 1}
+        if self.kind == "averaging":
+            return {**after, "theta": theta + self.learning_rate * average}
+        if self.kind == "momentum":
+            first = self.momentum * state["first"] + average
+            return {**after, "theta": theta + self.learning_rate * first, "first": first}
+        first = self.momentum * state["first"] + (1 - self.momentum) * average
+        second = 0.99 * state["second"] + 0.01 * average**2
+        # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
+        moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
+        return {**after, "theta": moved, "first": first, "second": second}

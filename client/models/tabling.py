@@ -1,0 +1,91 @@
+"""The table of your own loss: its function is asked at public points, and never at a record.
+
+A table says its constants itself (`parley.client.models.own_losses`): no ε rests on how it was
+made.
+
+    >>> from parley.client.models.own_losses import OwnLoss
+    >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
+    >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
+    4.0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
+
+import numpy as np
+
+from parley.client.models.own_losses import LARGEST, NODES, REACH, STEP, TabledLoss
+
+_ROUNDED: Final = 2.0**-30
+"""Of the steepest slope: what rounding alone may make an entry less than the one before."""
+
+Tabled = TypeVar("Tabled", bound="TabledLoss")
+
+
+def tabled(
+    kind: type[Tabled],
+    loss: Callable[[float, float], float],
+    *,
+    lipschitz: float,
+    steeper: Literal["refuse", "clip"] = "refuse",
+) -> Tabled:
+    """The table of a function of one record's margin and label.
+
+    Args:
+        kind: `OwnLoss` (y is −1 or +1), or `OwnResidualLoss` (a function of z − y; y is 0 here).
+        steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
+    """
+    if not 0 < lipschitz <= LARGEST:
+        raise ValueError(f"Expected a Lipschitz constant in (0, {LARGEST:g}], got {lipschitz:g}.")
+    labels = (-1.0, 1.0) if kind.rows == 2 else (0.0,)
+    if kind.rows == 1:
+        _check_residual(loss)
+    rows, starts = [], []
+    for label in labels:
+        halfway = -REACH + STEP * (np.arange(NODES + 1) - 0.5)
+        values = np.array([_asked(loss, float(z), label) for z in halfway])
+        slopes = np.diff(values) / STEP
+        grown = np.maximum.accumulate(slopes)
+        fallen = grown - slopes
+        if (fallen > _ROUNDED * max(float(np.abs(slopes).max()), 1.0)).any():
+            z = -REACH + STEP * int(fallen.argmax())
+            raise ValueError(
+                f"Expected a loss that is convex in z, got none at z = {z:g}, y = {label:g}."
+            )
+        over = np.abs(grown) > lipschitz * (1 + _ROUNDED)
+        if steeper == "refuse" and over.any():
+            at = int(np.abs(grown).argmax())
+            raise ValueError(
+                f"Expected slopes of at most {lipschitz:g}, as stated, got {abs(grown[at]):.4g} at "
+                f"z = {-REACH + STEP * at:g}, y = {label:g}."
+            )
+        row = np.clip(grown, -lipschitz, lipschitz)
+        rows.append(tuple(row.tolist()))
+        # What was clipped is the loss no longer: it is the function's at z = 0.
+        below = row[: NODES // 2 + 1]
+        starts.append(_asked(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * STEP / 2)
+    return kind(slopes=tuple(rows), starts=tuple(starts))
+
+
+def _asked(loss: Callable[[float, float], float], z: float, y: float) -> float:
+    try:
+        value = float(loss(z, y))
+    except Exception as error:  # it is somebody's own code: it may raise anything
+        raise ValueError(
+            f"Expected a loss at z = {z:g}, y = {y:g}, got {type(error).__name__}: {error}."
+        ) from error
+    if not math.isfinite(value):
+        raise ValueError(f"Expected a finite loss at z = {z:g}, y = {y:g}, got {value}.")
+    return value
+
+
+def _check_residual(loss: Callable[[float, float], float]) -> None:
+    for z, y in ((0.25, 1.0), (-1.5, 0.5), (3.0, -1.0)):
+        one, other = _asked(loss, z, y), _asked(loss, z - y, 0.0)
+        if not abs(one - other) <= 1e-9 * max(abs(one), 1.0):
+            raise ValueError(
+                f"Expected a function of z - y, got {one:g} and {other:g} at z = {z:g}, y = {y:g}."
+            )

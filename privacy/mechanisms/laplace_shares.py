@@ -1,0 +1,98 @@
+"""How the Laplace laws are split into shares (`parley.privacy.mechanisms.share_laws`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from parley.privacy.mechanisms.base import chernoff, tail_odds
+from parley.privacy.mechanisms.share_laws import Integers, SharedLaw, Split
+from parley.privacy.sampling.discrete import negative_binomial
+from parley.privacy.sampling.inversion import LARGEST_SCALE
+from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
+from parley.privacy.sampling.stream import NoiseStream
+
+JITTER: Final = 16.0
+"""w: variance of what is added to a share of l2-laplace, in ring units squared."""
+
+
+_DRAWN_TOGETHER: Final = 1 << 14
+"""Coordinates of shares from one stream that are drawn in one call, at most but for one share."""
+
+
+def _together(
+    vectors: Integers, streams: Sequence[NoiseStream]
+) -> Iterator[tuple[Integers, NoiseStream]]:
+    """Rows that one stream gives the shares of, some at a time; else every row by itself."""
+    same = len(set(map(id, streams))) == 1
+    most = max(1, _DRAWN_TOGETHER // vectors.shape[1]) if same else 1
+    for at in range(0, len(vectors), most):
+        yield vectors[at : at + most], streams[at]
+
+
+class _L2Laplace(SharedLaw):
+    """(1 + b²‖t‖²)^(−(d+1)/2) is infinitely divisible; its k-th root, and a jitter."""
+
+    coarsest = math.sqrt(LARGEST_SCALE / JITTER)
+
+    def add(
+        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+    ) -> None:
+        shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
+        jitter = JITTER * shares.ring_unit**2
+        for rows, stream in _together(vectors, streams):
+            add_rounded_mixtures(rows, shares.scale, shape, jitter, stream)
+
+    def add_dealt(
+        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    ) -> None:
+        own = JITTER * shares.ring_unit**2
+        # As many at a time as the sampler takes the jitter of: groups of shares add up like shares.
+        most = max(int(LARGEST_SCALE / own), 1)
+        for begin in range(0, count, most):
+            together = min(most, count - begin)
+            shape = Fraction((mechanism.dimension + 1) * together, 2 * shares.honest)
+            add_rounded_mixtures(total[None, :], shares.scale, shape, own * together, stream)
+
+    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
+        exponent = shares.parties / shares.honest * (mechanism.dimension + 1) / 2
+        jitter = shares.parties * JITTER * (shares.ring_unit / shares.scale) ** 2
+        log_odds = tail_odds(mechanism.dimension, probability)
+        return shares.scale * chernoff(exponent, log_odds, jitter)
+
+
+class _DiscreteLaplace(SharedLaw):
+    """The difference of two negative binomials: integers, exact."""
+
+    rounded_after = False
+
+    def add(
+        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+    ) -> None:
+        del mechanism
+        for rows, stream in _together(vectors, streams):
+            draws = negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
+            np.add(rows, (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape), out=rows)
+
+    def add_dealt(
+        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    ) -> None:
+        rows = np.zeros((count, total.size), dtype=np.int64)
+        self.add(shares, mechanism, rows, [stream] * count)
+        total += rows.sum(axis=0)
+
+    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
+        # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1: E e^{uz/t} ≤ (1 − u²)^(−1) of the whole.
+        log_odds = tail_odds(mechanism.dimension, probability)
+        return shares.scale * chernoff(shares.parties / shares.honest, log_odds)
+
+
+LAPLACE_SHARES: Final[dict[str, SharedLaw]] = {
+    **dict.fromkeys(("l2-laplace", "objective-perturbation"), _L2Laplace()),
+    **dict.fromkeys(("laplace", "laplace-l1", "laplace-as-printed"), _DiscreteLaplace()),
+}
+"""Rows of `shares.SHARED_LAWS`."""

@@ -1,0 +1,123 @@
+"""Rounded l2-laplace noise: Gaussian vectors of a random σ, by exact inversion (see `gaussian`).
+
+The nearest integers of the continuous law, thus post-processing of it: pure ε (Chaudhuri et al.
+2011). Distance from it, a coordinate: `parley.privacy.sampling.gaussian.rounded_distance`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from parley.privacy.sampling.gamma import Gammas, HalfGammas
+from parley.privacy.sampling.gaussian import half_normal_survival, rounded
+from parley.privacy.sampling.inversion import (
+    FLOAT_ERROR,
+    LARGEST_SCALE,
+    Enclosure,
+    FloatArray,
+    IntArray,
+    Survival,
+    check_scale,
+    check_size,
+    chunks,
+    widen,
+)
+from parley.privacy.sampling.stream import NoiseStream
+
+_LEAST: Final = 2.0**-400
+"""Of a V that stands for one that underflows, with an error as large."""
+
+
+def add_rounded_mixtures(
+    values: IntArray, scale: float, shape: Fraction, jitter: float, stream: NoiseStream
+) -> None:
+    """Add round(√(2Vb² + w)·N(0, I)) to every row of `values` [n, d] in place, V ~ Gamma(`shape`).
+
+    One V for a row: with `shape` (d + 1)/(2k) and without `jitter` w it is one of k shares of the
+    law ∝ exp(−‖z‖₂/b). `scale` is b, `jitter` a variance. V is known to as many bits as decide.
+    Raises ValueError unless b ≥ 2⁻²⁰, b·√d ≤ 2⁴⁰ and 0 ≤ w ≤ 2⁴⁰.
+    """
+    rows, dimension = values.shape
+    scale = _check_l2_scale(scale, max(dimension, 1))
+    if not 0 <= jitter <= LARGEST_SCALE:
+        raise ValueError(f"Expected a jitter from 0 to 2⁴⁰, got {jitter:g}.")
+    mixing = _MixingScales(scale, Gammas(shape, rows, stream), jitter)
+    values += _mixed(mixing, rows, dimension, stream)
+
+
+def rounded_l2_laplace(scale: float, dimension: int, count: int, stream: NoiseStream) -> IntArray:
+    """Return `count` roundings of z ∈ R^d, density ∝ exp(−‖z‖₂/b): int64 [count, d], in grid units.
+
+    z = b·√(2V)·N(0, I_d) with V ~ Gamma((d+1)/2): its characteristic function is
+    E exp(−b²V‖t‖²) = (1 + b²‖t‖²)^(−(d+1)/2), that of this law, whose norm is Gamma(d, b) and
+    whose direction is uniform. So z is a Gaussian vector of random σ, and V is
+    −ln(U₁⋯U_⌊(d+1)/2⌋), plus E·cos²(πU) with E ~ Exp(1), half a squared Gaussian, if d is even.
+
+    `scale` is b. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰, and for a dimension < 1.
+    """
+    check_size("count", count)
+    check_size("dimension", dimension)
+    if dimension < 1:
+        raise ValueError(f"Expected dimension ≥ 1, got {dimension}.")
+    scale = _check_l2_scale(scale, dimension)
+    mixing = _MixingScales(scale, HalfGammas(dimension + 1, count, stream))
+    return _mixed(mixing, count, dimension, stream)
+
+
+def _check_l2_scale(scale: float, dimension: int) -> float:
+    scale = check_scale("scale", scale)
+    if scale * dimension**0.5 > LARGEST_SCALE:
+        raise ValueError(
+            f"Expected scale·√dimension ≤ 2⁴⁰ grid units, got {scale:g}·√{dimension} "
+            f"= {scale * dimension**0.5:g}. Use a coarser grid."
+        )
+    return scale
+
+
+def _mixed(mixing: _MixingScales, count: int, dimension: int, stream: NoiseStream) -> IntArray:
+    """Return round(σZ) of so many coordinates for each of `count` σ: int64 [count, dimension]."""
+    noise = np.empty(count * dimension, dtype=np.int64)
+    for part in chunks(noise.size):
+        words = stream.words(part.stop - part.start)
+        rows = np.arange(part.start, part.stop) // dimension
+
+        def survival(lane: int, rows: npt.NDArray[np.intp] = rows) -> Survival:
+            return half_normal_survival(mixing.of(int(rows[lane])))
+
+        if rows[0] == rows[-1]:  # one σ for all: no array of them
+            sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
+        else:
+            sigma, error = mixing.values[rows], mixing.errors[rows]
+        noise[part] = rounded(words, sigma, error, survival, lambda _: stream)
+    return noise.reshape(count, dimension)
+
+
+class _MixingScales:
+    """σ = √(2Vb² + w) of many V: floats `values` with relative `errors`.
+
+    `of(row)` encloses one of them ever closer, which is rarely needed.
+    """
+
+    def __init__(self, scale: float, drawn: HalfGammas | Gammas, jitter: float = 0.0) -> None:
+        self._scale, self._jitter, self._drawn = scale, jitter, drawn
+        twice = 2 * scale**2
+        variance = twice * np.maximum(drawn.values, _LEAST) + jitter
+        self.values: FloatArray = np.sqrt(variance)
+        # That of σ² is no less than that of σ.
+        self.errors: FloatArray = twice * (drawn.errors + _LEAST) / variance + FLOAT_ERROR
+
+    def of(self, row: int) -> Enclosure:
+        """That of one vector."""
+
+        def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
+            low, high = self._drawn.of(row).enclosure(mp, bits)
+            twice = 2 * mp.mpf(self._scale) ** 2
+            return widen(
+                mp, mp.sqrt(twice * low + self._jitter), mp.sqrt(twice * high + self._jitter)
+            )
+
+        return enclosure

@@ -1,0 +1,111 @@
+"""The grid of a sum, chosen: the finest that cannot wrap around.
+
+Parties hold every grid against their own claim and its ring when they are asked: no ε rests on how
+one was chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from parley.secure_agg.encoding import SCALE_BITS, SLACK, FixedPoint, RingTooSmall, ring_dtype
+
+# Beyond σ = 2^40 grid units a float64 is too coarse to draw the noise from (privacy
+# specification, section 3); with tails of up to 8σ that is 2^43.
+_LARGEST_NOISE_TAIL = 2.0**43
+_MOST_INFLATION = 1e-3  # of √d/(2^s·Δ) for which the 32-bit ring is kept
+
+
+def fitted(
+    *,
+    bound: float,
+    parties: int,
+    dimension: int,
+    noise_tail: Callable[[int], float],
+    sensitivity: float | None,
+    ring_bits: int | None = None,
+    scale_bits: int | None = None,
+) -> FixedPoint:
+    """The finest grid that cannot wrap around.
+
+    Args:
+        noise_tail: from scale_bits to a bound on |noise| per coordinate in grid units, not
+            decreasing; `lambda s: 0.0` without noise.
+        sensitivity: Δ, L2, of the sum, in the values' unit; None where no noise is calibrated.
+        ring_bits: None: 32, or 64 where √d/(2^s·Δ) would be above 10⁻³. A ring or a scale given
+            is taken as it is: its inflation is charged, not refused.
+
+    Raises:
+        RingTooSmall: no scale fits, the one given does not, or no ring keeps the inflation.
+    """
+    if dimension < 1:
+        raise ValueError(f"Expected dimension >= 1, got {dimension}.")
+
+    def grid(bits: int) -> FixedPoint:
+        return _finest(bits, bound, parties, noise_tail, scale_bits)
+
+    def inflation(found: FixedPoint) -> float:
+        return 0.0 if sensitivity is None else found.inflation(sensitivity, dimension)
+
+    if ring_bits is not None:
+        return grid(ring_bits)
+    with suppress(RingTooSmall):
+        small = grid(32)
+        if inflation(small) <= _MOST_INFLATION:
+            return small
+    large = grid(64)
+    if inflation(large) <= _MOST_INFLATION or scale_bits is not None:
+        return large
+    raise RingTooSmall(
+        f"Expected a rounding inflation √d/(2^s·Δ) <= {_MOST_INFLATION:g}, got "
+        f"{inflation(large):.3g} (d {dimension}, Δ {sensitivity}, scale_bits "
+        f"{large.scale_bits} in a ring of 64)."
+    )
+
+
+def _finest(
+    ring_bits: int,
+    bound: float,
+    parties: int,
+    noise_tail: Callable[[int], float],
+    scale_bits: int | None,
+) -> FixedPoint:
+    ring_dtype(ring_bits)
+    if scale_bits is not None:
+        grid = FixedPoint(scale_bits=scale_bits, ring_bits=ring_bits, bound=bound)
+        grid.check_capacity(parties, noise_tail(scale_bits))
+        return grid
+    if not (math.isfinite(bound) and bound > 0):
+        raise ValueError(f"Expected a finite bound > 0, got {bound!r}.")
+    limit = 2.0 ** (ring_bits - 1)
+    scale = min(math.floor(math.log2(limit / (parties * bound))), SCALE_BITS[-1])
+    while scale >= SCALE_BITS[0]:
+        tail = noise_tail(scale)
+        needed = parties * math.ceil(bound * SLACK * math.ldexp(1.0, scale)) + math.ceil(tail)
+        if needed < limit and tail <= _LARGEST_NOISE_TAIL:
+            return FixedPoint(scale_bits=scale, ring_bits=ring_bits, bound=bound)
+        # One bit of scale at least halves the sum and halves the tail at most (it has a part
+        # that does not depend on the scale), so this never steps over a scale that fits.
+        excess = max(needed / limit, tail / _LARGEST_NOISE_TAIL)
+        scale -= max(1, math.floor(math.log2(excess)))
+    raise RingTooSmall(
+        f"Expected {parties} contributions of at most {bound:g} and their noise to fit "
+        f"2^{ring_bits - 1} = {limit:g} at some scale_bits >= {SCALE_BITS[0]}, none does."
+    )
+
+
+def is_finest(grid: FixedPoint, parties: int, noise_tail_grid: float) -> bool:
+    """Whether a grid twice as fine would not fit the ring, by the rule of `fitted`.
+
+    `noise_tail_grid` is in units of this grid; on one twice as fine it is at most twice that.
+    """
+    tail = 2 * noise_tail_grid
+    try:
+        finer = replace(grid, scale_bits=grid.scale_bits + 1)
+        finer.check_capacity(parties, tail)
+    except ValueError:
+        return True
+    return tail > _LARGEST_NOISE_TAIL
