@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from parley.client.contract.plain_names import public_name
-from parley.client.models import losses, own_losses, tabling
+from parley.client.models import losses, own_losses
 from parley.client.models.class_weights import weighted
 from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Loss
 from parley.client.models.own_code import function_named
+from parley.client.models.tabling import tabled
 from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
 from parley.server.jobs.section import Auto, JobError, Positive, Section, unless_auto
 
@@ -359,9 +360,7 @@ class OwnLoss(Linear, _OfLabels):
         """The table of the function that the job names, which this runs."""
         try:
             function = function_named(self.loss, what="loss")
-            return tabling.tabled(
-                self.table, function, lipschitz=self.lipschitz, steeper=self.steeper
-            )
+            return tabled(self.table, function, lipschitz=self.lipschitz, steeper=self.steeper)
         except ValueError as error:
             remedy = " (model.steeper = 'clip' clips them)" if "as stated" in str(error) else ""
             raise JobError(f"model.loss = {self.loss!r}: {error}{remedy}") from error
@@ -373,9 +372,7 @@ class OwnResidualLoss(OwnLoss):
     title: ClassVar[str] = "linear regression with a loss of your own"
     label: ClassVar[str] = "ridge"
     metric: ClassVar[str] = "r2"
-    table: ClassVar[type[own_losses.OwnLoss | own_losses.OwnResidualLoss]] = (
-        own_losses.OwnResidualLoss
-    )
+    table = own_losses.OwnResidualLoss
 
 
 MODELS: dict[str, type[ModelSection]] = {
@@ -393,7 +390,6 @@ MODELS: dict[str, type[ModelSection]] = {
     "own-residual-loss": OwnResidualLoss,
 }
 """`model.kind` → its form of the section; keys are printed in this order."""
-
 
 READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
 """Key of a schema's label → `model.kind` where a job says none."""
