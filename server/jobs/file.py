@@ -31,7 +31,6 @@ from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section import JobError
 
-
 READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
 """Key of a schema's label → `model.kind` where a job says none."""
 
