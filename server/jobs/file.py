@@ -29,8 +29,10 @@ from pydantic.fields import FieldInfo
 from parley.client.contract.toml_reading import load_toml, parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
-from parley.server.jobs.model import READ_FROM
 from parley.server.jobs.section import JobError
+
+READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
+"""Key of a schema's label → `model.kind` where a job says none."""
 
 
 def load_job(

@@ -391,9 +391,6 @@ MODELS: dict[str, type[ModelSection]] = {
 }
 """`model.kind` → its form of the section; keys are printed in this order."""
 
-READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
-"""Key of a schema's label → `model.kind` where a job says none."""
-
 
 def models_that_learn(what: str) -> tuple[str, ...]:
     """The kinds of `[model]` that learn such."""

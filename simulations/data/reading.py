@@ -26,9 +26,8 @@ from parley.client.data.records import (
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference import infer_schema
 from parley.client.data.table import DataError
-from parley.server.jobs.file import load_job
+from parley.server.jobs.file import READ_FROM, load_job
 from parley.server.jobs.job import Job
-from parley.server.jobs.model import READ_FROM
 from parley.server.jobs.section import JobError
 from parley.simulations.data.datasets import BUNDLED, PIECE, Columns, bundled_schema
 
