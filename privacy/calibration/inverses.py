@@ -13,10 +13,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from parley.privacy.accounting.gaussian_curve import (
-    cks20_epsilon,
-    gaussian_epsilon,
-)
+from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta, check_epsilon
 
 
@@ -28,9 +25,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     if delta == 0:
         return 0.0
     # δ(ε) ≤ δ(0) < μ/2 allows μ = δ; ρ = (√(L+ε) − √L)² allows μ = √(2ρ).
-    log_inverse = -math.log(delta)
-    root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
-    start = max(delta, math.sqrt(2) * root)
+    start = max(delta, math.sqrt(2) * _root(epsilon, delta))
     return largest(lambda mu: gaussian_epsilon(mu, delta) <= epsilon, start)
 
 
@@ -40,10 +35,14 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     check_delta(delta)
     if delta == 0:
         return 0.0
-    log_inverse = -math.log(delta)
-    # √(L+ε) − √L = ε/(√(L+ε) + √L): no cancellation for small ε.
-    root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
+    root = _root(epsilon, delta)
     return root * root * (1 - 1e-14)
+
+
+def _root(epsilon: float, delta: float) -> float:
+    """√(L+ε) − √L of L = ln 1/δ, as ε/(√(L+ε) + √L): no cancellation for small ε."""
+    log_inverse = -math.log(delta)
+    return epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
 
 
 def cks20_rho(epsilon: float, delta: float) -> float:
