@@ -258,12 +258,10 @@ def _class_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
 
 
 def _target_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
-    """`[N]` targets, the label's range mapped to [−1, 1]."""
-    low, high = interval = schema.label.range or (-1.0, 1.0)
-    outside = schema.label.outside
+    """`[N]` targets, the label's range mapped into [−1, 1]."""
+    interval, outside = schema.label.range or (-1.0, 1.0), schema.label.outside
     targets, _ = ranged_numbers(table, schema.label_column, interval, outside=outside)
-    scaled: NDArray[np.float64] = (2 * np.clip(targets, low, high) - low - high) / (high - low)
-    return scaled
+    return schema.label.scale.encode(targets)
 
 
 LABEL_READERS = {

@@ -19,7 +19,6 @@ number is uniform within its part.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -94,10 +93,8 @@ class CodedColumn:
 def edges_of(column: NumericColumn) -> tuple[float, ...]:
     """Where a new part of a number's range begins, from the second on, if there are two or more."""
     low, high = column.range
-    logs = column.transform == "log1p"
-    begin, end = (math.log1p(low), math.log1p(high)) if logs else (low, high)
-    cuts = np.linspace(begin, end, (column.bins or _BINS) + 1)[1:-1]
-    edges = np.expm1(cuts) if logs else cuts
+    begin, end = column.scale.moved(np.array(column.range, np.float64))
+    edges = column.scale.moved_back(np.linspace(begin, end, (column.bins or _BINS) + 1)[1:-1])
     if column.step is not None:
         edges = low + np.rint((edges - low) / column.step) * column.step
     kept = np.unique(edges[(edges > low) & (edges <= high)])

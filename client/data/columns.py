@@ -1,12 +1,8 @@
 """The kinds of column a schema knows, each with the public map from a raw value to features.
 
 Every map here is a function of the schema and of one value alone: nothing is estimated from the
-data, so preprocessing spends no budget. With t = the transform (identity or log1p), a number v in
-the public range [low, high] becomes
-
-    (t(v) − t(centre)) / max(t(high) − t(centre), t(centre) − t(low))   ∈ [−1, 1],
-
-and a category becomes a one-hot row of norm 1.
+data, so preprocessing spends no budget. A number in its public range is mapped into [−1, 1]
+(`parley.client.data.scale`), and a category becomes a one-hot row of norm 1.
 
     >>> import numpy as np
     >>> age = NumericColumn(kind="numeric", range=(0, 100), centre=40)
@@ -24,6 +20,8 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from parley.client.data.scale import Scale, Transform
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 READINGS = {
@@ -107,6 +105,12 @@ def _require_range(interval: tuple[float, float]) -> None:
         )
 
 
+def _require_within(key: str, value: float | None, interval: tuple[float, float]) -> None:
+    low, high = interval
+    if value is not None and not low <= value <= high:
+        raise ValueError(f"Expected {key} within [{low:g}, {high:g}], got {value:g}.")
+
+
 _MOST_STEPS = 2**53
 
 
@@ -133,46 +137,31 @@ class _Scaled(_Feature):
 
     range: tuple[Number, Number]
     centre: Number | None = None
-    transform: Literal["none", "log1p"] = "none"
+    transform: Transform = "none"
     outside: Literal["clamp", "refuse"] = "clamp"
     missing: Number | None = None
 
     @model_validator(mode="after")
     def _check(self) -> _Scaled:
         _require_range(self.range)
-        low, high = self.range
-        for key, value in (("centre", self.centre), ("missing", self.missing)):
-            if value is not None and not low <= value <= high:
-                raise ValueError(f"Expected {key} within [{low:g}, {high:g}], got {value:g}.")
-        if self.transform == "log1p" and low <= -1:
-            raise ValueError(f"Expected a range above -1 for log1p, got low = {low:g}.")
-        if self.transform == "log1p" and not math.log1p(low) < math.log1p(high):
-            expected = "Expected a range whose ends differ after log1p"
-            raise ValueError(f"{expected}, got [{low:.17g}, {high:.17g}].")
+        _require_within("centre", self.centre, self.range)
+        _require_within("missing", self.missing, self.range)
+        _ = self.scale  # refuses a transform that the range does not allow
         return self
+
+    @property
+    def scale(self) -> Scale:
+        """How a value becomes a number in [−1, 1]."""
+        low, high = self.range
+        return Scale(low=low, high=high, centre=self.centre, transform=self.transform)
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values of any shape, clamped to the range, mapped into [−1, 1]."""
-        clamped = np.clip(values, *self.range)
-        if self.transform == "log1p":
-            clamped = np.log1p(clamped)
-        centre, half = self._centre_and_half
-        scaled: NDArray[np.float64] = (clamped - centre) / half
-        return scaled
+        return self.scale.encode(values)
 
     def decode(self, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
         """The inverse of `encode`: values in the column's unit, within its range."""
-        centre, half = self._centre_and_half
-        values = np.asarray(scaled * half + centre)
-        return np.clip(np.expm1(values) if self.transform == "log1p" else values, *self.range)
-
-    @property
-    def _centre_and_half(self) -> tuple[float, float]:
-        """Of the transformed range: what becomes 0, and how far ±1 is from it."""
-        move = math.log1p if self.transform == "log1p" else float
-        low, high = map(move, self.range)
-        centre = (low + high) / 2 if self.centre is None else move(self.centre)
-        return centre, max(high - centre, centre - low)
+        return self.scale.decode(scaled)
 
 
 class NumericColumn(_Scaled):
@@ -271,7 +260,7 @@ class LabelColumn(SchemaPart):
     Attributes:
         positive, negative: of two labels; lists of values, one of them may be "rest".
         classes: for softmax; class k is the k-th value listed.
-        range, outside: for ridge; [low, high] is mapped to [−1, 1].
+        range, centre, outside: for ridge; [low, high] is mapped into [−1, 1], the centre to 0.
         missing: "refuse" refuses a file with a record without a label, "drop" leaves the record out
             before anything is counted, drawn or split. A label is missing where it is empty, NaN,
             or one of `MISSING_TEXTS` and `file.null-values` that the schema does not list.
@@ -282,6 +271,7 @@ class LabelColumn(SchemaPart):
     negative: tuple[Value, ...] | Literal["rest"] | None = None
     classes: tuple[Value, ...] | None = Field(default=None, min_length=2)
     range: tuple[Number, Number] | None = None
+    centre: Number | None = None
     outside: Literal["clamp", "refuse"] = "clamp"
     missing: Literal["refuse", "drop"] = "refuse"
 
@@ -312,12 +302,21 @@ class LabelColumn(SchemaPart):
             _require_distinct("classes", self.classes)
         if self.range is not None:
             _require_range(self.range)
+            _require_within("centre", self.centre, self.range)
+        elif self.centre is not None:
+            raise ValueError(f"Expected centre beside a range, got {self.centre:g} without one.")
         if self.positive is None and self.classes is None and self.range is None:
             raise ValueError(
                 "Expected what the label means: positive and negative (two labels),"
                 " classes (softmax) or range (ridge), got none of them."
             )
         return self
+
+    @property
+    def scale(self) -> Scale:
+        """How a target becomes a number in [−1, 1]."""
+        low, high = self.range or (-1.0, 1.0)
+        return Scale(low=low, high=high, centre=self.centre)
 
     @property
     def texts(self) -> list[str]:

@@ -62,6 +62,9 @@ _SHORTEST = 1e-150
 _UNSCALED: str = "none"
 """Not to be had from a file: no row that is learned from is longer than 1."""
 
+_LATER = {"numeric": ("bins", "step"), "label": ("centre",)}
+"""Keys that count for the digest where they are given: older digests stay what they were."""
+
 COLUMN_KINDS: dict[str, type[BaseModel]] = {
     "numeric": NumericColumn,
     "array": ArrayColumn,
@@ -188,10 +191,9 @@ class Schema(SchemaPart):
         How the file is written, and columns that are ignored, are each party's own affair.
         """
         parts = {**self.features, self.label_column: self.label}
-        # Keys that came later count where they are given: older digests stay what they were.
         content = [
             [name, {key: value for key, value in column.model_dump(mode="json").items()
-                    if value is not None or key not in ("bins", "step")}]
+                    if value is not None or key not in _LATER.get(column.kind, ())}]
             for name, column in parts.items()
         ]  # fmt: skip
         text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)

@@ -177,8 +177,7 @@ class Model:
     ) -> NDArray[Any]:
         """`[N]` what `scores` say, with a threshold that was checked."""
         if self.targets:
-            low, high = self.schema.label.range or (-1.0, 1.0)
-            return np.asarray((np.clip(scores, -1, 1) * (high - low) + low + high) / 2)
+            return self.schema.label.scale.decode(scores)
         if threshold is not None:
             chances = self.chances(scores)
             ranked = scores if chances is None else chances[:, 1]

@@ -193,8 +193,7 @@ def _answer(model: Model) -> tuple[float, str, list[str]]:
     """What one of margin is worth, what margins add up to, and whose each is."""
     label = model.schema.label_column
     if model.targets:
-        low, high = model.schema.label.range or (-1.0, 1.0)
-        return (high - low) / 2, f"{label}, in its own units", [label]
+        return model.schema.label.scale.half, f"{label}, in its own units", [label]
     names = model.classes_.tolist()
     if model.learned.loss.outputs > 1:
         return 1.0, f"the log of a class's probability (of {label}; less all classes' mean)", names

@@ -5,8 +5,9 @@ shares. One release of the whole budget at (ε, δ) is a Gaussian mechanism of p
 sum of all records' directions, each as long as the clip C, stands over the noise by
 
     A = N·μ/(2r)             N·μ/r, where a record is there or not: it moves the sum by C, not 2C
-    C = G/2                  of a gradient at θ = 0, where a model has no opinion (ridge: ½)
-    τ = A·s/C                the way that the budget buys: rate · rounds/(1 − β)
+    C = G/2                  of a gradient at θ = 0, where a model has no opinion (targets: ¼)
+    τ = A/C                  the way that the budget buys: rate · rounds/(1 − β)
+                             (targets: 2·A^0.8, at most .7·A)
     T = ⌈√(5τL)⌉             5 to 120; L the loss's smoothness
     β = 1 − 5/T              Nesterov's momentum, and the last iterate
     rate = τ(1 − β)/T        at most 1.5/L, where steps diverge
@@ -14,10 +15,11 @@ sum of all records' directions, each as long as the clip C, stands over the nois
     R = 2√(K/5)              of hats of K ≥ 5 knots, else 2: curves of one height in either ball
 
 Why: T noisy steps of the rate η move a margin by noise of about τC/A, whatever T is, while the
-signal goes the way τ: so noise over signal is C/A at s = 1, and T has only to be large enough for
-accelerated descent to go that way (Nesterov 2004, Theorem 2.2.2). s = 1, but for targets (ridge) ½,
-and .35 where A < 500. The constants were found on splits of census, health, wine and survey tables;
-docs/methods.md has what they give. A key that the job gives keeps its value.
+signal goes the way τ: so noise over signal is 1 at τ = A/C, and T has only to be large enough for
+accelerated descent to go that way (Nesterov 2004, Theorem 2.2.2). Targets lie in [−1, 1], most near
+the schema's centre, which is 0; what they teach runs out sooner than what labels do. The constants
+were found on splits of census, health, wine and survey tables; docs/methods.md has what they give.
+A key that the job gives keeps its value.
 
 >>> steps_by_rule(signal=1329.0, lipschitz=1.0, curvature=0.25, targets=False).rounds
 58
@@ -29,7 +31,6 @@ import math
 from dataclasses import dataclass
 
 _FEWEST, _MOST = 5, 120
-_SMALL = 500.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,8 @@ def steps_by_rule(
     *, signal: float, lipschitz: float, curvature: float, targets: bool, intervals: int = 0
 ) -> Ruled:
     """The steps for A, G, L, whether targets are learned, not labels, and of hats on intervals."""
-    clip = 0.5 if targets else lipschitz / 2
-    share = 1.0 if not targets else 0.5 if signal >= _SMALL else 0.35
-    way = signal * share / clip
+    clip = 0.25 if targets else lipschitz / 2
+    way = min(0.7 * signal, 2 * signal**0.8) if targets else signal / clip
     rounds = min(max(math.ceil(math.sqrt(5 * way * curvature)), _FEWEST), _MOST)
     momentum = 1 - 5 / rounds
     return Ruled(

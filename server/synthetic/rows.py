@@ -5,7 +5,6 @@ Pieces are written as they come: memory does not grow with how many there are.
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -116,14 +115,11 @@ def array_values(shares: NDArray[np.floating[Any]], column: ArrayColumn) -> NDAr
     Whole numbers where the range is 0 to 255, as images have; else float32.
     """
     low, high = column.range
-    if column.transform == "log1p":
-        begin, end = math.log1p(low), math.log1p(high)
-        values = np.expm1(begin + (end - begin) * shares)
-    else:
-        values = low + (high - low) * shares
+    begin, end = column.scale.moved(np.array(column.range, np.float64))
+    values = column.scale.moved_back(begin + (end - begin) * shares)
     if (low, high) == (0, 255):
         return np.asarray(np.rint(values), np.uint8)
-    return np.asarray(np.clip(values, low, high), np.float32)
+    return np.asarray(values, np.float32)
 
 
 def _write_arrays(

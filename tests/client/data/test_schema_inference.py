@@ -241,12 +241,16 @@ def test_centres_are_medians_and_long_tails_are_outside_the_range(tmp_path):
     assert reading(inferred, "even").entry == {
         "kind": "numeric", "range": [0, 0.1], "centre": float(f"{np.median(even):.1e}"),
     }  # fmt: skip
-    assert reading(inferred, "tail").entry["range"] == [0, 20]
-    assert reading(inferred, "y").entry == {"kind": "label", "range": [0, 20]}
+    median, mean = (float(f"{each:.1e}") for each in (np.median(visits), visits.clip(0, 20).mean()))
+    assert reading(inferred, "tail").entry == {
+        "kind": "numeric", "range": [0, 20], "centre": median, "transform": "log",
+    }  # fmt: skip
+    assert reading(inferred, "y").entry == {"kind": "label", "range": [0, 20], "centre": mean}
     for name in ("tail", "y"):
         assert "long tails" in reading(inferred, name).why
     found = read_records(tmp_path / "d.parquet", Schema.from_toml(inferred.text), "ridge")
     assert np.abs(found.labels).max() == 1
+    assert abs(found.labels.mean()) < 0.01
 
 
 def test_the_terminal_lists_every_column_with_its_reading(tmp_path):
