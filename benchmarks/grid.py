@@ -4,9 +4,9 @@
     python benchmarks/grid.py print --lines grid.jsonl
 
 The grid: columns as they are, hats of 4, of 8; the rule's clip norm times ½, 1, 2; the way that its
-budget buys times ¼, ½, 1, 2, 4 (rounds, rate and λ follow as in the rule). On tables of over 2,000
-records; folder, tables, splits and measures are those of `benchmarks/tables.py`. A line a cell, so
-that a run that was stopped goes on; it goes split by split.
+budget buys, with that clip norm, times ¼, ½, 1, 2, 4 (rounds, rate and λ follow as in the rule). On
+tables of over 2,000 records; folder, tables, splits and measures are those of
+`benchmarks/tables.py`. A line a cell, so that a run that was stopped goes on; it goes split by split.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from scipy.stats import t as student
@@ -26,7 +26,7 @@ from tables import judged, split_of, vars_of
 from tables_data import SOURCES, NoTable, table_of
 from tables_systems import Case, parley
 
-from parley.server.jobs.steps import Ruled, steps_by_rule
+from parley.server.jobs.steps import Ruled, steps_along, steps_by_rule
 
 FEATURES = {
     "none": ("model.features=none",),
@@ -41,9 +41,15 @@ LEAST = 2_000
 def scaled(clip: float, way: float) -> Callable[..., Ruled]:
     """The rule with other constants."""
 
-    def ruled(*, signal: float, **rest: object) -> Ruled:
-        found = steps_by_rule(signal=signal * way / clip, **rest)
-        return replace(found, clip_norm=found.clip_norm * clip)
+    def ruled(*, curvature: float, **rest: Any) -> Ruled:
+        found = steps_by_rule(curvature=curvature, **rest)
+        return steps_along(
+            way / clip * 0.1 / found.lambda_,
+            curvature=curvature,
+            clip_norm=clip * found.clip_norm,
+            radius=found.radius,
+            average=found.average,
+        )
 
     return ruled
 
