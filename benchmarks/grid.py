@@ -6,7 +6,7 @@
 The grid: columns as they are, hats of 4, of 8; the rule's clip norm times ½, 1, 2; the way that its
 budget buys, with that clip norm, times ¼, ½, 1, 2, 4 (rounds, rate and λ follow as in the rule). On
 tables of over 2,000 records; folder, tables, splits and measures are those of
-`benchmarks/tables.py`. A line a cell, so that a run that was stopped goes on; it goes split by split.
+`benchmarks/tables.py`. A line a cell, split by split, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations
