@@ -7,7 +7,7 @@ person at the terminal, and never in the text, which is made to be shared.
 
 Ranges are rounded outwards to one digit of their width; medians, which become the centres, to two
 digits, as a label's mean. Where the tails, 1 % each, are more than half of a range, it leaves them
-out and a run clamps them; where the centre lies in its lower quarter, the logarithm is taken. Text
+out and a run clamps them; where the centre lies in its lowest fifth, the logarithm is taken. Text
 of more than `max_categories` values, dates, constants and columns that look like identifiers are
 set to "ignore", each with its reason.
 """
@@ -298,7 +298,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         low, high, cut = _within(values)
         why += cut
     centre = min(max(_rounded(float(np.median(values))), low), high)
-    if "transform" not in entry and 0 < centre - low <= (high - low) / 4:
+    if "transform" not in entry and 0 < centre - low <= (high - low) / 5:
         entry["transform"] = "log"
         why += "; long tail, so its logarithm is taken"
     return entry | {"range": [low, high], "centre": centre}, why
@@ -357,8 +357,8 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
         "numbers, for ridge: range and centre read from the data: replace them by public knowledge"
     )
     centre = _rounded(float(np.clip(values, low, high).mean()))
-    entry = {"kind": "label", "range": [low, high], "centre": min(max(centre, low), high)}
-    return entry, why + cut
+    numbers: Entry = {"range": [low, high], "centre": min(max(centre, low), high)}
+    return {"kind": "label"} | numbers, why + cut
 
 
 def _sorted(series: pl.Series) -> list[Any]:
