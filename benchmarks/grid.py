@@ -47,7 +47,6 @@ def scaled(clip: float, way: float) -> Callable[..., Ruled]:
             way / clip * 0.1 / found.lambda_,
             curvature=curvature,
             clip_norm=clip * found.clip_norm,
-            radius=found.radius,
             average=found.average,
         )
 

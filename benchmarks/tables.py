@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from tables_data import SOURCES, UNSEEN, NoTable, Table, table_of
+from tables_data import EVERY, SOURCES, NoTable, Table, table_of
 from tables_systems import SYSTEMS, Case, NotHere, NotOffered
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 8.0)
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/tables"))
     parser.add_argument("--lines", type=Path, default=Path("benchmarks/tables.jsonl"))
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--tables", nargs="+", choices=SOURCES | UNSEEN, default=list(SOURCES))
+    parser.add_argument("--tables", nargs="+", choices=EVERY, default=list(SOURCES))
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS)
     parser.add_argument("--parties", nargs="+", type=int, choices=PARTIES, default=PARTIES)

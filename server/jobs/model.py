@@ -303,7 +303,7 @@ class Ridge(Linear):
     radius: Positive | Auto = Field(
         "auto",
         description="ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1; with "
-        "algorithm.rounds = 'auto' 2, or more for hats of more than 5 knots (docs/methods.md).",
+        "algorithm.rounds = 'auto' 8 (docs/methods.md).",
     )
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
 

@@ -68,14 +68,11 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
         reasons.append(why)
     if steps.rounds == "auto":
         model = job.model.linear_model(1, classes)
-        hats = mapped.feature_map.get("name") == "hats"
-        intervals = mapped.feature_map["settings"].get("intervals", 4) if hats else 0
         ruled = steps_by_rule(
             signal=signal,
             lipschitz=model.lipschitz,
             curvature=model.smoothness,
             targets=job.model.metric == "r2",
-            intervals=intervals if isinstance(intervals, int) else 0,  # the map refuses others
         )
         sections = {"algorithm": _with(steps, ruled), "model": _with(mapped, ruled)}
         reasons.insert(0, _words(sections["algorithm"], sections["model"]))

@@ -11,7 +11,7 @@ sum of all records' directions, each as long as the clip C, stands over the nois
     β = 1 − 5/T              Nesterov's momentum; the last iterate, of targets a mean
     rate = τ(1 − β)/T        at most 1.5/L, where steps diverge
     λ = 1/(10τ)              what is learned on the way τ is hardly pulled back
-    R = 2√(K/5)              of hats of K ≥ 5 knots, else 2: curves of one height in either ball
+    R = 8                    ridge's ball: further than what is learned goes
 
 Why: T noisy steps of the rate η move a margin by noise of about τC/A, whatever T is, while the
 signal goes the way τ: so noise over signal is 1 at τ = A/C, and T has only to be large enough for
@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 _FEWEST, _MOST = 5, 120
 
@@ -46,27 +45,19 @@ class Ruled:
     momentum: float
     clip_norm: float
     lambda_: float
-    radius: float
     nesterov: bool
     average: bool
+    radius: float = 8.0
 
 
-def steps_by_rule(
-    *, signal: float, lipschitz: float, curvature: float, targets: bool, intervals: int = 0
-) -> Ruled:
-    """The steps for A, G, L, whether targets are learned, not labels, and of hats on intervals."""
+def steps_by_rule(*, signal: float, lipschitz: float, curvature: float, targets: bool) -> Ruled:
+    """The steps for A, G, L, and whether targets are learned, not labels."""
     clip = max(1, signal / 150) ** (1 / 8) / 4 if targets else lipschitz / 2
     way = min(signal, 3 * signal**0.8) if targets else signal / clip
-    return steps_along(
-        way,
-        curvature=curvature,
-        clip_norm=clip,
-        radius=2 * math.sqrt(max(intervals + 1, 5) / 5),
-        average=targets,
-    )
+    return steps_along(way, curvature=curvature, clip_norm=clip, average=targets)
 
 
-def steps_along(way: float, *, curvature: float, **rest: Any) -> Ruled:
+def steps_along(way: float, *, curvature: float, clip_norm: float, average: bool) -> Ruled:
     """The steps that go a way τ, with the rule's other numbers."""
     rounds = min(max(math.ceil(math.sqrt(5 * way * curvature)), _FEWEST), _MOST)
     momentum = 1 - 5 / rounds
@@ -74,7 +65,8 @@ def steps_along(way: float, *, curvature: float, **rest: Any) -> Ruled:
         rounds=rounds,
         learning_rate=min(1.5 / curvature, way * (1 - momentum) / rounds),
         momentum=momentum,
+        clip_norm=clip_norm,
         lambda_=0.1 / way,
         nesterov=momentum > 0,
-        **rest,
+        average=average,
     )

@@ -37,6 +37,7 @@ def test_known_answers(overrides, classes, rounds, momentum, rate, clip, lambda_
     steps = own.algorithm
     targets = "model.kind=ridge" in overrides
     assert (steps.rounds, steps.nesterov, steps.average) == (rounds, True, targets)
+    assert not targets or own.model.radius == 8
     numbers = (steps.momentum, steps.learning_rate, steps.clip_norm, own.model.lambda_)
     assert numbers == pytest.approx((momentum, rate, clip, lambda_), rel=0.02)
 
@@ -49,14 +50,6 @@ def test_more_signal_buys_more_steps_and_less_regularisation():
     assert [each.rounds for each in ruled] == sorted(each.rounds for each in ruled)
     assert [each.lambda_ for each in ruled] == sorted((e.lambda_ for e in ruled), reverse=True)
     assert all(each.learning_rate <= 6 and 0 <= each.momentum < 1 for each in ruled)
-
-
-@pytest.mark.parametrize(("intervals", "radius"), [(0, 2.0), (4, 2.0), (8, 2.683), (19, 4.0)])
-def test_a_ball_holds_curves_of_one_height_whatever_their_knots(intervals, radius):
-    hats = ("model.features=hats", f"model.feature-settings.intervals={intervals}")
-    own = settled("model.kind=ridge", *(hats if intervals else ("model.features=none",)))
-    assert own.model.radius == pytest.approx(radius, abs=1e-3)
-    assert settled("model.kind=ridge", "model.radius=3", *hats).model.radius == 3
 
 
 @pytest.mark.parametrize(
