@@ -43,7 +43,7 @@ from parley.client.data.unknown_files import (
 _HEAD = """\
 # A first schema, written by `parley schema infer` from {name} ({rows} records).
 #
-# REVIEW IT BEFORE USE. The ranges and categories below were READ FROM THE DATA. They say
+# REVIEW IT BEFORE USE. Ranges, centres and categories below were READ FROM THE DATA. They say
 # something about the records (an extreme age, a rare diagnosis), and NO PRIVACY BUDGET COVERS
 # THAT. Replace each by public knowledge: a questionnaire's answers, a sensor's range, a
 # classification's codes. Only then share this file with the other parties.

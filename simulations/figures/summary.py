@@ -44,8 +44,8 @@ SIMULATION_ONLY = (
 )
 
 _INFERRED = (
-    "The schema was read off the records: its ranges and categories say something about them that "
-    "no ε covers. Before anything is released, hand over a schema made of public knowledge."
+    "The schema was read off the records: ranges, centres and categories say something about them "
+    "that no ε covers. Before anything is released, hand over a schema made of public knowledge."
 )
 _DIVERGED = (
     "The model diverged: its loss on the training records is not finite. Records whose gradient is "

@@ -181,7 +181,14 @@ def test_a_digest_is_of_what_decides_the_reading_and_nothing_else():
 
     same = {of(), of('separator = ";"', 'separator = ","'), of('id = { kind = "ignore" }\n')}
     assert len(same) == 1
+    target, sick = "range = [0, 5]", 'positive = "yes", negative = "no"'
+    # As it was before a label had a centre.
+    assert of(sick, target) == "3a7704a236da1129625af1e0bc9d10e02b5f7a5209a6c325f2ee2c62ac796b3e"
     others = [
+        of(sick, target),
+        of(sick, f"{target}, centre = 2"),
+        of("[0, 100]", "[0, 100], centre = 20"),
+        of("[0, 100]", '[0, 100], centre = 20, transform = "log"'),
         of("100", "101"),
         of('"F", "M"', '"M", "F"'),
         of("age", "years"),
