@@ -125,8 +125,8 @@ def schema_infer(
             err=True,
         )
     typer.echo(
-        "Review it before use: ranges and categories were read from the data and are not covered "
-        "by the privacy budget. Replace them by what is public knowledge.",
+        "Review it before use: ranges, centres and categories were read from the data and are not "
+        "covered by the privacy budget. Replace them by what is public knowledge.",
         err=True,
     )
     if out is not None and not query:
