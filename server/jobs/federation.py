@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import PublicFacts
+from parley.client.data.schema import Schema
 from parley.privacy.calibration.sensitivity import Weights
 from parley.server.jobs.section import JobError
 
@@ -30,6 +31,11 @@ class Federation:
     max_records: int
     schema: str = ""
     numbers: int = 0
+
+    @property
+    def columns(self) -> int:
+        """How many columns are features, numbers or not; `numbers` where no schema is known."""
+        return len(Schema.from_toml(self.schema).features) if self.schema else self.numbers
 
     def records(self, *, private: bool) -> int:
         """N; where sizes are private n₍₁₎·m, which is public, stands for it."""
