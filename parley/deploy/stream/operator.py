@@ -215,7 +215,7 @@ class Operator:
                 file.write(content)
             return
         draft = folder / f".{name}.part"
-        draft.write_bytes(_harmless(content) if name == PAGE else content)
+        draft.write_bytes(_harmless(bytes(content)) if name == PAGE else content)
         draft.replace(path)
 
 
