@@ -73,10 +73,11 @@ def contribution(
             "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
         )
     charging.register(ledger, dataset, name=account, holding=holding)
-    limits.check_round(ledger, dataset, plan, name=account)
+    known = charging.charged(ledger, plan.run_id, account)
+    limits.check_round(dataset, plan, known=known)
     assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
     charge = charging.reserve(
-        ledger, plan, name=account, party=party, release=charged, assumed=assumed
+        ledger, plan, name=account, party=party, known=known, release=charged, assumed=assumed
     )
     encoded: Ring
     if kept is not None and again:

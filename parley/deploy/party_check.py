@@ -200,8 +200,13 @@ def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] |
             ledger = stack.enter_context(Ledger.open(path, read_only=True))
         for name, own in known.items():
             shared = {} if ledger is None else ledger.sharing(own)
-            if ledger is not None and (count := ledger.moved(account[name], own)):
-                raise DeployError(moved_text(account[name], count))
+            allowed = consent.data[name].deleted_records
+            if ledger is not None and (count := ledger.moved(account[name], own)) > allowed:
+                raise DeployError(
+                    f"{moved_text(account[name], count)}. If none was moved, and all {count} were "
+                    "deleted while another block has an equal one, say so: "
+                    f"deleted-records = {count} in [data.{name}] of party.toml."
+                )
             for other, theirs in known.items():
                 # The first half of a digest tells rows apart as well as need be.
                 if count := len(np.intersect1d(own[:, 0], theirs[:, 0])):
