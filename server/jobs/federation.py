@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import PublicFacts
-from parley.client.data.schema import Schema
 from parley.privacy.calibration.sensitivity import Weights
 from parley.server.jobs.section import JobError
 
@@ -23,6 +22,7 @@ class Federation:
         schema: text of the schema that their records are read by; empty: not known here.
         numbers: how many columns of theirs are numbers; all, where no more is known; 0 of rows that
             their owners prepared, and of arrays.
+        columns: how many are features, numbers or not.
     """
 
     parties: int
@@ -31,11 +31,7 @@ class Federation:
     max_records: int
     schema: str = ""
     numbers: int = 0
-
-    @property
-    def columns(self) -> int:
-        """How many columns are features, numbers or not; `numbers` where no schema is known."""
-        return len(Schema.from_toml(self.schema).features) if self.schema else self.numbers
+    columns: int = 0
 
     def records(self, *, private: bool) -> int:
         """N; where sizes are private n₍₁₎·m, which is public, stands for it."""

@@ -140,7 +140,8 @@ def _federation(
         found = replace(Federation.of_sizes(sizes), min_records=least)
     else:
         found = Federation.of_sizes(sizes, None if least == "auto" else least, names)
-    return replace(found, schema=schema.to_toml(), numbers=schema.numbers)
+    columns = len(schema.features)
+    return replace(found, schema=schema.to_toml(), numbers=schema.numbers, columns=columns)
 
 
 Shared = dict[str, Any]

@@ -28,7 +28,7 @@ y = { kind = "label", range = [0, 100], centre = 5 }
 """
 FEDERATION = Federation(
     parties=1, min_records=RECORDS, total_records=RECORDS, max_records=RECORDS,
-    schema=SCHEMA, numbers=2,
+    numbers=2, columns=3,
 )  # fmt: skip
 HATS = ("model.features=hats",)
 
@@ -134,7 +134,7 @@ def test_the_level_is_the_same_whole_numbers_as_steps_with_four_times_the_clip_n
 def test_a_tenth_of_the_rounds_by_the_rule_where_targets_have_signal():
     def steps(records, *keys):
         each = {"min_records": records, "total_records": 10 * records, "max_records": records}
-        parties = Federation(parties=10, numbers=2, schema=SCHEMA, **each)
+        parties = Federation(parties=10, numbers=2, columns=3, **each)
         asked = ["model.kind=ridge", "parties.count=10", "privacy.epsilon=1", *keys]
         return load_job(overrides=asked).settled(parties, 0).algorithm
 
