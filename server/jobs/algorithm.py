@@ -128,8 +128,7 @@ class GradientPerturbation(_OfLinearModel):
         none = (0,) if self.rounds == "auto" else (0, "auto")
         if self.nesterov is True and self.momentum in none:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
-        constant = job.model.has_intercept or job.model.features == "hats"
-        if unless_auto(self.level_rounds, 0) and not (job.model.metric == "r2" and constant):
+        if unless_auto(self.level_rounds, 0) and not job.model.has_level:
             raise ValueError(
                 "Expected algorithm.level-rounds = 0 but of targets (model.kind = 'ridge') with "
                 f"model.intercept = true or hats, got {self.level_rounds}."
@@ -142,7 +141,13 @@ class GradientPerturbation(_OfLinearModel):
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps."""
         level = unless_auto(self.level_rounds, 0)
-        columns = known(parties, self.kind).columns if level and not job.model.has_intercept else 0
+        columns = 0
+        if level and not job.model.has_intercept:
+            columns = known(parties, self.kind).columns
+            if not columns:
+                raise JobError(
+                    "Expected algorithm.level-rounds = 0 of rows of no schema, got more."
+                )
         try:
             return Steps(**self._steps(job, model), level_rounds=level, level_columns=columns)
         except ValueError as error:

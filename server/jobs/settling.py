@@ -74,7 +74,7 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
             curvature=model.smoothness,
             targets=job.model.metric == "r2",
         )
-        if not (mapped.has_intercept or (mapped.features == "hats" and parties.numbers)):
+        if not mapped.has_level:
             ruled = replace(ruled, level_rounds=0, rounds=ruled.rounds - ruled.level_rounds)
         sections = {"algorithm": _with(steps, ruled), "model": _with(mapped, ruled)}
         reasons.insert(0, _words(sections["algorithm"], sections["model"]))
