@@ -39,7 +39,7 @@ def print_reading(inferred: InferredSchema) -> None:
         why = Text(one_line(column.why))
         for remark in column.remarks:
             why.append(f"\n! {one_line(remark)}", style="red")
-        table.add_row(one_line(column.name), Text(kind, style=style), why)
+        table.add_row(one_line(column.name) or '""', Text(kind, style=style), why)
     console.print(table)
     for remark in inferred.remarks:
         console.print(one_line(f"! {remark}"), style="red")
