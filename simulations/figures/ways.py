@@ -147,6 +147,5 @@ def against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float)
 
 
 def _columns(job: Job, world: Experiment) -> int:
-    """How many columns a linear model learns from; 0 where that is not known."""
-    linear = job.model.learns != "network" and world.schema
-    return len(Schema.from_toml(world.schema).features) if linear else 0
+    """How many columns a linear model learns from; 0 of a network."""
+    return 0 if job.model.learns == "network" else len(Schema.from_toml(world.data.schema).features)
