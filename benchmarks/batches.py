@@ -4,21 +4,14 @@
 and relation, as parts of those without agreement: every query by its own cells and share of the
 budget, quantiles up to 128 values by their counts alone, beyond by a 4-ary tree (32-ary for Laplace
 noise). A ratio is the geometric mean over a batch's queries. It takes 5 s.
-
-`--lines`: what was tried of ranges and quantiles, and is not there: levels of a tree by weights of
-their own, and the square root of the matrix of prefix sums (Fichtenberger, Henzinger & Upadhyay
-2023), in deviations of noise of sensitivity 1. It takes a minute.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
 from collections.abc import Sequence
 from unittest.mock import patch
 
 import numpy as np
-from scipy.optimize import minimize
 
 from parley.client.data.schema import Schema
 from parley.client.queries import agreeing, quantiles
@@ -28,7 +21,6 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
-from parley.privacy.estimation.trees import Tree
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import QUERY_LAWS, Terms
 
@@ -119,7 +111,7 @@ def ratio(queries: Sequence[Query], terms: Terms, law: str) -> tuple[float, floa
     return float(np.exp(np.log(found).mean())), float(found.max())
 
 
-def planned() -> None:
+def main() -> None:
     """Prints the table of ten workloads."""
     cases = [(law, relation) for relation in Neighbouring for law in QUERY_LAWS]
     print("| workload | " + " | ".join(f"{law}, {relation}" for law, relation in cases) + " |")
@@ -130,59 +122,6 @@ def planned() -> None:
             middle, worst = ratio(queries, terms_of(relation), law)
             cells.append(f"{middle:.2f}" + (f" ({worst:.2f})" if worst > middle + 0.005 else ""))
         print(f"| {name} | " + " | ".join(cells) + " |")
-
-
-def lines(cells: int) -> None:
-    """Prints what was tried of ordered cells, N public: every prefix sum, and every range."""
-    below = np.tril(np.ones((cells, cells)))
-    upper = np.minimum.outer(np.arange(cells), np.arange(cells)) + 1.0
-    ranges = upper * upper[::-1, ::-1]
-    for name, gram, rows in (
-        ("prefix sums", below.T @ below, cells),
-        ("ranges", ranges, cells * (cells + 1) / 2),
-    ):
-
-        def error(strategy: np.ndarray, moved: float, gram=gram, rows=rows) -> float:
-            known = strategy + 1e6 * np.ones((cells, cells))
-            return math.sqrt(np.trace(np.linalg.solve(known, gram)) / rows) * moved
-
-        def of_levels(tree: Tree, logs: np.ndarray, error=error) -> float:
-            squares = np.exp(logs) / np.exp(logs).sum()
-            place, whole = np.arange(cells), np.zeros((cells, cells))
-            for level, square in enumerate(squares):
-                node = place // tree.branching**level
-                whole += square * (node[:, None] == node)
-            return error(whole, math.sqrt(2))
-
-        found = {"cells alone": error(np.eye(cells), math.sqrt(2))}
-        for branching in (2, 4):
-            tree = Tree(cells=cells, branching=branching)
-            even = np.zeros(tree.levels)
-            best = minimize(lambda x, tree=tree: of_levels(tree, x), even, method="Nelder-Mead")
-            found[f"{branching}-ary tree"] = of_levels(tree, even)
-            found[f"{branching}-ary tree, levels weighted"] = float(best.fun)
-        terms = np.cumprod([1.0, *((2 * k - 1) / (2 * k) for k in range(1, cells))])
-        root = np.array(
-            [[terms[i - j] if i >= j else 0.0 for j in range(cells)] for i in range(cells)]
-        )
-        apart = root.T @ root
-        lengths = np.diag(apart)
-        moved = math.sqrt((lengths[:, None] + lengths - 2 * apart).max())
-        found["square root"] = error(apart, moved)
-        print(f"{cells} cells, {name}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()))
-
-
-def main() -> None:
-    """What is planned, or what was tried."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--lines", action="store_true")
-    if not parser.parse_args().lines:
-        planned()
-        return
-    for cells in (64, 256):
-        lines(cells)
 
 
 if __name__ == "__main__":

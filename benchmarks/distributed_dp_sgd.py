@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from dp_sgd import interleaved
 
 from parley.client.dp_sgd.batches import party_batches
 from parley.client.dp_sgd.settings import LocalTraining
@@ -111,19 +111,6 @@ def accuracy(options: argparse.Namespace) -> None:
                     file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def interleaved(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median CPU milliseconds of each, one after another again and again."""
-    for call in contenders.values():
-        call()
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, call in contenders.items():
-            begin = time.process_time()
-            call()
-            times[name].append(time.process_time() - begin)
-    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
-
-
 def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[], None]:
     """One whole step of a run: batches, gradients, sum, noise, the server's step."""
     job = job_of(
@@ -173,24 +160,23 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
     return step
 
 
+def told(medians: dict[str, float]) -> None:
+    """Prints them, and each over the first."""
+    base = next(iter(medians.values()))
+    each = (f"{name}: {value:.0f} ms ({value / base:.2f}×)" for name, value in medians.items())
+    print(", ".join(each))
+
+
 def steps(options: argparse.Namespace) -> None:
     """Whole steps, side by side."""
     data = options.data
-    medians = interleaved(
-        {
-            "one party": step_of(data, 1, "server", dealing=False),
-            "10, dealt": step_of(data, 10, "share", dealing=True),
-            "100, dealt": step_of(data, 100, "share", dealing=True),
-            "100, every share": step_of(data, 100, "share", dealing=False),
-        },
-        options.rounds,
-    )
-    base = medians["one party"]
-    print(
-        ", ".join(
-            f"{name}: {value:.0f} ms ({value / base:.2f}×)" for name, value in medians.items()
-        )
-    )
+    contenders = {
+        "one party": step_of(data, 1, "server", dealing=False),
+        "10, dealt": step_of(data, 10, "share", dealing=True),
+        "100, dealt": step_of(data, 100, "share", dealing=True),
+        "100, every share": step_of(data, 100, "share", dealing=False),
+    }
+    told(interleaved(contenders, options.rounds, time.process_time))
 
 
 def union(options: argparse.Namespace) -> None:
@@ -204,47 +190,23 @@ def union(options: argparse.Namespace) -> None:
         learning_rate=1.0, momentum=0.0, per_example_method="exact", micro_batch=2048,
     )  # fmt: skip
     batches = party_batches(offsets, 0.05, NoiseStream.from_seed(1))
-    theta = network.start()
+    theta, every = network.start(), np.concatenate(batches)
 
     def loop() -> None:
         for begin, batch in zip(offsets, batches, strict=False):
-            own = slice(begin, begin + 600)
-            party_sum(
-                network,
-                theta,
-                rows[own],
-                labels[own],
-                batch - begin,
-                training,
-                public=600,
-                pad=False,
-            )
+            own, of = slice(begin, begin + 600), batch - begin
+            party_sum(network, theta, rows[own], labels[own], of, training, public=600, pad=False)
 
-    medians = interleaved(
-        {
-            "loop over parties": loop,
-            "union, a sum a party": lambda: union_sums(
-                network, theta, rows, labels, batches, training, public=RECORDS
-            ),
-            "union, one sum": lambda: party_sum(
-                network,
-                theta,
-                rows,
-                labels,
-                np.concatenate(batches),
-                training,
-                public=RECORDS,
-                pad=False,
-            ),
-        },
-        options.rounds,
-    )
-    base = medians["loop over parties"]
-    print(
-        ", ".join(
-            f"{name}: {value:.0f} ms ({base / value:.1f}×)" for name, value in medians.items()
-        )
-    )
+    contenders = {
+        "loop over parties": loop,
+        "union, a sum a party": lambda: union_sums(
+            network, theta, rows, labels, batches, training, public=RECORDS
+        ),
+        "union, one sum": lambda: party_sum(
+            network, theta, rows, labels, every, training, public=RECORDS, pad=False
+        ),
+    }
+    told(interleaved(contenders, options.rounds, time.process_time))
 
 
 DIMENSION = 71_010
@@ -263,7 +225,7 @@ def shares(options: argparse.Namespace) -> None:
             "one stream": lambda own=split, to=vectors, of=one: own.add(law, to, of),  # type: ignore[misc]
             "a stream each": lambda own=split, to=vectors, of=each: own.add(law, to, of),  # type: ignore[misc]
         }
-        for name, value in interleaved(calls, 1 + options.rounds // 3).items():
+        for name, value in interleaved(calls, 1 + options.rounds // 3, time.process_time).items():
             nanoseconds = 1e6 * value / vectors.size
             print(
                 f"{parties} × {DIMENSION} shares, {name}: {value:.0f} ms, {nanoseconds:.1f} ns each"
@@ -292,7 +254,7 @@ def masked(options: argparse.Namespace) -> None:
             calls[policy.value] = lambda own=total, at=numbers, of=vectors: own.sum(  # type: ignore[misc]
                 of, round_number=next(at), dropped={}
             )
-        for name, value in interleaved(calls, rounds).items():
+        for name, value in interleaved(calls, rounds, time.process_time).items():
             print(f"masked sum of {parties} × {DIMENSION}, {name}: {value:.0f} ms")
 
 
@@ -316,8 +278,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("distributed.jsonl"))
     options = parser.parse_args()
-    told = {"accuracy": accuracy, "steps": steps, "union": union, "speeds": speeds}
-    told[options.what](options)
+    {"accuracy": accuracy, "steps": steps, "union": union, "speeds": speeds}[options.what](options)
 
 
 if __name__ == "__main__":

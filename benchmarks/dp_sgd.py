@@ -16,14 +16,14 @@ import copy
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+from dp_sgd_parties import CLIP, RATE, SIGMA, Step, private_step
 from torch import nn
 
 from parley.client.data import chunks
-from parley.client.dp_sgd.chains import linear_layers
 from parley.client.dp_sgd.clipping import clipped_sum
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum
@@ -31,13 +31,11 @@ from parley.client.models.networks import Network
 from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
-Step = Callable[[], None]
-CLIP, SIGMA, RATE = 1.0, 1.0, 0.1
 NETWORKS = ("60-1000-10, B=600", "60-1000-10, B=256", "784-1000-10, B=256", "CNN 26k, B=256")
 
 
 def interleaved(
-    contenders: dict[str, Step], rounds: int, clock: Callable[[], float] = time.perf_counter
+    contenders: Mapping[str, Step], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
     """Median milliseconds a step of each."""
     for step in contenders.values():
@@ -51,7 +49,8 @@ def interleaved(
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 
-def ours(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
+def vmap(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
+    """As a network goes that is no chain of linear layers and convolutions."""
     network = copy.deepcopy(model)
     flat = nn.utils.parameters_to_vector(network.parameters()).detach().clone()
     at = 0
@@ -68,7 +67,7 @@ def ours(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
 
 
 def exact(network: Network, x: torch.Tensor, y: torch.Tensor) -> Step:
-    """The same in whole numbers, as a party takes it (`parley.client.dp_sgd.exact`)."""
+    """In whole numbers, as a party takes it (`parley.client.dp_sgd.exact`)."""
     config = LocalTraining(
         steps=1, sampling_rate=1.0, clip_norm=CLIP, noise_multiplier=SIGMA, optimiser="sgd",
         learning_rate=RATE, momentum=0.0, per_example_method="exact", micro_batch=len(y),
@@ -92,35 +91,6 @@ def sgd(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
     def step() -> None:
         optimiser.zero_grad()
         nn.functional.cross_entropy(network(x), y).backward()
-        optimiser.step()
-
-    return step
-
-
-def opacus(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
-    from opacus import PrivacyEngine
-
-    network = copy.deepcopy(model)
-    optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(y))
-    made = PrivacyEngine(accountant="rdp").make_private(
-        module=network,
-        optimizer=optimiser,
-        criterion=nn.CrossEntropyLoss(),
-        data_loader=loader,
-        noise_multiplier=SIGMA,
-        max_grad_norm=CLIP,
-        poisson_sampling=False,
-        grad_sample_mode=mode,
-    )
-    if mode == "ghost":
-        network, optimiser, criterion = made[0], made[1], made[2]
-    else:
-        network, optimiser, criterion = made[0], made[1], nn.CrossEntropyLoss()
-
-    def step() -> None:
-        optimiser.zero_grad()
-        criterion(network(x), y).backward()
         optimiser.step()
 
     return step
@@ -158,22 +128,18 @@ def main() -> None:
         model = own.module
         x = own.rows(torch.randn(batch, own.features).numpy() / own.features**0.5)
         y = torch.randint(0, 10, (batch,))
-        contenders: dict[str, Step] = {"SGD": sgd(model, x, y), "ours": ours(model, x, y)}
-        if linear_layers(model):
-            contenders["exact"] = exact(own, x, y)
+        contenders: dict[str, Step] = {
+            "SGD": sgd(model, x, y), "exact": exact(own, x, y), "vmap": vmap(model, x, y),
+        }  # fmt: skip
         for mode in ("hooks", "ghost", "functorch"):
-            contenders[f"Opacus {mode}"] = opacus(model, x, y, mode)
+            contenders[f"Opacus {mode}"] = private_step(copy.deepcopy(model), x, y, mode)
         medians = interleaved(contenders, options.rounds, clock)
         best = min(value for key, value in medians.items() if key.startswith("Opacus"))
         told = ", ".join(f"{key} {value:.2f}" for key, value in medians.items())
         print(
-            f"{name}: {told} ms; ours {medians['ours'] / medians['SGD']:.2f}× SGD, Opacus's best "
-            f"{best / medians['ours']:.2f}× ours"
-            + (
-                f", exact {medians['exact'] / medians['ours']:.2f}× ours"
-                if "exact" in medians
-                else ""
-            ),
+            f"{name}: {told} ms; exact {medians['exact'] / medians['SGD']:.2f}× SGD and "
+            f"{medians['exact'] / medians['vmap']:.2f}× vmap, Opacus's best "
+            f"{best / medians['exact']:.2f}× exact",
             flush=True,
         )
         dimension, stream, sigma = own.dimension, NoiseStream.from_seed(1), SIGMA * CLIP * 2.0**32

@@ -36,13 +36,15 @@ def row(
     source: str, world: Experiment, theta: NDArray[np.float64], *, epsilon: float, draws: int
 ) -> str:
     """One ε: intervals, error and bias of the area, half-widths, how often the intervals hold."""
-    job = _job(source, f"evaluation.epsilon={epsilon}").settled(world.federation, world.classes)
+    job = _job(source, f"evaluation.epsilon={epsilon}").settled(
+        world.federation, world.data.classes
+    )
     counts = counts_of(job, algorithm_for(job, world.model, world.federation), world.federation)
     plan = evaluation_plan(job, counts, parties=job.parties.count, run_id="benchmark")
     ends = np.array([0, len(world.test_labels)])
     whole = PartyBlock(features=world.test_features, labels=world.test_labels, offsets=ends)
     given = counts.local({"theta": theta}, whole, plan, Randomness.from_seed(0)).values[0]
-    known = {"labels": world.label_names, "edges": counts.edges}
+    known = {"labels": world.data.label_names, "edges": counts.edges}
     exact = judged_counts(given.reshape(-1, 2), within=0.0, **known)
     within = noise_on_a_count(plan, plan.parties)
     errors, halves, hits = [], [], np.zeros(len(_FIGURES))

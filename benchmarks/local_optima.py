@@ -19,13 +19,21 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from gradients import make_block
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import single_threaded_blas
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Logistic
+from parley.client.models.rows import prepare_rows
 from parley.client.solvers.certified import local_optima
+
+
+def make_block(parties: int, records: int, features: int) -> PartyBlock:
+    """Random records of as many features, with labels −1 and +1."""
+    rng = np.random.default_rng(0)
+    rows = prepare_rows(rng.standard_normal((parties * records, features)), intercept=False)
+    labels = np.where(rows @ rng.normal(size=features) + rng.normal(size=len(rows)) > 0, 1.0, -1.0)
+    return PartyBlock(features=rows, labels=labels, offsets=np.arange(parties + 1) * records)
 
 
 def sklearn_loop(block: PartyBlock, lambda_: float, tolerance: float) -> np.ndarray:
@@ -64,7 +72,7 @@ def scipy_loop(block: PartyBlock, lambda_: float, tolerance: float) -> np.ndarra
 
 def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median milliseconds and worst gradient norm of each variant."""
-    block = make_block(options.parties, options.records, features, "float64")
+    block = make_block(options.parties, options.records, features)
     model = LinearModel(loss=Logistic(), features=features)
     lambda_, tolerance = options.lambda_, options.tolerance
     found: dict[str, Callable[[], np.ndarray]] = {

@@ -4,9 +4,8 @@
     python benchmarks/peers.py --parties 100000 --records 10 --features 31 --cohort 1000
 
 m parties of n records of d features learn a logistic model by full-batch gradient averaging;
-float64, no noise, no secure aggregation, no evaluation. Each peer runs in its own process,
-in a throw-away virtual environment that this script creates and deletes (minutes, for pip); what
-cannot be installed is skipped with pip's reason. Flower's clients compute the closed-form
+float64, no noise, no secure aggregation, no evaluation. Each peer runs in its own process, by an
+interpreter that has it; a peer without one is skipped. Flower's clients compute the closed-form
 gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch
 model. A round is timed from update to update; the first, which starts the engine, is left out.
 All must arrive at the same model: ‖θ‖ after the last round is printed. `ours` is the same
@@ -30,14 +29,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 from typing import Any
 
-REQUIREMENTS = {
-    "flower": ["flwr[simulation]>=1.41,<1.42", "numpy"],
-    "pfl": ["pfl[pytorch]>=0.6,<0.7", "torch>=2.13,<2.14"],
-}
 OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -46,6 +40,8 @@ OFFLINE = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 ENGINES = ("engine", "ours", "flower", "flower-engine", "pfl")
+PEERS = {"flower": "flwr[simulation]", "pfl": "pfl[pytorch]"}
+"""Name → what its interpreter needs."""
 SHAPE = ("parties", "records", "features", "rounds", "cohort")
 
 
@@ -54,14 +50,8 @@ def in_own_process(
 ) -> dict[str, Any]:
     """Run one engine: its result, or {"skipped": reason}."""
     peer = name.partition("-")[0]
-    if peer in REQUIREMENTS and python is None:
-        home = workspace / f"env-{name}"
-        venv.create(home, with_pip=True)
-        python = str(home / "bin" / "python")
-        install = [python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[peer]]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return {"skipped": done.stderr.strip().splitlines()[-1]}
+    if peer in PEERS and python is None:
+        return {"skipped": f"no --{peer}-python was given"}
     # -P: benchmarks/secure_agg.py must not stand in for the package.
     here = Path(__file__).resolve().parent
     command = [python or sys.executable, "-P", str(here / "peer_engines.py"), name]
@@ -104,11 +94,11 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=0, help="parties in a round; 0: all")
     parser.add_argument("--timeout-s", type=float, default=900)
     parser.add_argument("--only", choices=ENGINES, nargs="+", default=ENGINES)
-    parser.add_argument("--flower-python", help="an interpreter that has flwr[simulation]")
-    parser.add_argument("--pfl-python", help="an interpreter that has pfl[pytorch]")
+    for peer, package in PEERS.items():
+        parser.add_argument(f"--{peer}-python", help=f"an interpreter that has {package}")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    pythons = {"flower": options.flower_python, "pfl": options.pfl_python}
+    pythons = {peer: getattr(options, f"{peer}_python") for peer in PEERS}
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as folder:
         for name in options.only:

@@ -45,8 +45,8 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     settings = [
         f"parties.count={parties}",
         f"algorithm.rounds={options.rounds}",
+        f"secure-aggregation.dropouts={protocol}",
     ]
-    settings.append(f"secure-aggregation.dropouts={protocol}")
     if options.dimension:
         columns, rng = options.dimension // 10, np.random.default_rng(0)
         y = np.arange(50 * parties) % 10
@@ -86,8 +86,6 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=0, help="0: the default job, d = 31")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--set", nargs="+", default=[], help="further keys of the job")
-    parser.add_argument("--limit-s", type=float, default=600)
-    parser.add_argument("--keep", type=Path, help="a folder that logs and run folders stay in")
     options = parser.parse_args()
     # An end by SIGTERM unwinds like one by Ctrl-C: the processes are ended on the way.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -95,10 +93,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(
             prefix="processes-", ignore_cleanup_errors=True
         ) as scratch:
-            folder = (options.keep or Path(scratch)) / f"{parties}-{protocol}"
-            folder.mkdir(parents=True, exist_ok=True)
             row = {"engine": options.engine, "parties": parties, "protocol": protocol}
-            row |= ours(options, parties, protocol, folder.resolve())
+            row |= ours(options, parties, protocol, Path(scratch))
             print(json.dumps(row, allow_nan=False), flush=True)
 
 

@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 import time
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -94,11 +94,10 @@ def speed():
     )
 
 
-def features_speed(parties=30, records=1000, wide=100, frequencies=5000, looped=6):
-    """Nanoseconds a feature: all parties in integers, and loops in double precision over some."""
+def features_speed(parties=30, records=1000, wide=100, frequencies=5000):
+    """CPU seconds of random features of all parties, the least of three."""
     rng = np.random.default_rng(0)
     rows = (rng.uniform(-1, 1, (parties * records, wide)) / wide**0.5).astype(np.float32)
-    labels = rng.integers(0, 10, len(rows))
     own = RandomFeatures(
         features=wide,
         sizes=(),
@@ -110,53 +109,16 @@ def features_speed(parties=30, records=1000, wide=100, frequencies=5000, looped=
         neighbouring=Neighbouring.REPLACE_ONE,
         bound=1e6,
     )
-    weights = own.weights()  # and draws them
+    own.weights()  # draws them
     offsets = np.arange(parties + 1) * records
-    block = PartyBlock(features=rows, labels=labels, offsets=offsets)
-
-    def of_parties():
-        for begin, end in list(pairwise(offsets))[:looped]:
-            # One product a record: the digits of one of a block depend on how the block is cut.
-            turns = np.matmul(rows[begin:end, None].astype(np.float64), weights)[:, 0]
-            features = np.concatenate([np.cos(turns), np.sin(turns)], axis=1)
-            [features[labels[begin:end] == each].sum(axis=0) for each in range(10)]
-
-    def of_blocks():
-        for begin, end in list(pairwise(offsets))[:looped]:
-            turns = rows[begin:end].astype(np.float64) @ weights
-            ones = np.eye(10)[labels[begin:end]]
-            ones.T @ np.cos(turns), ones.T @ np.sin(turns)
-
-    def of_records():
-        sums = np.zeros((looped, 10, 2 * frequencies))
-        for place in range(looped * records):
-            turns = rows[place].astype(np.float64) @ weights
-            each = sums[place // records, labels[place]]
-            each += np.concatenate([np.cos(turns), np.sin(turns)])
-
-    ways = {
-        "in integers, in one pass": (
-            parties,
-            lambda: own.local(own.init(), block, None, Randomness.from_seed(1)),
-        ),
-        "by a loop over parties": (looped, of_parties),
-        "by a loop over records": (looped, of_records),
-        "by a loop over parties in products alone, whose digits depend on the cut": (
-            looped,
-            of_blocks,
-        ),
-    }
-    taken = {name: [] for name in ways}
-    for _ in range(3):  # in turn: the machine may be shared
-        for name, (of, way) in ways.items():
-            began = time.process_time()
-            way()
-            taken[name].append((time.process_time() - began) / of)
-    first = min(taken["in integers, in one pass"])
-    print(f"random features of {parties} parties of {records} records: {parties * first:.1f} s")
-    for name, all_taken in taken.items():
-        each = 1e9 * min(all_taken) / (records * 2 * frequencies)
-        print(f"- {each:.1f} ns a feature {name}: {min(all_taken) / first:.1f}")
+    block = PartyBlock(features=rows, labels=rng.integers(0, 10, len(rows)), offsets=offsets)
+    taken = []
+    for _ in range(3):
+        began = time.process_time()
+        own.local(own.init(), block, None, Randomness.from_seed(1))
+        taken.append(time.process_time() - began)
+    each = 1e9 * min(taken) / (len(rows) * 2 * frequencies)
+    print(f"random features of all parties: {min(taken):.1f} s, {each:.1f} ns a feature")
 
 
 def main():

@@ -49,7 +49,7 @@ def records(source, seed):
 
     job = load_job(JOB, overrides=[f"data.source={source}", f"data.seed={seed}"])
     world = load_experiment(job)
-    sizes = tuple(column.size for column in coded_columns(Schema.from_toml(world.schema)))
+    sizes = tuple(column.size for column in coded_columns(Schema.from_toml(world.data.schema)))
     train = codes_of(world.block.features, world.block.labels, sizes)
     test = codes_of(world.test_features, as_classes(world.test_labels, 0)[0], sizes)
     return train, test, sizes

@@ -1,6 +1,6 @@
 """Lines in which a mistake would make an ε false, by kind of release.
 
-`python benchmarks/trusted_lines.py [--at COMMIT] [--list KIND]` reads files; nothing is released.
+`python benchmarks/trusted_lines.py [--list KIND]` reads files; nothing is released.
 
 A module is trusted where a mistake in it could make a stated ε smaller than the true one, of a
 release with the kind's usual noise: it stands between a record on the disk and the noisy number
@@ -33,10 +33,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
-import subprocess
-import tarfile
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 PACKAGES = ("server", "client", "secure_agg", "privacy")
@@ -153,57 +152,26 @@ HARMLESS = {
 }
 """Named by a pattern above, and not trusted; why."""
 
-SINCE = {
-    "client.party.kept_records": "client.party.kept_ledger",
-    "client.party.storage": "client.party.alone",
-    "privacy.ledger.replay": "privacy.ledger.fold",
-    "privacy.ledger.steps": "privacy.ledger.leave",
-}
-"""Harmless → the module that came when it became so."""
-
-UNCERTIFIED = {"output perturbation": ("client.solvers.newton",)}
-"""What was trusted while certificates were the solver's own gradients."""
-
 SECURE_SUM = ("secure_agg.*", "client.party.consent", "client.party.policy")
 
 
-def sources(commit: str) -> dict[str, str]:
-    """Module → text, of a commit; of the working tree where it is empty."""
-    if not commit:
-        root = Path(__file__).resolve().parents[1]
-        paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
-        files = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in paths}
-    else:
-        command = ["git", "archive", commit, *PACKAGES]
-        told = subprocess.run(command, capture_output=True, check=True).stdout
-        files = {}
-        with tarfile.open(fileobj=io.BytesIO(told)) as archive:
-            for each in archive.getmembers():
-                if each.name.endswith(".py") and (content := archive.extractfile(each)):
-                    files[each.name] = content.read().decode("utf-8")
+def sources() -> dict[str, str]:
+    """Module → text."""
+    root = Path(__file__).resolve().parents[1]
+    paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
+    files = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in paths}
     return {name.removesuffix(".py").replace("/", "."): text for name, text in files.items()}
 
 
-def named(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
+def named(known: dict[str, str], patterns: Iterable[str]) -> set[str]:
     """The modules that patterns name."""
     return {name for name in known if any(fnmatchcase(name, each) for each in patterns)}
 
 
-def chosen(known: dict[str, str], patterns: tuple[str, ...]) -> set[str]:
-    """Those of them that are trusted."""
-    harmless = {name for name in HARMLESS if SINCE.get(name, name) in known}
-    return named(known, patterns) - harmless
-
-
 def trusted(known: dict[str, str], kind: str) -> set[str]:
     """The modules that a kind of release trusts."""
-    own = KINDS[kind]
-    if "client.solvers.certificate" not in known:
-        own += UNCERTIFIED.get(kind, ())
-    found = chosen(known, tuple(name for names in EVERY.values() for name in names) + own)
-    if "client.dp_sgd.written" not in known:  # before that, one module held both ways
-        return found | (chosen(known, BY_TORCH) if set(_NETWORK) <= set(own) else set())
-    return found if set(BY_TORCH) <= set(own) else found - set(BY_TORCH)
+    found = named(known, (*chain.from_iterable(EVERY.values()), *KINDS[kind])) - set(HARMLESS)
+    return found if set(BY_TORCH) <= set(KINDS[kind]) else found - set(BY_TORCH)
 
 
 def counted(text: str) -> tuple[int, int]:
@@ -227,10 +195,9 @@ def total(known: dict[str, str], modules: set[str]) -> str:
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--at", default="", help="a commit; else the working tree")
     parser.add_argument("--list", choices=KINDS, help="the modules of one kind")
     asked = parser.parse_args()
-    known = sources(asked.at)
+    known = sources()
     if asked.list:
         for name in sorted(trusted(known, asked.list)):
             lines, code = counted(known[name])
@@ -240,9 +207,9 @@ def main() -> None:
         modules = trusted(known, kind)
         print(f"{kind:26}{total(known, modules)}, {len(modules)} modules")
     for role, patterns in EVERY.items():
-        print(f"  of these {role:17}{total(known, chosen(known, patterns))}")
+        print(f"  of these {role:17}{total(known, named(known, patterns) - set(HARMLESS))}")
     for source, patterns in INSTEAD_OF_CSV.items():
-        print(f"  not CSV: {source:18}{total(known, chosen(known, patterns))}")
+        print(f"  not CSV: {source:18}{total(known, named(known, patterns) - set(HARMLESS))}")
     print(f"secure sums, beside       {total(known, named(known, SECURE_SUM))}")
 
 

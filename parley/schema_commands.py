@@ -39,7 +39,7 @@ def print_reading(inferred: InferredSchema) -> None:
         why = Text(one_line(column.why))
         for remark in column.remarks:
             why.append(f"\n! {one_line(remark)}", style="red")
-        table.add_row(one_line(column.name), Text(kind, style=style), why)
+        table.add_row(one_line(column.name) or '""', Text(kind, style=style), why)
     console.print(table)
     for remark in inferred.remarks:
         console.print(one_line(f"! {remark}"), style="red")
@@ -134,7 +134,9 @@ def schema_infer(
         several = f" --set parties.count={len(named)}" if len(named) > 1 else ""
         told = f"data.source={source}", f"data.schema={out}"
         sets = " ".join(f"--set {shlex.quote(each)}" for each in told)
-        typer.echo(one_line(f"Then: parley run {sets}{several}"), err=True)
+        refused = any("a run refuses" in said for each in inferred.columns for said in each.remarks)
+        then = "Once what a run refuses is mended" if refused else "Then"
+        typer.echo(one_line(f"{then}: parley run {sets}{several}"), err=True)
 
 
 @schema_app.command("check")

@@ -72,15 +72,15 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
-    job = job.settled(experiment.federation, experiment.classes)
+    job = job.settled(experiment.federation, experiment.data.classes)
     ways = {"centralised": experiment.optimum, "aggregated": experiment.aggregated}
     theta: Any = ways[method]()
     description = model_description(
         {"kind": method, "model": described(experiment.model), "settings": {}},
         label=job.model.label,
         intercept=job.model.has_intercept,
-        schema=experiment.schema,
-        features=experiment.features,
+        schema=experiment.data.schema,
+        features=experiment.data.features,
     )
     said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
     write_whole(out, model_bytes({"theta": theta}, {**description, **said}))

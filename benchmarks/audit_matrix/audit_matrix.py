@@ -191,11 +191,6 @@ class Asked:
     counting: Counting = field(default_factory=Counting)
     records: int = 2
 
-    def __str__(self) -> str:
-        kinds = "+".join(query.kind for query in self.queries)
-        unit = str(self.counting.unit)
-        return "-".join((kinds, self.law, self.point, str(self.relation), unit))
-
     def claims(self) -> Iterator[Audited]:
         """What is claimed of it, at ε = 1."""
         return views(
@@ -271,11 +266,6 @@ def claims_of(row: Row, *, overrides: Sequence[str] = ()) -> Iterator[Audited]:
     if isinstance(row, Asked):
         return row.claims()
     return views_of(load_job(None, overrides=[*row, *overrides]), seed=None)
-
-
-def row_name(row: Row) -> str:
-    """What a row is, in few words."""
-    return str(row) if isinstance(row, Asked) else " ".join(each.split(".")[-1] for each in row)
 
 
 def reports(overrides: Sequence[str], *, short: bool) -> Iterator[AuditReport]:

@@ -116,5 +116,5 @@ def check_once(names: list[str], *, path: str | Path) -> None:
     """Raises DataError where a name stands twice."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        expected = "every column name once (in a query, AS gives one another name)"
+        expected = "every column name once (rename one in the file; in a query AS does)"
         raise DataError(expected, f"{twice} more than once", path=path)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.cells import with_points
 from parley.client.data.columns import MISSING_TEXTS
+from parley.client.data.drafted_texts import are_codes
 
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""
@@ -74,6 +75,8 @@ def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
         return Cells(values=_whole(numbers), missing=marked)
     odd = np.flatnonzero((numbers.is_null() & unmarked.is_not_null()).to_numpy())
     there = len(series) - unmarked.null_count()
+    if are_codes(present.drop_nulls()):
+        return Cells(values=present, missing=missing)
     if there and len(odd) <= _ODD_SHARE * there:
         return Cells(values=_whole(numbers), missing=marked, odd=odd)
     return Cells(values=present, missing=missing, near=odd if 2 * len(odd) < there else odd[:0])

@@ -66,17 +66,28 @@ def separator_of(text: str) -> str:
     """The separator of the records that `text` begins with."""
     best, found = (0, 0), ","
     for separator in SEPARATORS:
-        widths: Counter[int] = Counter()
-        try:
-            for _, fields in zip(
-                range(_RECORDS),
-                csv.reader(io.StringIO(text, newline=""), delimiter=separator),
-                strict=False,
-            ):
-                widths[len(fields)] += 1
-        except csv.Error:
-            continue
-        width, records = max(widths.items(), key=lambda entry: entry[1], default=(1, 0))
+        width, records = _widest(text, separator)[1:]
         if width > 1 and (records, width) > best:
             best, found = (records, width), separator
     return found
+
+
+def check_first_line(path: str | Path, encoding: str, separator: str) -> None:
+    """Raises DataError where a title, or Excel's `sep=;`, stands above the names of columns."""
+    first, width, records = _widest(next(text_pieces(path, encoding), ""), separator)
+    if first < width and records > 1:
+        expected = f"a first line with a name for each of {width} columns"
+        got = f"one with {first} (delete what stands above the names)"
+        raise DataError(expected, got, path=path, row=1)
+
+
+def _widest(text: str, separator: str) -> tuple[int, int, int]:
+    """Fields of the first record, how many most of the others have, and how many have so many."""
+    widths: list[int] = []
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        widths += (len(fields) for _, fields in zip(range(_RECORDS), lines, strict=False))
+    except csv.Error:
+        return 1, 1, 0
+    width, records = max(Counter(widths).items(), key=lambda entry: entry[1], default=(1, 0))
+    return (widths[0] if widths else 1), width, records

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
+from parley.client.data.drafted_texts import SIGNS, drafted_texts, sides_of, with_signs
 from parley.client.data.frames import Source, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.schema_words import toml_value
@@ -54,22 +55,17 @@ _HEAD = """\
 scaling = "record"
 """
 
-_POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
-_POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
 _IDENTIFIERS = {"id", "uuid", "ssn"}
 _NUMBERED = _IDENTIFIERS | {"key", "index", "row", "name"}
 _LEAST_IDENTIFIERS = 10
 _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
+_NINES = r"-9+|99+"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
-_WITH_SIGNS = r"^[-+]?[$€£¥]?[-+]?(\d{1,3}([.,' ]\d{3})*|\d+)([.,]\d+)?\s?[%$€£¥]?$"
-_DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}"
 _SHOWN = 5
+_MOST_CLASSES, _MOST_GRADES = 100, 11
 _EACH_TAIL = 0.01
-_MOST_CELLS = 0.9
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
-_SIGNS = "numbers with signs in them ($, %, thousands): written plainly they can be learned from"
-_DATES = "dates: only what is made of them beforehand can be learned from (a year, days since)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +134,8 @@ def infer_schema(
     columns = tuple(reader.reading(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
-        raise DataError("a column to learn from", f"only ones to ignore ({reasons})", path=where)
+        got = f"only ones to ignore ({reasons})" if reasons else f"the label {label!r} alone"
+        raise DataError("a column to learn from", got, path=where)
     if reader.null_values:
         written["null-values"] = sorted(reader.null_values)
     remarks = []
@@ -215,7 +212,7 @@ class _Reader:
         return ColumnReading(name=name, entry=entry, why=why, remarks=remarks)
 
     def _column_remarks(self, series: pl.Series, cells: Cells, *, is_label: bool) -> Iterator[str]:
-        if cells.absent:
+        if 0 < cells.absent < self._rows:
             kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
             shown = f"{float(f'{100 * cells.absent / self._rows:.2g}'):g}"
             said = f"{cells.absent} of {self._rows} missing ({shown} %: {kinds})"
@@ -224,6 +221,13 @@ class _Reader:
                 said += f" in {self._places(at)}: a run refuses the file unless the "
                 said += 'label says missing = "drop", which leaves such records out'
             yield said
+        if (mark := _nines(cells.values)) is not None:
+            held = int((cells.values == mark).sum())
+            yield (
+                f"{mark:g} stands in {held} of {self._rows} cells, far from all others: if it is "
+                f'a missing value, null-values = ["{mark:g}"] under [file] says so, and `missing` '
+                "of this column what to put there"
+            )
         for places, verdict in ((cells.odd, _ODD), (cells.near, _NEAR)):
             if len(places):
                 quoted = ", ".join(_short(series[int(at)]) for at in places[:_SHOWN])
@@ -268,18 +272,12 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     distinct = series.drop_nulls().n_unique()
     if distinct < 2:
         if distinct and absent:
-            return {"kind": "ignore"}, "one value only, else missing: nothing to learn from"
+            entry = {"kind": "categorical", "categories": _sorted(series), "other": True}
+            return entry, "one value or none: the bucket of other categories takes none"
         why = "one value only: nothing to learn from" if distinct else "no values"
         return {"kind": "ignore"}, why
     if series.dtype in (pl.String, pl.Boolean):
-        if why := _no_category(series.drop_nulls(), distinct, max_categories):
-            return {"kind": "ignore"}, why
-        entry: Entry = {"kind": "categorical", "categories": _sorted(series)}
-        why = f"{distinct} texts; categories read from the data: replace them by the public list"
-        if absent:
-            entry["other"] = True
-            why += "; missing values go to the bucket of other categories"
-        return entry, why
+        return drafted_texts(series, absent, max_categories)
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
     if why := _identifier(name, series, distinct, files):
@@ -288,9 +286,10 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     if bool((finite.abs() > 1e299).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
     values = finite.to_numpy()
+    values = values[values != _nines(series)]
     low, high = _outwards(float(values.min()), float(values.max()))
     entry = {"kind": "numeric"}
-    why = "numbers; range and centre read from the data, rounded: replace them by public knowledge"
+    why = "range and centre read from the data, rounded"
     if low >= 0 and high >= 1000 and high > 20 * float(np.quantile(values, 0.9)):
         entry |= {"transform": "log1p"}
         why += "; long tail, so log(1 + x) is taken"
@@ -302,22 +301,6 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         entry["transform"] = "log"
         why += "; long tail, so its logarithm is taken"
     return entry | {"range": [low, high], "centre": centre}, why
-
-
-def _no_category(present: pl.Series, distinct: int, most: int) -> str:
-    """Why texts are not categories; empty where they are."""
-    if present.dtype != pl.String:
-        return ""
-    if bool(present.str.contains(_DATE).all()):
-        return _DATES
-    different = distinct == len(present) >= _LEAST_IDENTIFIERS
-    if distinct <= most and not different:
-        return ""
-    if int(present.str.contains(_WITH_SIGNS).sum()) > _MOST_CELLS * len(present):
-        return _SIGNS
-    if distinct > most:
-        return f"{distinct} distinct texts (names, identifiers?): too many for categories"
-    return "a different text in every record: an identifier?"
 
 
 def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> str:
@@ -337,25 +320,26 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
     distinct = series.n_unique()
     if distinct < 2:
         raise DataError("two labels or more", f"{distinct}", path=path, column=name)
-    if distinct == 2:
-        first, second = _sorted(series)
-        swap = canonical_text(first).lower() in _POSITIVE
-        positive, negative = (first, second) if swap else (second, first)
-        entry = {"kind": "label", "positive": [positive], "negative": [negative]}
-        return entry, f"two values: check that {canonical_text(positive)!r} is the positive one"
-    whole = series.dtype.is_integer() or series.dtype in (pl.String, pl.Boolean)
-    if whole and distinct <= 100 and not (series.dtype.is_integer() and distinct > 20):
-        why = f"{distinct} values, for softmax; for logistic write positive = [...] and"
-        return {"kind": "label", "classes": _sorted(series)}, why + ' negative = "rest"'
-    if not series.dtype.is_numeric():
-        raise DataError("at most 100 labels", f"{distinct} texts", path=path, column=name)
+    if sides := sides_of(_sorted(series)):
+        positive, negative = sides
+        entry: Entry = {"kind": "label", "positive": positive, "negative": negative}
+        names = " or ".join(repr(canonical_text(each)) for each in positive)
+        several = "two values" if distinct == len(sides) else f"{distinct} spellings of two values"
+        return entry, f"{several}: check that {names} is the positive one"
+    number = series.dtype.is_numeric()
+    if distinct <= (_MOST_GRADES if number else _MOST_CLASSES) and not series.dtype.is_float():
+        why = f"{distinct} values, for softmax; for logistic write positive = [...] and "
+        why += 'negative = "rest"' + "; for ridge a range" * number
+        return {"kind": "label", "classes": _sorted(series)}, why
+    if not number:
+        got = SIGNS if with_signs(series.cast(pl.String)) else f"{distinct} texts"
+        raise DataError(f"at most {_MOST_CLASSES} labels", got, path=path, column=name)
     values = series.cast(pl.Float64).to_numpy()
     if not (np.abs(values) <= 1e299).all():
         raise DataError("labels of at most 1e299", "a larger one", path=path, column=name)
+    values = values[values != _nines(series)]
     low, high, cut = _within(values)
-    why = (
-        "numbers, for ridge: range and centre read from the data: replace them by public knowledge"
-    )
+    why = "numbers, for ridge; range and centre read from the data"
     centre = _rounded(float(np.clip(values, low, high).mean()))
     numbers: Entry = {"range": [low, high], "centre": min(max(centre, low), high)}
     return {"kind": "label"} | numbers, why + cut
@@ -364,6 +348,20 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
 def _sorted(series: pl.Series) -> list[Any]:
     values: Iterable[Any] = series.drop_nulls().unique().to_list()
     return sorted(values)
+
+
+def _nines(values: pl.Series) -> float | None:
+    """A number like -99 or 9999 that lies farther from all others than they from each other."""
+    if not values.dtype.is_numeric():
+        return None
+    numbers = values.drop_nulls().cast(pl.Float64).to_numpy()
+    for end in (numbers.min(), numbers.max()) if len(numbers) else ():
+        others = numbers[numbers != end]
+        if len(others) and re.fullmatch(_NINES, f"{end:g}"):
+            gap = min(abs(end - others.min()), abs(end - others.max()))
+            if gap > others.max() - others.min() > 0:
+                return float(end)
+    return None
 
 
 def _within(values: NDArray[np.float64]) -> tuple[float, float, str]:

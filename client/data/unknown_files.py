@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.binary_files import parquet_tables, read_arrays
 from parley.client.data.column_names import check_once, file_format, names_in
-from parley.client.data.csv_guess import encoding_of, sniffed_separator
+from parley.client.data.csv_guess import check_first_line, encoding_of, sniffed_separator
 from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import Frame, Source, SqlQuery, name_of
 from parley.client.data.memory import Room
@@ -65,7 +65,8 @@ def together(parts: Sequence[Table]) -> Table:
         if set(own) != set(names):
             odd = [f"no {n!r}" for n in names if n not in own]
             odd += [f"also {n!r}" for n in own if n not in names]
-            raise DataError(f"the columns of {first.path}", ", ".join(odd), path=part.path)
+            wanted = f"the columns of {first.path} (one that not all have is left out of the files)"
+            raise DataError(wanted, ", ".join(odd), path=part.path)
     try:
         return Table.joined([replace(part, frame=part.frame[names]) for part in parts])
     except pl.exceptions.PolarsError as error:
@@ -84,6 +85,7 @@ def _written(path: str | Path, header: bool, separator: str | None, encoding: st
     checked_format(given | {key: value for key, value in said.items() if value is not None})
     given["encoding"] = encoding_of(path) if encoding is None else encoding
     given["separator"] = separator or sniffed_separator(path, given["encoding"])
+    check_first_line(path, given["encoding"], given["separator"])
     return given | {"decimal": "."}
 
 

@@ -162,13 +162,15 @@ def _make_room(keeper: Keeper, ledger: Ledger, consent: Consent, clock: float) -
         raise Declined(Reason.BUSY, f"Expected at most {MOST_WAITING} proposals that wait.")
 
 
-def known(keeper: Keeper, identities: tuple[bytes, ...]) -> tuple[Asked, ...]:
-    """All that the folder keeps of what was asked, decided or not: one a run and data set."""
+def known(
+    keeper: Keeper, identities: tuple[bytes, ...], *, since: float = 0.0
+) -> tuple[Asked, ...]:
+    """All that the folder keeps of what was asked from then on: one a run and data set."""
     found: dict[tuple[str, str], list[tuple[Agreement, float]]] = {}
     for own, frame in keeper.proposals().items():
         with suppress(Declined, LookupError, TypeError):  # of a version before this one
             agreed = Agreement.proposed(frame.head, components=b"", identities=identities)
-            if agreed.proposal().hex() == own:  # of this roster
+            if agreed.proposal().hex() == own and frame.head["asked"] >= since:  # of this roster
                 kept = found.setdefault((agreed.run_id, agreed.dataset), [])
                 kept.append((agreed, frame.head["asked"]))
     return tuple(_asked(kept) for kept in found.values())
@@ -186,9 +188,9 @@ def waiting(
     said = latest(ledger.decisions())
     since = clock - consent.approval_days * _DAY_S
     left = []
-    for asked in known(keeper, identities):
+    for asked in known(keeper, identities, since=since):
         stages = tuple(each for each in asked.stages if each.proposal().hex() not in said)
-        if stages and asked.since >= since and asked.dataset in consent.data:
+        if stages and asked.dataset in consent.data:
             left.append(Asked(stages=stages, since=asked.since))
     return tuple(left)
 

@@ -99,12 +99,14 @@ def reserve(
     *,
     name: str,
     party: str,
+    known: Sequence[RecordedEntry],
     release: bytes,
     assumed: Sequence[str] = (),
 ) -> Charge:
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
+        known: what its run was charged (`charged`).
         assumed: what its ε rests on beyond its proof.
         release: 32 bytes, the digest of plan and model.
 
@@ -112,7 +114,7 @@ def reserve(
         Declined: plan-changed, where this round was charged or answered for another release;
             budget-exhausted.
     """
-    entries, known = entries_of(plan, name, party, assumed), charged(ledger, plan.run_id, name)
+    entries = entries_of(plan, name, party, assumed)
     before = [r for r in known if r.entry.index == plan.round_number]
     try:
         reserved = ledger.reserve(entries)

@@ -145,6 +145,19 @@ class DataSet(Part):
         "add-or-remove-one): a public number that it never exceeds. Whether a map of features "
         "fits this machine's memory is decided by it, so that no answer tells the number itself.",
     )
+    most_releases: int = Field(
+        100_000,
+        ge=1,
+        description="Most releases that a record is in, of all jobs, however little each costs: "
+        "bounds the ledger's file.",
+    )
+    deleted_records: int = Field(
+        0,
+        ge=0,
+        description="With block-column: how many records you deleted from blocks that were charged "
+        "while another block has an equal one. `parley party DIR --check` counts them: it cannot "
+        "tell them from records that changed their block, which must never count here.",
+    )
     party_epsilon: Positive | None = Field(
         None,
         description="With unit = record: a second total, for everything that this party holds in "

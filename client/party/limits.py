@@ -7,7 +7,7 @@ All of it refuses, and charges nothing: no ε rests on it. A round is charged by
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
@@ -34,7 +34,7 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
     check_job(dataset, plan, releases=agreed.rounds, spent=spent)
     ledger.check()
     register(ledger, dataset, name=name, holding=accepted.holding)
-    check_room(ledger, plan, name=name, party=party, rounds=agreed.rounds)
+    check_room(ledger, dataset, plan, name=name, party=party, rounds=agreed.rounds)
 
 
 def check_job(
@@ -52,8 +52,11 @@ def check_job(
             )
 
 
-def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, rounds: int) -> None:
-    """Refuses a job that the budget does not cover to its end, before its first round.
+def check_room(
+    ledger: Ledger, dataset: DataSet, plan: ReleasePlan, *, name: str, party: str, rounds: int
+) -> None:
+    """Refuses a job that the budget does not cover to its end, before its first round; or with
+    which a record would be in more releases than the owner allows, however little each costs.
 
     Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
     at once, the later one may therefore find in a round that the other has spent the budget.
@@ -67,11 +70,19 @@ def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, roun
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    spent = [own.charged.of(()) for own in ledger.totals() if own.key in claims]
+    made = max(each.releases for blocks in spent for each in blocks.values())
+    if made + left > dataset.most_releases:
+        raise Declined(
+            Reason.BUDGET_EXHAUSTED,
+            f"Expected at most {dataset.most_releases} releases of data set {name!r} "
+            f"(most-releases), got {made} before this job's {left}.",
+        )
 
 
-def check_round(ledger: Ledger, dataset: DataSet, plan: ReleasePlan, *, name: str) -> None:
-    """Refuses a round that is not charged yet and would spend more than one job may."""
-    known = charged(ledger, plan.run_id, name)
+def check_round(dataset: DataSet, plan: ReleasePlan, *, known: Sequence[RecordedEntry]) -> None:
+    """Refuses a round that is not among what its run was charged, and would spend more than one
+    job may."""
     if all(each.entry.index != plan.round_number for each in known):
         check_job(dataset, plan, releases=1, spent=_spent(known))
 

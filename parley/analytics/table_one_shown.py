@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from parley.analytics.answer import BEYOND, shown_number
 from parley.client.queries.base import key_of
+from parley.plain_csv import csv_text
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.estimation.intervals import Reach, possible, ratio_interval
@@ -183,13 +182,10 @@ class TableOne:
 
     def to_csv(self) -> str:
         """A line for each figure, of every group; the first line, after #, says what it cost."""
-        text = io.StringIO()
-        text.write(f"# {self.head}\n")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Figure._fields)
-        for each in self.figures:
-            writer.writerow([*each[:4], *("" if math.isnan(x) else repr(x) for x in each[4:])])
-        return text.getvalue()
+        rows = (
+            [*each[:4], *("" if math.isnan(x) else x for x in each[4:])] for each in self.figures
+        )
+        return f"# {self.head}\n{csv_text(Figure._fields, rows)}"
 
 
 def _kind(figure: Figure) -> tuple[str, str]:

@@ -6,8 +6,6 @@ first line, after #; and `table-one.csv`.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.table_one_shown import TableOne
+from parley.plain_csv import csv_text
 from parley.server.records.run_folder import RunFolderError, write_whole
 
 
@@ -65,10 +64,8 @@ def file_of(name: str, beside: str = "") -> Path:
 
 
 def _csv(table: dict[str, list[Any]], whole: str) -> str:
-    text = io.StringIO()
-    text.write(f"# {whole}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table)
-    for row in zip(*table.values(), strict=True):
-        writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])
-    return text.getvalue()
+    rows = (
+        ["" if isinstance(x, float) and math.isnan(x) else x for x in row]
+        for row in zip(*table.values(), strict=True)
+    )
+    return f"# {whole}\n{csv_text(table, rows)}"

@@ -123,11 +123,11 @@ def run_real(
         with Supervisor() as supervisor:
             launch = launch_of(run, supervisor)
             experiment = load_experiment(job)
-            job = job.settled(experiment.federation, experiment.classes)
+            job = job.settled(experiment.federation, experiment.data.classes)
             folder.keep_job(job)
             if not (parties / "deployment.toml").exists():  # else of the run that is resumed
                 prepare_parties(job, parties, experiment=experiment)
-            folder.keep_schema(experiment.schema)
+            folder.keep_schema(experiment.data.schema)
             served = launch(job, observer)
         finished = True
     except Exception as error:

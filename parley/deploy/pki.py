@@ -78,16 +78,14 @@ def make_authority(folder: Path, *, name: str) -> None:
     (folder / "ca.crt").write_bytes(built.public_bytes(_PEM))
 
 
-def make_server_certificate(
-    folder: Path, *, authority: Path, hosts: Sequence[str], days: int = _LEAF_DAYS
-) -> None:
+def make_server_certificate(folder: Path, *, authority: Path, hosts: Sequence[str]) -> None:
     """Makes `server.key`, and `server.pem` for `hosts` (names and IP addresses)."""
     if not hosts:
         raise PkiError("Expected at least one host name for the server's certificate, got none.")
     private = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     subject, usage = _subject(name=hosts[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH
-    pem = _signed(authority, subject, private.public_key(), usage, days, names)
+    pem = _signed(authority, subject, private.public_key(), usage, _LEAF_DAYS, names)
     _keep(private, folder / "server.key")
     (folder / "server.pem").write_bytes(pem)
 

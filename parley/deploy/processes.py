@@ -212,12 +212,12 @@ def _alive(process: Process) -> bool:
     return _signal(process, 0)
 
 
-def free_ports(count: int, *, host: str = "127.0.0.1") -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
-            each.bind((host, 0))
+            each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
     finally:
         for each in sockets:

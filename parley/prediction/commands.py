@@ -20,6 +20,7 @@ from parley.client.data.readers import read_tables
 from parley.client.data.records import column_faults
 from parley.client.data.table import DataError, Table
 from parley.options import AsJson, ModelPath, OwnModels
+from parley.plain_csv import without_formulas
 from parley.prediction.loading import load_model
 from parley.prediction.model import Model
 from parley.prediction.shapes import overview, shapes_of, whole
@@ -63,7 +64,7 @@ def predict_file(
         with draft.open("wb") as file:
             for table in read_tables(source, model.schema, only=wanted):
                 frame = _predictions(model, table, keep, threshold)
-                frame.write_csv(file, include_header=not rows)
+                without_formulas(frame).write_csv(file, include_header=not rows)
                 rows += table.rows
                 if counts:
                     for name, count in frame["prediction"].value_counts().iter_rows():

@@ -24,6 +24,9 @@ from parley.client.models.described import linear_model_from
 from parley.prediction.model import Estimator, Model
 from parley.server.model_file import ModelFileError, open_model
 
+_LARGEST = 1e150
+"""Parameters whose products are finite."""
+
 
 def load_model(
     path: str | Path,
@@ -124,8 +127,10 @@ def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDA
     if expected is None:
         raise ModelFileError(f"Expected a run that learned a model, got one that did not: {file}.")
     shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
-    if theta is None or not shaped or not np.isfinite(theta).all():
-        raise ModelFileError(f"{file}: Expected {expected} finite float64 parameters, got others.")
+    if theta is None or not shaped or not (np.abs(theta) < _LARGEST).all():
+        raise ModelFileError(
+            f"{file}: Expected {expected} finite float64 parameters below {_LARGEST:g}, got others."
+        )
     if (components := tensors.get("components")) is not None:
         try:
             check_components(components)

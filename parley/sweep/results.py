@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import t
 
+from parley.plain_csv import without_formulas
 from parley.privacy.accounting.composition import Composition
 
 FIGURES = (
@@ -115,7 +116,7 @@ def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> Non
     plain = [row | {"assumptions": assumed_in([row])} for row in plain]
     _frame(plain).write_parquet(folder / "results.parquet")
     cells = [cell.pop("values") | cell for cell in summarised(rows, axes)]
-    _frame(cells).write_csv(folder / "summary.csv")
+    without_formulas(_frame(cells)).write_csv(folder / "summary.csv")
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:

@@ -70,9 +70,7 @@ class Standing:
         return Group(Text(f"Deployment at {self.address}"), parties, runs)
 
 
-def watch(
-    look: Callable[[], Standing], *, lost: type[Exception], every_s: float = _EVERY_S
-) -> NoReturn:
+def watch(look: Callable[[], Standing], *, lost: type[Exception]) -> NoReturn:
     """Shows how a deployment stands, over and over, until it is interrupted.
 
     On a terminal a table that is drawn again; elsewhere the lines, whenever they are others.
@@ -82,7 +80,7 @@ def watch(
     """
     console = Screen()
     if not console.is_terminal:
-        _print_changes(look, lost, every_s)
+        _print_changes(look, lost)
     with Live(console=console, auto_refresh=False, screen=False) as live:
         guard_redirected()
         while True:
@@ -90,10 +88,10 @@ def watch(
                 live.update(look().table(), refresh=True)
             except lost as error:
                 live.update(Text(str(error), style="yellow"), refresh=True)
-            time.sleep(every_s)
+            time.sleep(_EVERY_S)
 
 
-def _print_changes(look: Callable[[], Standing], lost: type[Exception], every_s: float) -> NoReturn:
+def _print_changes(look: Callable[[], Standing], lost: type[Exception]) -> NoReturn:
     shown = ""
     while True:
         try:
@@ -103,7 +101,7 @@ def _print_changes(look: Callable[[], Standing], lost: type[Exception], every_s:
         if said != shown:
             print(said, flush=True)
             shown = said
-        time.sleep(every_s)
+        time.sleep(_EVERY_S)
 
 
 def _online(online: bool) -> str:

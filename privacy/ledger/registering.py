@@ -137,7 +137,7 @@ def _check_in_place(
 ) -> None:
     """Raises LedgerConflict for records that stand in another block than they were charged in."""
     if count := moved(writer.rows(name), digests, charged_blocks(known.values())):
-        raise LedgerConflict(moved_text(name, count))
+        raise LedgerConflict(f"{moved_text(name, count)}.")
 
 
 def charged_blocks(accounts: Iterable[Account]) -> set[str]:
@@ -149,7 +149,7 @@ def moved_text(name: str, count: int) -> str:
     """What is said of records that changed their block."""
     return (
         f"Expected every record of data set {name!r} in the block that it was charged in, got "
-        f"{count} in another one, with a fresh budget there: put its block back, or leave it out."
+        f"{count} in another one, with a fresh budget there: put its block back, or leave it out"
     )
 
 

@@ -177,8 +177,12 @@ def _federation(
     """What is public of the parties."""
     first, found = parties.first, federation_of(job, deployment, parties.facts)
     prepared = first.schema == prepared_schema(first.features, first.classes)
-    known = Schema.from_toml(folder.schema).numbers if folder.schema else first.features
-    return replace(found, schema=folder.schema, numbers=0 if prepared else known)
+    if prepared:
+        return replace(found, schema=folder.schema)
+    known = Schema.from_toml(folder.schema) if folder.schema else None
+    numbers = known.numbers if known else first.features
+    columns = len(known.features) if known else first.features
+    return replace(found, schema=folder.schema, numbers=numbers, columns=columns)
 
 
 def _found(

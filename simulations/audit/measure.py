@@ -343,7 +343,7 @@ def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> Au
         plain["data"] |= _SYNTHETIC
         job = Job.model_validate(plain)
     world = load_experiment(job)
-    job = job.settled(world.federation, world.classes)
+    job = job.settled(world.federation, world.data.classes)
     targets = {
         name: as_it_runs(job, world, by_halves=name == "membership", seed=effort.seed)
         for name in effort.attacks

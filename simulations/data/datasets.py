@@ -29,6 +29,9 @@ Columns = dict[str, NDArray[Any]]
 PIECE = 2**16
 """Records drawn and read at a time."""
 
+_COLUMNS = 20
+"""Of a synthetic record."""
+
 _DIGITS = """
 scaling = "record"
 [columns]
@@ -39,24 +42,24 @@ digit = { kind = "label", classes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] }
 _SYNTHETIC = """
 scaling = "record"
 [columns]
-x = {{ kind = "array", shape = [{dimension}], range = [-1, 1] }}
-y = {{ kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], range = [-1, 1] }}
+x = { kind = "array", shape = [20], range = [-1, 1] }
+y = { kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], range = [-1, 1] }
 """
 
 
-def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
+def bundled_schema(name: str) -> Schema:
     """The schema of a bundled data set, without loading the data."""
     if name not in BUNDLED:
         raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
-    return Schema.from_toml(BUNDLED[name].schema(dimension), source=name)
+    return Schema.from_toml(BUNDLED[name].schema(), source=name)
 
 
-def _breast_cancer_schema(dimension: int) -> str:
+def _breast_cancer_schema() -> str:
     file = resources.files("parley.simulations.data") / "breast-cancer.schema.toml"
     return file.read_text(encoding="utf-8")
 
 
-def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
+def _breast_cancer(model_kind: str, records: int, seed: int) -> Columns:
     table = _of_scikit_learn("breast_cancer.csv", header=1)
     names = bundled_schema("breast-cancer").features
     columns: Columns = {name: table[:, at] for at, name in enumerate(names)}
@@ -64,7 +67,7 @@ def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> 
     return columns
 
 
-def _digits(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
+def _digits(model_kind: str, records: int, seed: int) -> Columns:
     table = _of_scikit_learn("digits.csv.gz")
     return {"image": table[:, :-1].reshape(-1, 8, 8), "digit": table[:, -1].astype(np.int64)}
 
@@ -76,16 +79,16 @@ def _of_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
     return np.loadtxt(Path(places[0], "datasets", "data", name), delimiter=",", skiprows=header)
 
 
-def _synthetic(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
+def _synthetic(model_kind: str, records: int, seed: int) -> Columns:
     """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
     rng = np.random.default_rng([0x5EED, seed])
     # With a free column behind: `Records.room`.
-    x = np.empty((records, dimension + 1))[:, :dimension]
+    x = np.empty((records, _COLUMNS + 1))[:, :_COLUMNS]
     for begin in range(0, records, PIECE):
         piece = x[begin : begin + PIECE]
-        piece[:] = np.clip(rng.standard_normal(piece.shape) / math.sqrt(dimension), -1, 1)
+        piece[:] = np.clip(rng.standard_normal(piece.shape) / math.sqrt(_COLUMNS), -1, 1)
     outputs, labels = _LABELS.get(model_kind, (1, _signs))
-    theta = rng.standard_normal((dimension, outputs))
+    theta = rng.standard_normal((_COLUMNS, outputs))
     theta *= 8 / np.linalg.norm(theta, axis=0)
     return {"x": x, "y": labels(x @ theta, rng)}
 
@@ -119,17 +122,13 @@ class Bundled:
         records: how many it has, unless another number is drawn: public, known without loading.
     """
 
-    schema: Callable[[int], str]
-    columns: Callable[[str, int, int, int], Columns]
+    schema: Callable[[], str]
+    columns: Callable[[str, int, int], Columns]
     records: int
 
 
 BUNDLED: dict[str, Bundled] = {
     "breast-cancer": Bundled(schema=_breast_cancer_schema, columns=_breast_cancer, records=569),
-    "digits": Bundled(schema=lambda _: _DIGITS, columns=_digits, records=1797),
-    "synthetic": Bundled(
-        schema=lambda dimension: _SYNTHETIC.format(dimension=dimension),
-        columns=_synthetic,
-        records=5000,
-    ),
+    "digits": Bundled(schema=lambda: _DIGITS, columns=_digits, records=1797),
+    "synthetic": Bundled(schema=lambda: _SYNTHETIC, columns=_synthetic, records=5000),
 }

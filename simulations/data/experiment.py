@@ -121,19 +121,11 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
     federation = _federation(job, data.sizes, data.party_names, schema)
     job = job.settled(federation, data.classes)
     shared = {
-        "classes": data.classes,
+        "data": data,
         "test_features": data.test_rows,
         "lambda_": job.model.regularisation,
         "federation": federation,
-        "fingerprint": data.fingerprint,
         "size_weights": job.parties.weights == "size",
-        "contents": data.contents,
-        "row_digests": data.row_digests,
-        "schema_inferred": data.schema_inferred,
-        "schema": data.schema,
-        "label_names": data.label_names,
-        "party_names": data.party_names,
-        "features": data.features,
     }
     return _WORLDS[job.model.learns](job, data, shared)
 
@@ -148,7 +140,8 @@ def _federation(
         found = replace(Federation.of_sizes(sizes), min_records=least)
     else:
         found = Federation.of_sizes(sizes, None if least == "auto" else least, names)
-    return replace(found, schema=schema.to_toml(), numbers=schema.numbers)
+    columns = len(schema.features)
+    return replace(found, schema=schema.to_toml(), numbers=schema.numbers, columns=columns)
 
 
 Shared = dict[str, Any]

@@ -107,7 +107,7 @@ class NetworkExperiment(Experiment):
         return Predictions(
             values=self.model.chances(scores),
             truth=np.asarray(self.test_labels, np.int64),
-            names=self.label_names,
+            names=self.data.label_names,
             probabilities=True,
         )
 

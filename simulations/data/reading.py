@@ -258,31 +258,30 @@ def load_bundled(
     model_kind: str = "logistic",
     *,
     records: int = 5000,
-    dimension: int = 20,
     seed: int = 0,
     scaled: bool = True,
 ) -> tuple[Records, Schema]:
     """The records of a bundled data set and its schema.
 
-    >>> records, schema = load_bundled("synthetic", records=100, dimension=3, seed=1)
+    >>> records, schema = load_bundled("synthetic", records=100, seed=1)
     >>> records.features.shape, sorted(set(records.labels.tolist()))
-    ((100, 3), [-1.0, 1.0])
+    ((100, 20), [-1.0, 1.0])
 
     Args:
         model_kind: logistic, softmax or ridge: how the label is read.
-        records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
+        records, seed: N and the seed of "synthetic"; of no effect on the others.
         scaled: rows have norm at most 1; else their cells stay as the schema reads them.
 
     Raises:
         DataError: more records than there is memory for.
         SchemaError: the data set has no label for `model_kind`.
     """
-    schema = bundled_schema(name, dimension=dimension)
-    if records < 1 or dimension < 1:
-        raise ValueError(f"Expected records, dimension ≥ 1, got {records} and {dimension}.")
+    schema = bundled_schema(name)
+    if records < 1:
+        raise ValueError(f"Expected records ≥ 1, got {records}.")
     if name == "synthetic":
-        room_for(math.inf).check_records(records, features=dimension, path=name)
-    columns = BUNDLED[name].columns(model_kind, records, dimension, seed)
+        room_for(math.inf).check_records(records, features=schema.dimension, path=name)
+    columns = BUNDLED[name].columns(model_kind, records, seed)
     read = schema if scaled else schema.unscaled
     if name == "synthetic":
         return _read_in_place(columns, read, model_kind), schema

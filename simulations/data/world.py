@@ -7,8 +7,7 @@ in a real run each would be a separate release.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima, optimum
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.section import JobError
+from parley.simulations.data.prepared import PreparedData
 
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
@@ -55,38 +55,22 @@ class Experiment:
     """The data of a simulation.
 
     Attributes:
-        block: the parties' records, rows prepared.
+        data: as they were read and prepared, and what is known of them.
+        block: the parties' records, rows prepared, labels as the model takes them.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
-        classes: K of its schema; 0 where it lists none.
-        fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
-        contents, row_digests: of the rows of its files, and `[K, 3]` of each
-            (`parley.client.data.contents`); empty for bundled.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
-        schema: text of the schema that the records were read by.
-        schema_inferred: it was read off the records themselves, which no ε covers.
-        party_names: of the parties, where the data name them.
-        label_names: of the labels, as the model counts them; none for targets.
-        features: name, settings and digest of the public map of every record; empty: none.
     """
 
+    data: PreparedData
     block: PartyBlock
     test_features: NDArray[np.floating]
     test_labels: NDArray[np.generic]
-    classes: int
     model: LinearModel
     lambda_: float
     federation: Federation
-    fingerprint: str
     size_weights: bool
-    contents: str = ""
-    row_digests: NDArray[np.uint64] | None = None
     components: NDArray[np.float64] | None = None
-    schema: str = ""
-    schema_inferred: bool = False
-    label_names: tuple[str, ...] = ()
-    party_names: tuple[str, ...] = ()
-    features: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def held_out(self) -> PartyBlock:
@@ -172,7 +156,7 @@ class Experiment:
         return Predictions(
             values=np.asarray(ranking, np.float64),
             truth=(truth if loss.outputs > 1 else truth > 0).astype(np.int64),
-            names=self.label_names,
+            names=self.data.label_names,
             probabilities=chances is not None,
         )
 

@@ -37,25 +37,6 @@ class WrongAnswer(RuntimeError):
     """A worker gave what is no sum of its parties'."""
 
 
-class Shard(Protocol):
-    """Parties `first` to `last` − 1, and where their records are."""
-
-    @property
-    def first(self) -> int: ...  # noqa: D102 - above
-
-    @property
-    def last(self) -> int: ...  # noqa: D102 - above
-
-    def opened(self) -> Callable[..., Any]:
-        """Loads the records; gives what answers questions (algorithm, common, own) about them.
-
-        `common` is what all shards are asked for, `own` names its parties by their place in it.
-
-        Raises:
-            OSError, ValueError: a file that is not there, or is not what it was.
-        """
-
-
 class Workers(Protocol):
     """Those who hold shards.
 
@@ -111,7 +92,13 @@ class RowShard:
     digest: str
 
     def opened(self) -> Callable[..., Summed]:
-        """Maps the rows; answers with the sum of its parties."""
+        """Maps the rows; gives what answers questions (algorithm, common, own) about its parties.
+
+        `common` is what all shards are asked for, `own` names its parties by their place in it.
+
+        Raises:
+            OSError, ValueError: a file that is not there, or is not what it was.
+        """
         whole = PreparedData.load(self.place)
         check_digest(whole.digest(self.first, self.last), self.digest)
         starts = np.concatenate([[0], np.cumsum(whole.sizes)])
@@ -167,7 +154,7 @@ class TableShard:
     digest: str
 
     def opened(self) -> Callable[..., Summed]:
-        """Reads the columns; answers with the sum of its parties."""
+        """Reads the columns; answers as a `RowShard` does."""
         schema = Schema.from_toml(self.schema)
         block = split(
             read_table_block(self.sources, schema, persons=self.persons), self.parties, self.persons
@@ -181,6 +168,10 @@ class TableShard:
             return summed(_session(block, algorithm, self.seed), replace(common, **own))
 
         return answer
+
+
+Shard = RowShard | TableShard
+"""Parties `first` to `last` − 1, and where their records are."""
 
 
 def split(block: TableBlock, parties: int, persons: Persons | None) -> TableBlock:

@@ -92,9 +92,8 @@ class Parties:
             components=experiment.components,
         )
         plan = rounds_of(stages).plan
-        budgets = budgets_of(
-            job, plan, experiment.fingerprint, experiment.contents, experiment.row_digests
-        )
+        data = experiment.data
+        budgets = budgets_of(job, plan, data.fingerprint, data.contents, data.row_digests)
         check_affordable(job, stages, budgets)
         masked = job.secure_aggregation.backend == "masked"
         return cls(
@@ -246,8 +245,8 @@ def simulate(
     coins = _coins(job, canaries) if folder is None else folder.coins
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     experiment = load(job)
-    job = job.settled(experiment.federation, experiment.classes)
-    if folder is not None and folder.schema not in {"", experiment.schema}:
+    job = job.settled(experiment.federation, experiment.data.classes)
+    if folder is not None and folder.schema not in {"", experiment.data.schema}:
         raise JobError(
             f"Expected the schema that {folder.path.name} was begun with (its schema.toml), got "
             "another."
@@ -260,7 +259,7 @@ def simulate(
     # Planned before the folder is made: a job that cannot run leaves nothing behind.
     planned = Parties.planned(job, experiment, faults, adding)
     folder = folder or RunFolder.create(job, out)
-    folder.keep_schema(experiment.schema)
+    folder.keep_schema(experiment.data.schema)
     folder.keep_coins(coins)
     parties = planned.for_run(folder.run_id)
     finished = execute(
@@ -296,7 +295,7 @@ def _kept(
         began=began,
         engine=job.run.engine if job.run.in_process else "fast",
         version=version,
-        labels=world.label_names,
+        labels=world.data.label_names,
     )
     dp_sgd = dp_sgd_facts(
         rounds_of(parties.stages).plan,
@@ -319,7 +318,7 @@ def _kept(
         job=job,
         folder=folder,
         summary=summary,
-        features=world.features,
+        features=world.data.features,
         with_table=lambda known, table, tensors: with_table_figures(
             known, table, finished.algorithm, job.algorithm, tensors, world
         ),

@@ -48,7 +48,7 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
             "some: run.engine = 'fast', or real parties with a block-column."
         )
     experiment = experiment or load_experiment(job)
-    job = job.settled(experiment.federation, experiment.classes)
+    job = job.settled(experiment.federation, experiment.data.classes)
     consent = _consent(job, experiment)
     folder.mkdir(parents=True, exist_ok=True)
     block, parties = experiment.block, []
@@ -69,7 +69,7 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
         parties.append(RosterParty(name=home.name, identity=signing_public(key)))
     deployment = Deployment(server_address="", parties=tuple(parties))
     write_roster(deployment, folder)
-    (folder / FINGERPRINT).write_text(experiment.fingerprint + "\n", encoding="utf-8")
+    (folder / FINGERPRINT).write_text(experiment.data.fingerprint + "\n", encoding="utf-8")
     if experiment.components is not None:
         save_file({"components": experiment.components}, folder / COMPONENTS)
     return deployment
@@ -99,12 +99,12 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     settings, plan = job.secure_aggregation, rounds_of(stages).plan
     plans = [stage.plan for stage in stages]
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]
-    own, *others = budgets_of(job, plan, experiment.fingerprint)
+    own, *others = budgets_of(job, plan, experiment.data.fingerprint)
     facts: dict[str, Any] = {
         "prepared": "records.npz",
         "held-out": "held-out.npz" if job.evaluation.asked else "",
         "classes": int(experiment.model.classes),
-        "map": experiment.features.get("digest", ""),
+        "map": experiment.data.features.get("digest", ""),
         "epsilon": own.epsilon,
         "delta": own.delta,
         "unit": own.unit,

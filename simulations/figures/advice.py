@@ -190,7 +190,7 @@ def _off_rule(job: Job, world: Experiment) -> list[str]:
         autos.append("model.lambda=auto")
     try:
         asked = load_job(values=job.values(), overrides=autos)
-        ruled = asked.settled(world.federation, world.classes)
+        ruled = asked.settled(world.federation, world.data.classes)
     except JobError:
         return []
     if job.model.learns == "network":
@@ -223,9 +223,9 @@ def _way_of(job: Job, world: Experiment) -> tuple[float, float]:
 
 def _hats_differ(job: Job, world: Experiment) -> bool:
     """Whether the job learns from no map, and hats would give it more than the columns are."""
-    if job.model.feature_map or not world.schema:
+    if job.model.feature_map:
         return False
-    schema = Schema.from_toml(world.schema)
+    schema = Schema.from_toml(world.data.schema)
     try:
         hats = feature_map(load_job(values=job.values(), overrides=["model.features=hats"]))
         wider = hats is not None and hats.on(schema).width > schema.dimension
@@ -239,7 +239,7 @@ def _hats_by_rule(job: Job, world: Experiment, *keys: str) -> bool | None:
     autos = ("model.features=auto", _ROUNDS, "algorithm.learning-rate=auto")
     try:
         asked = load_job(values=job.values(), overrides=[*autos, *keys])
-        ruled = asked.settled(world.federation, world.classes)
+        ruled = asked.settled(world.federation, world.data.classes)
     except JobError:
         return None
     if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
@@ -265,8 +265,8 @@ def _curves(job: Job, world: Experiment) -> str:
 
 def _schema(world: Experiment) -> str:
     """What a person can look at where nothing else is left."""
-    schema = Schema.from_toml(world.schema) if world.schema else None
-    unread = [name for name in schema.columns if name not in schema.used] if schema else []
+    schema = Schema.from_toml(world.data.schema)
+    unread = [name for name in schema.columns if name not in schema.used]
     left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
     return (
         "These columns, as the schema reads them, do not tell what is asked: look there for ranges "

@@ -77,15 +77,15 @@ def with_simulated_figures(
             job,
             experiment.block.labels,
             experiment.block.offsets,
-            label_names=experiment.label_names,
-            party_names=experiment.party_names,
+            label_names=experiment.data.label_names,
+            party_names=experiment.data.party_names,
         ),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
         judgement=judged(experiment.predictions(theta)),
         baseline_judgement=None if best is None else judged(experiment.predictions(best)),
     )
-    advice = [_INFERRED] if experiment.schema_inferred else []
+    advice = [_INFERRED] if experiment.data.schema_inferred else []
     verdict, better = advised(summary, job=job, world=experiment)
     if not math.isfinite(figures.get("loss") or 0.0):
         verdict, better = _DIVERGED, []
@@ -176,7 +176,7 @@ def local_summary(
     Args:
         parties: the parties' folders, by index.
     """
-    job = job.settled(experiment.federation, experiment.classes)
+    job = job.settled(experiment.federation, experiment.data.classes)
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     stages = stages_of(
         job,
@@ -195,7 +195,7 @@ def local_summary(
         precision=job.dp_sgd.precision,
         device=str(getattr(experiment.model, "device", "cpu")),
     )
-    summary = summary.adding(evaluation=with_names(summary.evaluation, experiment.label_names))
+    summary = summary.adding(evaluation=with_names(summary.evaluation, experiment.data.label_names))
     experiment = experiment.under(rounds.algorithm(dict(model)))
     return with_simulated_figures(
         summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts

@@ -108,7 +108,7 @@ def _figures(
     tensors: dict[str, NDArray[Any]],
     world: Experiment,
 ) -> Figures:
-    row, schema = GENERATORS[counted.kind], Schema.from_toml(world.schema)
+    row, schema = GENERATORS[counted.kind], Schema.from_toml(world.data.schema)
     drawn = first_rows(row.rows(counted, schema, tensors, table.rows, table.seed), _LOOKED_AT)
     exact = counted.summed(world.block.features, world.block.labels)
     free, _ = row.fit(counted, schema, settings, exact)

@@ -50,11 +50,20 @@ class World:
     """A deployment on disk; every request may be served by a service opened anew."""
 
     def __init__(
-        self, root: Path, *, overrides=(), policy=None, reopen=True, run="r-1", sizes=SIZES, **data
+        self,
+        root: Path,
+        *,
+        overrides=(),
+        policy=None,
+        reopen=True,
+        run="r-1",
+        sizes=SIZES,
+        keys=1,
+        **data,
     ):
         self.root, self.reopen, self.run, self.sizes = root, reopen, run, sizes
         self.count = len(sizes)
-        keys = [bytes([i + 1]) * 32 for i in range(self.count)]
+        keys = [bytes([i + keys]) * 32 for i in range(self.count)]
         self.deployment = Deployment(
             server_address="",
             parties=tuple(

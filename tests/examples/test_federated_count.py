@@ -10,7 +10,6 @@ from parley.client.algorithms.own import OwnAlgorithmError, build_own
 from parley.client.contract.protocol import Declined
 from parley.client.party.consent import load_consent
 from parley.client.party.policy import task_of
-from parley.running import run
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate
@@ -105,14 +104,6 @@ def test_a_class_that_is_known_by_another_name_is_refused(tmp_path):
     copy.write_text(FILE.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(OwnAlgorithmError, match=r"renamed\.py:FederatedCount"):
         build_own(f"{copy}:FederatedCount", {}, features=3, classes=2)
-
-
-@pytest.mark.heavy
-def test_real_processes_count_too(tmp_path):
-    job = job_of("run.engine=processes", "run.stage-timeout=60")
-    summary = run(job, out=tmp_path).summary
-    assert summary.status == "complete"
-    assert summary.secure_aggregation.backend == "masked"
 
 
 def test_the_page_on_extending_shows_the_file_as_it_is():

@@ -29,7 +29,7 @@ def _job(*overrides):
 def test_each_twin_is_where_its_own_objective_is_flat(kind, tmp_path):
     job = _job(f"model.kind={kind}", "model.lambda=0.01")
     experiment = load_experiment(job)
-    job = job.settled(experiment.federation, experiment.classes)
+    job = job.settled(experiment.federation, experiment.data.classes)
     model, block, lambda_ = experiment.model, experiment.block, job.model.regularisation
 
     def slope(theta, piece):

@@ -227,11 +227,3 @@ def test_disks_that_are_full_for_a_while_change_no_bit_and_nothing_is_paid_twice
     job, run = submit(processes, 160, "run.stage-timeout=5")
     assert harm(processes, run, fill_disk, times=4, seed=4, pace=0.1) == 4
     check(processes, job, run, tmp_path, monkeypatch)
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(1200)
-def test_processes_that_stand_still_for_a_while_change_no_bit(processes, tmp_path, monkeypatch):
-    job, run = submit(processes, rounds=40)
-    assert harm(processes, run, freeze, times=5, seed=2) == 5
-    check(processes, job, run, tmp_path, monkeypatch)

@@ -22,6 +22,7 @@ from parley.deploy.processes import ProcessError
 from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
 from parley.version import __version__
 
+_REACH_S, _KNOWN_S = 5.0, 10.0
 _LASTING = {
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -66,13 +67,10 @@ def call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def check_reachable(
-    address: str, ca: Path, *, timeout_s: float = 5.0, host: str | None = None
-) -> None:
+def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
     """Connects as a party would: the server is there, and the authority vouches for it.
 
     Args:
-        timeout_s: for each step.
         host: the name that its certificate must have; that of the address for None.
 
     Raises:
@@ -83,7 +81,7 @@ def check_reachable(
     try:
         name, port = host_of(address)
         with (
-            socket.create_connection((name, port), timeout=timeout_s) as raw,
+            socket.create_connection((name, port), timeout=_REACH_S) as raw,
             context.wrap_socket(raw, server_hostname=host or name),
         ):
             return
@@ -107,9 +105,7 @@ def check_reachable(
         ) from error
 
 
-def check_known(
-    folder: Path, address: str, deployment: Deployment, *, timeout_s: float = 10
-) -> str:
+def check_known(folder: Path, address: str, deployment: Deployment) -> str:
     """Asks the server whether it knows the party of a folder; returns the party's name there.
 
     Raises:
@@ -120,7 +116,7 @@ def check_known(
     with grpc.secure_channel(address, credentials, channel_options()) as channel:
         try:
             name = channel.unary_unary(HELLO)(
-                b"", metadata=call_metadata(deployment.id), timeout=timeout_s
+                b"", metadata=call_metadata(deployment.id), timeout=_KNOWN_S
             )
         except grpc.RpcError as error:
             said = explained(error, address=address)

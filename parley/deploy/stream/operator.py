@@ -9,6 +9,7 @@ Also here: jobs for a deployment that runs, submitted, watched and stopped.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from parley.deploy.pki import check_client_pair
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import check_reachable, explained
 from parley.deploy.stream.desk import ASK, FILES, READ
-from parley.deploy.stream.queue import OPEN
+from parley.deploy.stream.queue import OPEN, PAGE
 from parley.deploy.stream.settings import channel_credentials, channel_options
 from parley.report.page import write_report
 from parley.server.jobs.file import load_job, render_job
@@ -43,6 +44,10 @@ from parley.terminal.progress import RunDisplay
 from parley.terminal.standing import RunStanding, Standing
 
 _ANSWER_S = 30.0
+_SHIELD = (
+    b'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
+    b"default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'\">\n"
+)
 _COPY = "copy-of"
 """In a copy of a run's folder: the digest of the authority of its server."""
 
@@ -210,8 +215,17 @@ class Operator:
                 file.write(content)
             return
         draft = folder / f".{name}.part"
-        draft.write_bytes(content)
+        draft.write_bytes(_harmless(bytes(content)) if name == PAGE else content)
         draft.replace(path)
+
+
+def _harmless(page: bytes) -> bytes:
+    """A page of a server's without scripts, addresses and ways on.
+
+    A policy that stands first holds for all that follows; what else it may say there, as where to
+    go on to, is no attribute any more.
+    """
+    return _SHIELD + re.sub(rb"(?i)http-equiv", b"data-said", page)
 
 
 def submit_job(

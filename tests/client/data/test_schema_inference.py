@@ -307,3 +307,64 @@ def test_a_first_line_whose_names_are_cells_of_their_columns_is_asked_about(tmp_
     named.write_text("2019\tsex\trisk\n" + cells)
     assert "--no-header" in infer_schema(bare).remarks[0]
     assert infer_schema(named).remarks == ()
+
+
+TEXTS = {
+    "spellings": ["yes", "Yes ", "YES", "y", "no", "No"],
+    "ticked": ["1", ""],
+    "postcode": ["01069", "10115", "99423", "80331"],
+    "seen at": ["08:15", "23:59", "7:30"],
+    "paid": ["(1,250)", "3,400", "17,000"],
+}
+
+
+def test_texts_as_people_write_them(tmp_path):
+    rows = np.arange(400)
+    table = {name: [texts[k * 7 % len(texts)] for k in rows] for name, texts in TEXTS.items()}
+    table["paid"] = [f"({k},{k % 900 + 100})" for k in rows]
+    table["code"] = [f"I{k}" if k < 150 else f"J{k % 4}" for k in rows]
+    table["temperature"] = [str(-999 if k % 20 == 3 else 36 + k % 4) for k in rows]
+    path = tmp_path / "d.csv"
+    pl.DataFrame(table).write_csv(path)
+    inferred = infer_schema(path, label="spellings")
+    assert reading(inferred, "spellings").entry == {
+        "kind": "label", "positive": ["YES", "Yes", "y", "yes"], "negative": ["No", "no"],
+    }  # fmt: skip
+    assert reading(inferred, "ticked").entry == {
+        "kind": "categorical", "categories": [1], "other": True,
+    }  # fmt: skip
+    assert reading(inferred, "postcode").entry["categories"][0] == "01069"
+    assert "times" in reading(inferred, "seen at").why
+    assert "thousands" in reading(inferred, "paid").why
+    assert reading(inferred, "code").entry == {
+        "kind": "categorical", "categories": ["J0", "J1", "J2", "J3"], "other": True,
+    }  # fmt: skip
+    temperature = reading(inferred, "temperature")
+    assert temperature.entry["range"] == [36, 39]
+    assert "-999 stands in 20 of 400 cells" in temperature.remarks[0]
+    found = read_records(path, Schema.from_toml(inferred.text), "logistic")
+    assert 0 < found.labels.sum() < 400
+
+
+def test_counts_are_a_target_and_grades_are_classes(tmp_path):
+    path = tmp_path / "d.csv"
+    for most, key in ((13, "range"), (10, "classes")):
+        path.write_text("x,y\n" + "".join(f"{k * 3 % 7},{k % (most + 1)}\n" for k in range(90)))
+        assert key in reading(infer_schema(path), "y").entry
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Ward 5\n\nage,sick\n1,0\n2,1\n3,1\n4,0\n", "line 1: .*each of 2 columns.*delete"),
+        ("sep=;\nage;ward;sick\n1;a;0\n2;b;1\n", "line 1: .*each of 3 columns.*delete"),
+        ("age,age,sick\n1,1,0\n2,2,1\n", "rename one in the file"),
+        ("sick\n0\n1\n", "the label 'sick' alone"),
+        ("x,y\n" + "".join(f"{k % 3},{k}.5%\n" for k in range(120)), "with signs in them"),
+    ],
+)
+def test_what_a_draft_cannot_be_made_of_says_what_to_do(text, told, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=told):
+        infer_schema(path)

@@ -162,6 +162,18 @@ def test_what_waits_lapses_by_the_policy_and_is_no_longer_to_be_accepted(world, 
         owner.say(True, name)
 
 
+def test_what_lapsed_hides_no_later_proposal_of_its_run(world, owner, proposed):
+    proposed()
+    (lapsed,) = owner.names()
+    world.clock += 4 * DAY_S
+    assert proposed(rounds=2) == "waiting-for-approval"
+    world.clock += 4 * DAY_S
+    (later,) = owner.names()
+    assert later != lapsed
+    owner.say(True, later)
+    assert (proposed(rounds=2), proposed()) == ("ok", "approval-lapsed")
+
+
 def test_a_server_that_proposes_without_end_fills_nothing(world, owner, proposed):
     def another(k):
         return proposed(run=f"r-{k}", plan=world.plan.for_run(f"r-{k}").to_json())

@@ -62,6 +62,18 @@ def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path,
         limits.check_job(dataset, plan, releases=2, spent=spent)
 
 
+def test_a_party_makes_no_releases_without_end_however_little_each_costs(tmp_path, wired):
+    world = wired.World(tmp_path, **{"most-releases": 5})
+    world.join()
+    for number in (1, 2, 3):
+        world.vectors(number, number)
+        world.opened()
+    other = {"run": "r-2", "plan": world.plan.for_run("r-2").to_json()}
+    for rounds, said in ((3, "budget-exhausted"), (2, "ok")):
+        answer = world.ask(0, "propose", **world.join_head(**other, rounds=rounds))
+        assert answer.head.get("reason", "ok") == said
+
+
 def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wired):
     """Whatever became of its rows: a party's answers tell nothing of which they are."""
     world = wired.World(tmp_path)

@@ -2,22 +2,16 @@
 
 import numpy as np
 import pytest
-from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
+from query_parties import charged, make_parties, open_session, rows_of, simulated
 
 import parley
 from parley.analytics.query_file import load_queries
-from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.interface import TooFewSurvivors
 
 HUGE = {"epsilon": 400.0}
 ALLOWED = "by-party = true"
-
-
-def simulated(tmp_path, *, count=3, **settings):
-    given = {"schema": Schema.from_toml(SCHEMA), "epsilon": 1.0, "out": tmp_path / "s", **settings}
-    return parley.Session([rows_of(k) for k in range(count)], **given)
 
 
 def older(rows):

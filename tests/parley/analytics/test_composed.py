@@ -49,16 +49,8 @@ DATA = {
 
 
 @pytest.fixture
-def session(tmp_path):
-    def make(**settings):
-        given = {"epsilon": 1.0, "seed": 5, "parties": 5, "out": tmp_path / f"s{len(opened)}"}
-        opened.append(parley.Session(DATA, schema=SCHEMA, **{**given, **settings}))
-        return opened[-1]
-
-    opened = []
-    yield make
-    for each in opened:
-        each.close()
+def session(opened):
+    return lambda **settings: opened(DATA, schema=SCHEMA, parties=5, **settings)
 
 
 def test_a_partition_is_paid_whole_and_each_cell_from_its_own(session):

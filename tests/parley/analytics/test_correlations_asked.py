@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
-import polars as pl
 import pytest
-from query_parties import charged, make_parties
-from typer.testing import CliRunner
+from query_parties import charged, make_parties, open_session
 
-import parley
-from parley.cli import app
-from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 
 SCHEMA = """
@@ -52,41 +45,23 @@ def rows_of(index, count=2000):
     }
 
 
-def test_a_file_asks_for_regressions_and_a_page_shows_them(tmp_path):
-    (tmp_path / "schema.toml").write_text(SCHEMA)
-    for place in range(4):
-        pl.DataFrame(rows_of(place)).write_csv(tmp_path / f"party-{place}.csv")
-    (tmp_path / "queries.toml").write_text(FILE)
-    asked = ["query", str(tmp_path / "queries.toml"), "--out", str(tmp_path / "s")]
-    done = CliRunner().invoke(app, [*asked, "--json"])
-    assert done.exit_code == 0, done.output
-    (told,) = json.loads(done.stdout)["answers"]
-    assert told["table"]["with"] == ["cost", "arm: new", "arm: new"]
-    assert list(told["beside"]) == [
+def test_a_file_asks_for_regressions_and_a_page_shows_them(told):
+    answer, page = told(FILE, SCHEMA, map(rows_of, range(4)))
+    assert answer["table"]["with"] == ["cost", "arm: new", "arm: new"]
+    assert list(answer["beside"]) == [
         "cost ~ age + arm", "fit of regressions", "means", "precision of correlations",
     ]  # fmt: skip
-    fitted = told["beside"]["cost ~ age + arm"]
+    fitted = answer["beside"]["cost ~ age + arm"]
     assert fitted["term"] == ["1", "age", "arm: new"]
     for low, true, high in zip(fitted["from"], [10, 0.5, 8], fitted["to"], strict=True):
         assert low < true < high
-    page = (tmp_path / "s" / "report.html").read_text(encoding="utf-8")
     assert "Cost ~ age + arm: correlations age, cost, arm" in page
     assert "Of noise and sampling together" in page
 
 
 def test_parties_derive_its_price_and_another_regression_costs_nothing(tmp_path):
-    made = make_parties(
-        tmp_path / "d",
-        rows=rows_of,
-        schemas=dict.fromkeys(range(3), SCHEMA),
-        policy="",
-        epsilon=4.0,
-    )
-    (transport, folder), schema = made, Schema.from_toml(SCHEMA)
-    settings = {"epsilon": 4.0, "delta": 1e-6, "dataset": "ward", "out": tmp_path / "s"}
-    with parley.Session(
-        deployment=str(folder), schema=schema, transport=transport, **settings
-    ) as session:
+    made = make_parties(tmp_path / "d", rows=rows_of, schema=SCHEMA, epsilon=4.0)
+    with open_session(made, tmp_path / "s", schema=SCHEMA, epsilon=4.0) as session:
         answer = session.correlations(COLUMNS, epsilon=2)
         again = answer.reread(regressions=["cost ~ .", "age ~ arm"])
         assert session.remaining == 2

@@ -39,22 +39,8 @@ ALL = {name: np.concatenate([each[name] for each in PARTIES]) for name in PARTIE
 
 
 @pytest.fixture
-def session(tmp_path):
-    def make(data=PARTIES, **settings):
-        given = {
-            "schema": SCHEMA,
-            "epsilon": 1.0,
-            "seed": 5,
-            "out": tmp_path / f"s{len(opened)}",
-            **settings,
-        }
-        opened.append(parley.Session(data, **given))
-        return opened[-1]
-
-    opened = []
-    yield make
-    for each in opened:
-        each.close()
+def session(opened):
+    return lambda data=PARTIES, **settings: opened(data, **{"schema": SCHEMA, **settings})
 
 
 def test_an_agent_spends_a_hundredth_and_a_tenth_and_is_refused_the_rest(session):

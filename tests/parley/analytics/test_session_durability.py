@@ -23,16 +23,13 @@ PARTIES = [query_parties.rows_of(place) for place in range(4)]
 
 
 @pytest.fixture
-def begin(tmp_path):
+def begin(opened, tmp_path):
     def make(**settings):
-        given = settings or {"schema": SCHEMA, "epsilon": 10.0, "out": tmp_path / "s"}
-        opened.append(parley.Session(PARTIES, **given))
-        return opened[-1]
+        if settings:
+            return parley.Session(PARTIES, **settings)
+        return opened(PARTIES, schema=SCHEMA, epsilon=10.0, seed=None, out=tmp_path / "s")
 
-    opened = []
-    yield make
-    for each in opened:
-        each.close()
+    return make
 
 
 def asked(session, count):

@@ -1,6 +1,4 @@
-"""A session's page: every answer, the budget as it went, and no markup from anybody's names."""
-
-import re
+"""A session's page: every answer, and the budget as it went."""
 
 import numpy as np
 import pytest
@@ -9,12 +7,12 @@ import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 
-WARD, EVIL = "<b>ward</b>", "<script>alert(1)</script>"
+WARD, OTHER = "ward", "B"
 SCHEMA = Schema.from_toml(
     f"""
 [columns]
 age = {{ kind = "numeric", range = [0, 100] }}
-"{WARD}" = {{ kind = "categorical", categories = ["A & E", "{EVIL}"] }}
+"{WARD}" = {{ kind = "categorical", categories = ["A & E", "{OTHER}"] }}
 sick = {{ kind = "label", positive = "yes", negative = "no" }}
 """
 )
@@ -24,7 +22,7 @@ def party(place, count=300):
     rng = np.random.default_rng(place)
     return {
         "age": rng.uniform(0, 100, count),
-        WARD: rng.choice(["A & E", EVIL], count),
+        WARD: rng.choice(["A & E", OTHER], count),
         "sick": rng.choice(["yes", "no"], count),
     }
 
@@ -58,15 +56,6 @@ def test_every_answer_is_on_it_and_so_is_what_is_spent(told):
     assert [each.table["value"] == pytest.approx(new.table["value"], nan_ok=True)
             for each, new in zip(answers, again, strict=True)] == [True] * 5  # fmt: skip
     assert [str(each) for each in answers] == [str(each) for each in again]
-
-
-def test_names_are_text_and_nothing_is_fetched(told):
-    page = told[2]
-    assert "<script" not in page
-    assert "<b>" not in page
-    assert "&lt;script&gt;" in page
-    assert "default-src 'none'" in page
-    assert not re.search(r"(src|href)\s*=", page)
 
 
 def test_a_session_without_answers_has_a_page(tmp_path):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
-from query_parties import charged, make_parties
-from typer.testing import CliRunner
+from query_parties import charged, make_parties, open_session
 
 import parley
-from parley.cli import app
 from parley.client.data.frames import DataError
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
@@ -65,38 +61,25 @@ def exact(rows):
     return np.array([np.prod(np.array(kept)[times <= end]) for end in np.arange(10, 101, 10)])
 
 
-def test_a_file_asks_for_curves_and_a_page_draws_them(tmp_path):
-    (tmp_path / "schema.toml").write_text(SCHEMA)
+def test_a_file_asks_for_curves_and_a_page_draws_them(told):
     rows = [rows_of(place) for place in range(4)]
-    for place, each in enumerate(rows):
-        pl.DataFrame(each).write_csv(tmp_path / f"party-{place}.csv")
-    (tmp_path / "queries.toml").write_text(FILE)
-    asked = ["query", str(tmp_path / "queries.toml"), "--out", str(tmp_path / "s")]
-    done = CliRunner().invoke(app, [*asked, "--json"])
-    assert done.exit_code == 0, done.output
-    (told,) = json.loads(done.stdout)["answers"]
-    curve = np.array(told["table"]["value"][:7])  # later too few are at risk
+    answer, page = told(FILE, SCHEMA, rows)
+    curve = np.array(answer["table"]["value"][:7])  # later too few are at risk
     assert np.abs(curve - exact(rows)[:7]).max() < 0.03
-    beside = told["beside"]
+    beside = answer["beside"]
     assert list(beside) == [
         "log-rank test", "median survival", "precision of the curve", "cumulative hazard",
     ]  # fmt: skip
     assert beside["log-rank test"]["p"][0] < 1e-6
     assert beside["median survival"]["value"] == [30.0, 60.0]
-    page = (tmp_path / "s" / "report.html").read_text(encoding="utf-8")
     assert page.count('<svg class="plot"') == 2  # the curves, the budget
     assert "noise and sampling interval" in page
     assert "Log-rank test: survival days by arm" in page
 
 
 def test_parties_derive_its_price_and_each_has_its_own_curve(tmp_path):
-    kinds = dict.fromkeys(range(3), SCHEMA)
-    made = make_parties(tmp_path / "d", rows=rows_of, schemas=kinds, policy="", epsilon=4.0)
-    (transport, folder), schema = made, Schema.from_toml(SCHEMA)
-    settings = {"epsilon": 4.0, "delta": 1e-6, "dataset": "ward", "out": tmp_path / "s"}
-    with parley.Session(
-        deployment=str(folder), schema=schema, transport=transport, **settings
-    ) as session:
+    made = make_parties(tmp_path / "d", rows=rows_of, schema=SCHEMA, epsilon=4.0)
+    with open_session(made, tmp_path / "s", schema=SCHEMA, epsilon=4.0) as session:
         answer = session.group_by("arm").survival("days", "state", **ASKED, epsilon=2)
         few = session.where("age < 3").survival("days", "state", **ASKED, epsilon=0.1)
         assert "too few records for this ε" in str(few)

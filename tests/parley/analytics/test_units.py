@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
+from query_parties import charged, make_parties, open_session, rows_of, simulated
 
 import parley
 from parley.client.contract.protocol import Declined
-from parley.client.data.schema import Schema
 from parley.client.party.consent import ConsentError, load_consent
 from parley.client.party.dataset import load_holding
 from parley.client.queries.base import QueryError
@@ -32,11 +31,6 @@ HUGE = {"epsilon": 2e4}
 
 def kept_of(rows, most):
     return sum(np.minimum(np.unique(rows["patient"], return_counts=True)[1], most))
-
-
-def simulated(tmp_path, **settings):
-    given = {"schema": Schema.from_toml(SCHEMA), "epsilon": 1.0, "out": tmp_path / "s", **settings}
-    return parley.Session([rows_of(k) for k in range(3)], **given)
 
 
 def test_real_parties_count_so_many_records_of_a_person_and_no_more(tmp_path):

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from attending import World
 from commands import invoked
-from ledgers import ADULT
+from ledgers import ADULT, an_entry
 
 from parley.client.contract.protocol import Frame, encode_frame
 from parley.client.contract.roster import load_deployment
-from parley.client.party.consent import load_consent
+from parley.client.party.consent import Consent, load_consent
 from parley.client.party.dataset import load_holding
 from parley.deploy.folders import DeployError
 from parley.deploy.making import rotate_party
-from parley.deploy.party_check import check_items
+from parley.deploy.party_check import _accounts, check_items
 from parley.deploy.pki import PkiError, make_server_certificate
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import check_known, check_reachable
+from parley.privacy.ledger.blocks import block_number
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import prepare_parties
@@ -108,6 +109,23 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     assert "152 in 'visits'" in items(north)["accounts"].said
     path.write_text(policy.replace('account = ""', 'account = "visits"'))
     assert "Expected account of data set" in items(north)["policy"].said
+
+
+def test_equal_records_deleted_from_a_block_are_told_with_what_to_write(north):
+    said = {"path": "w.csv", "schema": "w.toml", "block-column": "year", "epsilon": 1, "delta": 0}
+    year = {name: block_number(name) for name in ("2022", "2023")}
+    rows = np.array([[5, 5, year["2022"]], [5, 5, year["2023"]], [6, 6, year["2023"]]], np.uint64)
+    path = north / "ledger.sqlite"
+    own = Consent.model_validate({"data": {"ward": said}})
+    with Ledger.open(path) as ledger:
+        (budget,) = own.data["ward"].budgets("ward", "sha256:1", "rows", rows, ("2022",))
+        ledger.register(budget)
+        ledger.reserve((an_entry(1, dataset="ward", blocks=("2022",)),))
+    assert _accounts(path, own, {"ward": rows}) == "no record is in two"
+    with pytest.raises(DeployError, match=r"deleted-records = 1 in \[data\.ward\] of party\.toml"):
+        _accounts(path, own, {"ward": rows[1:]})
+    told = Consent.model_validate({"data": {"ward": said | {"deleted-records": 1}}})
+    assert _accounts(path, told, {"ward": rows[1:]}) == "no record is in two"
 
 
 def spoil_mode(north):

@@ -307,7 +307,8 @@ def test_a_digest_is_of_names_shapes_and_kinds_too(patients, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "theta", [np.zeros(2), np.full(4, np.nan), np.zeros(4, np.float32), np.zeros((2, 2))]
+    "theta",
+    [np.zeros(2), np.full(4, np.nan), np.full(4, 1e308), np.zeros(4, np.float32), np.zeros((2, 2))],
 )
 def test_parameters_that_are_not_the_tasks_are_refused(patients, tmp_path, theta):
     folder, _ = patients

@@ -4,8 +4,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from audit_matrix import ASKED, ROWS, claims_of, matrix, row_name
-from audited_choices import CHOICES, audit_choice
+from audit_matrix import ASKED, matrix
+from audited_choices import CHOICES
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.queries import QUERIES
@@ -19,7 +19,7 @@ from parley.simulations.audit.measure import (
     audit_guarantee,
     trials_of,
 )
-from parley.simulations.audit.neighbours import ATTACKS, neighbours
+from parley.simulations.audit.neighbours import neighbours
 from parley.simulations.audit.observed import hypotheses, reach
 from parley.simulations.audit.results import combined
 from parley.simulations.audit.shapes import AuditError
@@ -127,41 +127,6 @@ def test_every_algorithm_and_every_law_has_a_row_of_a_million_worlds_in_the_docu
     assert {NAMES.get(kind, kind) for kind in ALGORITHMS} <= {first for first, *_ in said}
     laws = {*MECHANISMS, "laplace", "dp-sgd", "sampled-gaussian", "objective-perturbation"}
     assert laws <= {law for _, law, *_ in said}
-
-
-def first_attack(claim):
-    return next(name for name, attack in ATTACKS.items() if attack.fits(claim))
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("row", ROWS, ids=row_name)
-def test_no_row_of_the_matrix_is_refuted_by_a_million_worlds(row):
-    """By its first attack, and by the others in fewer; the slow ways are as fast ones to the bit.
-
-    `test_every_way_of_per_record_gradients_releases_the_same_bits` says so of the slow ones.
-    """
-    for claim in claims_of(row):
-        first = first_attack(claim)
-        for name, attack in ATTACKS.items():
-            if not attack.fits(claim):
-                continue
-            # By vmap every party of every world is trained by itself: 80 worlds a second.
-            by_itself = (
-                claim.job is not None
-                and claim.answer.noisy
-                and claim.job.dp_sgd.per_example_method == "vmap"
-            )
-            worlds = MILLION if name == first and not by_itself else None
-            report = audit_guarantee(claim, Effort(trials=worlds, attacks=(name,)))
-            assert report.verdict == "not-refuted", report.to_json()
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("law", CHOICES)
-def test_no_way_without_noise_on_the_sum_is_refuted_by_a_million_worlds(law):
-    assert audit_choice(law, Effort(trials=MILLION)).verdict == "not-refuted"
 
 
 @pytest.mark.heavy

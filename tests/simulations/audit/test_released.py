@@ -63,7 +63,7 @@ def test_a_world_is_a_run_to_the_last_bit(tmp_path):
     seed = Source(seed=9).chunk(0).seed
     job = load_job(None, overrides=[*JOB, f"run.seed={seed}"])
     experiment = load_experiment(job)
-    job = job.settled(experiment.federation, experiment.classes)
+    job = job.settled(experiment.federation, experiment.data.classes)
     given = as_it_runs(job, experiment, by_halves=False, seed=9)
     (theta,) = models(given, lambda _: experiment.block, 1, Source(seed=9))
     assert np.array_equal(theta, simulate(job, out=tmp_path / "run").theta)

@@ -66,8 +66,8 @@ def test_a_seeded_run_is_the_same_in_whatever_order_the_rows_come(job, tmp_path,
 def test_rows_of_a_database_are_kept_for_one_run_alone(job):
     own = job()
     held = load_experiment(own)
-    assert held.fingerprint == held.contents
-    assert len(held.row_digests) == 200
+    assert held.data.fingerprint == held.data.contents
+    assert len(held.data.row_digests) == 200
     with keep_data(own, lambda: prepared_data(own)) as (place, _):
         assert place.exists()
     assert not place.exists()

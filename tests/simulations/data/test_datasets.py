@@ -50,19 +50,19 @@ def test_files_of_scikit_learn_are_read_as_it_reads_them():
     from sklearn import datasets
 
     theirs = datasets.load_breast_cancer()
-    ours = BUNDLED["breast-cancer"].columns("logistic", 0, 0, 0)
+    ours = BUNDLED["breast-cancer"].columns("logistic", 0, 0)
     assert [*ours][:-1] == [name.replace(" ", "_") for name in theirs.feature_names]
     np.testing.assert_array_equal(np.column_stack([*ours.values()][:-1]), theirs.data)
     np.testing.assert_array_equal(ours["diagnosis"], theirs.target_names[theirs.target])
-    theirs, ours = datasets.load_digits(), BUNDLED["digits"].columns("softmax", 0, 0, 0)
+    theirs, ours = datasets.load_digits(), BUNDLED["digits"].columns("softmax", 0, 0)
     np.testing.assert_array_equal(ours["image"], theirs.images)
     np.testing.assert_array_equal(ours["digit"], theirs.target)
 
 
 def test_synthetic_records_depend_on_the_seed_alone():
-    first, _ = load_bundled("synthetic", records=50, dimension=4, seed=7)
-    again, _ = load_bundled("synthetic", records=50, dimension=4, seed=7)
-    other, _ = load_bundled("synthetic", records=50, dimension=4, seed=8)
+    first, _ = load_bundled("synthetic", records=50, seed=7)
+    again, _ = load_bundled("synthetic", records=50, seed=7)
+    other, _ = load_bundled("synthetic", records=50, seed=8)
     np.testing.assert_array_equal(first.features, again.features)
     np.testing.assert_array_equal(first.labels, again.labels)
     assert not np.array_equal(first.features, other.features)
@@ -79,7 +79,7 @@ def test_an_unknown_set_or_an_unfit_model_is_refused():
         load_bundled("iris")
     with pytest.raises(SchemaError, match="label 'diagnosis' to give range for a ridge model"):
         load_bundled("breast-cancer", "ridge")
-    with pytest.raises(ValueError, match="got 0 and 20"):
+    with pytest.raises(ValueError, match="records ≥ 1, got 0"):
         load_bundled("synthetic", records=0)
 
 

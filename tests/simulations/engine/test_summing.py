@@ -48,7 +48,7 @@ def asked(request):
     )
     job = load_job(overrides=[*own, *WORLDS[request.param]])
     world = load_experiment(job)
-    job = job.settled(world.federation, world.classes)
+    job = job.settled(world.federation, world.data.classes)
     algorithm = algorithm_for(job, world.model, world.federation)
     stages = stages_of(
         job, algorithm=algorithm, federation=world.federation, features=world.model.features

@@ -161,6 +161,19 @@ def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_page_of_a_lying_server_runs_and_loads_nothing(tmp_path):
+    lie = b"<meta HTTP-EQUIV=refresh content='0;url=http://evil.test'><script>stolen()</script>"
+    page = SimpleNamespace(unary_stream=lambda _: lambda *_, **__: iter([lie]))
+    mine = object.__new__(Operator)
+    mine.home, mine._channel = SimpleNamespace(address="there"), page
+    mine._copy(tmp_path / "answers.html")
+    kept = (tmp_path / "answers.html").read_text()
+    assert kept.startswith("<!doctype html><meta charset")
+    first, others = kept.split(">", 3)[2], kept.split(">", 3)[3]
+    assert "default-src 'none'" in first
+    assert "http-equiv" not in others.lower()
+
+
 def test_a_job_that_a_server_sends_back_runs_no_code_of_whoever_watches(
     consortium, tmp_path, monkeypatch
 ):

@@ -1,0 +1,101 @@
+"""How a draft of a schema takes a column of texts: as categories, as a label, or not at all.
+
+>>> import polars as pl
+>>> drafted_texts(pl.Series(["north", "south", None]), absent=1, most=50)[0]["categories"]
+['north', 'south']
+>>> sides_of(["Yes", "no", "YES", "No"])
+(['YES', 'Yes'], ['No', 'no'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from parley.client.data.columns import canonical_text
+
+_POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
+_POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
+_SHORT = {"y": "yes", "n": "no", "t": "true", "f": "false", "pos": "positive", "neg": "negative"}
+_WITH_SIGNS = r"^\(?[-+]?[$€£¥]?[-+]?(\d{1,3}([.,' ]\d{3})*|\d+)([.,]\d+)?\s?[%$€£¥]?\)?$"
+_DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}|^\d\d?:\d\d"
+_LEADING_ZEROS = r"^0\d\d+$"
+_LEAST_DIFFERENT = 10
+_MOST_CELLS = 0.9
+_FREQUENT, _COVERED = 0.01, 0.5
+_READ = "categories read from the data"
+SIGNS = "numbers with signs in them ($, %, thousands): written plainly they can be learned from"
+_DATES = (
+    "dates or times: only what is made of them beforehand can be learned from (a year, days since)"
+)
+
+
+def are_codes(texts: pl.Series) -> bool:
+    """Whether digits are written that are no number: postcodes, 01069."""
+    return bool(texts.str.contains(_LEADING_ZEROS).any() and texts.str.contains(r"^\d+$").all())
+
+
+def with_signs(texts: pl.Series) -> bool:
+    """Whether they are numbers that no column of numbers takes: $1,234, 12 %, (5.0)."""
+    return int(texts.str.contains(_WITH_SIGNS).sum()) > _MOST_CELLS * len(texts)
+
+
+def _mostly_numbers(texts: pl.Series) -> bool:
+    return 2 * texts.cast(pl.Float64, strict=False).count() > len(texts)
+
+
+def _is_positive(value: Any) -> bool:
+    """Whether a label's name says that it is the positive one."""
+    return canonical_text(value).lower() in _POSITIVE
+
+
+def sides_of(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
+    """Spellings of two labels: the positive one's and the other's; None where they are more."""
+    spelt: dict[str, list[Any]] = {}
+    for text in sorted(texts):
+        word = canonical_text(text).lower()
+        spelt.setdefault(_SHORT.get(word, word), []).append(text)
+    if len(spelt) != 2:
+        return None
+    first, second = spelt.values()
+    return (first, second) if _is_positive(first[0]) else (second, first)
+
+
+def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, Any], str]:
+    """The entry of a column of at least two texts, and why.
+
+    Args:
+        series: texts or truth values, null where there is none.
+        absent: how many are missing.
+        most: distinct texts up to which all are listed.
+    """
+    present = series.drop_nulls()
+    distinct = present.n_unique()
+    listed, why = sorted(present.unique().to_list()), f"{distinct} texts; {_READ}"
+    other = bool(absent)
+    if series.dtype == pl.String:
+        if bool(present.str.contains(_DATE).all()):
+            return {"kind": "ignore"}, _DATES
+        different = distinct == len(present) >= _LEAST_DIFFERENT
+        if (distinct > most or different) and with_signs(present) and not are_codes(present):
+            return {"kind": "ignore"}, SIGNS
+        if different and distinct <= most:
+            return {"kind": "ignore"}, "a different text in every record: an identifier?"
+        if distinct > most:
+            counts = present.value_counts(name="records")
+            frequent = counts.filter(counts["records"] >= _FREQUENT * len(series))
+            covered = int(frequent["records"].sum()) >= _COVERED * len(series)
+            if not covered or (_mostly_numbers(present) and not are_codes(present)):
+                said = f"{distinct} distinct texts (names, identifiers?): too many for categories"
+                return {"kind": "ignore"}, said
+            listed = sorted(frequent[:, 0].to_list())
+            why = f"{distinct} texts; {_READ}: those of 1 % of the records, {len(listed)}"
+            why, other = f"{why}; all others share the bucket of other categories", True
+    entry: dict[str, Any] = {"kind": "categorical", "categories": listed}
+    if other:
+        entry["other"] = True
+    if absent:
+        why += "; missing values go to the bucket of other categories"
+    return entry, why
