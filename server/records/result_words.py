@@ -1,7 +1,4 @@
-"""How good a run's model is and how the run ended, in words; what a plan says of both.
-
-Also here: what a synthetic table came to, in words: for terminal and report.
-"""
+"""How good a run's model is and how the run ended, in words; what a plan says of both."""
 
 from __future__ import annotations
 
