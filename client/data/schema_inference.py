@@ -62,7 +62,7 @@ _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
 _NINES = r"-9+|99+"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _SHOWN = 5
-_MOST_CLASSES, _MOST_GRADES = 100, 11
+_MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _EACH_TAIL = 0.01
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
@@ -300,6 +300,8 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     if "transform" not in entry and 0 < centre - low <= (high - low) / 5:
         entry["transform"] = "log"
         why += "; long tail, so its logarithm is taken"
+    if series.dtype.is_integer() and high - low <= _FEW_STEPS:
+        entry["step"] = 1
     return entry | {"range": [low, high], "centre": centre}, why
 
 
