@@ -151,8 +151,8 @@ def _of_linear_model(job: Job, data: PreparedData, shared: Shared) -> Experiment
     width = data.rows.shape[1] - job.model.has_intercept
     model = model_for(job, features=width, classes=data.classes)
     return Experiment(
-        block=data.block(model.loss.bounded(data.labels)),
-        test_labels=model.loss.bounded(data.test_labels),
+        block=data.block(model.loss.nearest(data.labels)),
+        test_labels=model.loss.nearest(data.test_labels),
         model=model,
         **shared,
     )
