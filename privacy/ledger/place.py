@@ -51,7 +51,8 @@ class Place:
         else:
             path = _path(target, create=create)
             self.name = str(path)
-            self.key_path = path.with_name(path.name + ".key")
+            own = path.resolve()  # of a link: where the ledger is
+            self.key_path = own.with_name(own.name + ".key")
             self._costs = Costs(path) if read_only else None
             address = _address(path, "ro" if read_only else "rwc" if create else "rw")
             self._connect = partial(_sqlite, address, self._costs)
