@@ -3,8 +3,6 @@
 Every engine, every party and every prediction prepares rows here. Rows without a map are float64;
 features are float32, as their map gives them, and sums over them are float64
 (`parley.client.models.linear`).
-
-Also here: features that were computed once, kept on the disk of whoever holds the records.
 """
 
 from __future__ import annotations

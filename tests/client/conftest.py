@@ -185,11 +185,15 @@ class World:
             blobs = [b""]  # rows are not projected
         return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
 
-    def inspect(self, party=0, **changes):
-        """The question what a run would learn from."""
-        head = {"run": self.run, "dataset": "ward", "label": "logistic", "sizes": True}
+    def inspection(self):
+        """The head of the question what a run would learn from."""
+        head = {"version": WIRE_VERSION, "run": self.run, "dataset": "ward", "label": "logistic"}
         head |= {"intercept": not self.network, "features": {}, "blocks": [], "clock": NOW}
-        return self.ask(party, "inspect", **{**head, **changes})
+        return head | {"sizes": True}
+
+    def inspect(self, party=0, **changes):
+        """The answer to it."""
+        return self.ask(party, "inspect", **self.inspection() | changes)
 
     def parameters(self, session="0a" * 16, **changes):
         """Secure aggregation of a session."""
