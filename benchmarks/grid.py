@@ -16,6 +16,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,12 @@ def scaled(clip: float, way: float) -> Callable[..., Ruled]:
 
     def ruled(*, curvature: float, **rest: Any) -> Ruled:
         found = steps_by_rule(curvature=curvature, **rest)
-        return steps_along(
-            way / clip * 0.1 / found.lambda_,
-            curvature=curvature,
-            clip_norm=clip * found.clip_norm,
-            average=found.average,
+        steps = steps_along(
+            way / clip * 0.1 / found.lambda_, curvature=curvature, clip_norm=clip * found.clip_norm
+        )
+        level = found.level_rounds and -(-steps.rounds // 10)
+        return replace(
+            steps, average=found.average, rounds=steps.rounds + level, level_rounds=level
         )
 
     return ruled

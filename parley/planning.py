@@ -173,6 +173,7 @@ def _of_size(parties: int, records: int, *, schema: Schema) -> Federation:
         max_records=records,
         schema=schema.to_toml(),
         numbers=schema.numbers,
+        columns=len(schema.features),
     )
 
 

@@ -2,9 +2,6 @@
 
 Forged keys are turned away here so that their sender can be named; the parties check for
 themselves, against identities that they know from outside.
-
-Also here: mappings by party whose values are made when they are asked for: memory for one, not for
-all.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Functions of an open round. One list decides everything: each participating neighbour is in it or
 not, and that says which one of its two secrets may be spoken about.
-
-Also here: when a party may give its ML-KEM key away to prove what it said about a ciphertext.
 """
 
 from __future__ import annotations
@@ -56,23 +54,6 @@ def accept_survivors(
     if alive < near:
         raise TooFewSurvivors(f"Expected >= {near} surviving neighbours, got {alive}.")
     return survived
-
-
-def check_confirmations(
-    state: MaskingState,
-    current: OpenRound,
-    message: Confirmations,
-    identities: tuple[bytes, ...],
-    work: EdgeWork,
-) -> list[bool]:
-    """Whether each party survived, once enough survivors are known to have signed that same list.
-
-    More than (m + c)/2 of them: no other list of this round can be signed by as many, since an
-    honest party signs one.
-    """
-    true_signers(state.run, current.plan_digest, current.survivors, message, identities, work)
-    flags: list[bool] = unpack_mask(current.survivors, state.run.parties).tolist()
-    return flags
 
 
 def true_signers(

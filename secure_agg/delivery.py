@@ -1,16 +1,9 @@
 """Ciphertexts on their way from party to party, and who is to blame where one does not match.
 
 The server keeps a ciphertext until its receiver has answered with it in hand. One that says that a
-neighbour's ciphertext does not give its tag accuses that neighbour, and one of the two lies:
-
-* more than c parties accuse the same one: it lies, for they cannot all;
-* one accuses more than c others: it lies itself, for they cannot all;
-* else accuser and accused are in no round together, and for each accuser that is left out one of
-  the accused is, too: nobody can shut out more than it costs. Once a list was confirmed, the
-  accuser is asked for the seed of its ML-KEM key (`answers` says when it may give it), which must
-  give the key that it signed. Anyone can then decapsulate the ciphertext and hold the tag against
-  it: a false tag convicts the sender, a true one the accuser. Who will not prove takes no further
-  part.
+neighbour's ciphertext does not give its tag accuses that neighbour, and one of the two lies: who
+accuses, or is accused by, more than c others does; else the two are in no round together, and the
+accuser is asked to prove what it said (docs/protocol.md, *Ciphertexts that do not match*).
 """
 
 from __future__ import annotations

@@ -12,9 +12,6 @@ A hybrid run has other chains and another base^1, from ML-KEM-768 too.
 Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
 share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,
 half the work.
-
-Also here: the secret of a pair of parties: X25519's, ML-KEM-768's of both directions, and what
-follows.
 """
 
 from __future__ import annotations

@@ -1,30 +1,19 @@
 """Who masks with whom: a k-regular graph that nobody chooses, and its degree and threshold.
 
 Complete up to m = 100. Beyond it the Harary graph of a random order (Bell et al., CCS 2020, ePrint
-2020/704, section 3: a random permutation, then every party is joined to the k/2 before and the k/2
-after it), which every party recomputes from the run's beacon. k is even: an odd one
-would join every party to the one opposite, and k = 1 is a perfect matching, whose pairs open.
+2020/704, section 3), which every party recomputes from the run's beacon: everybody is joined to the
+k/2 before and the k/2 after it. k is even: an odd one would join every party to the one opposite,
+and k = 1 is a perfect matching, whose pairs open.
 
-With c corrupt and d dropped parties out of m, a degree k and threshold t are good when, each by
-a union bound (corrupt places are a uniform c-subset, so counts are hypergeometric):
-
-* against a server that lies and chooses who drops: P[two disjoint windows of k/2 places, each with
-  ≥ t − k/2 corrupt] ≤ 2^−σ, over the m(m − 1)/2 pairs of windows: no arc of parties is cut off and
-  opened alone (docs/protocol.md has the proof), and P[corrupt neighbours ≥ 2t − k] ≤ 2^−σ, over
-  the m parties: no self mask is rebuilt, even by two camps of honest neighbours;
-* against a server that follows the protocol: P[corrupt neighbours ≥ t] ≤ 2^−σ, and
-  P[k/2 parties in a row are corrupt or dropped] ≤ 2^−σ: drops are nobody's choice there;
-* correct: P[surviving neighbours < t] ≤ 2^−η: the round completes.
-
-σ = 40 bits, and against a server that lies `GRINDING_BITS` more: it may have that many set-ups
-repeated until it likes a graph, 2^16 with one roster, which every party counts.
+With c corrupt and d dropped parties out of m, degree k and threshold t are good when a union bound
+says so (docs/protocol.md: *Sparse graphs*, its probability and choice; corrupt places are a uniform
+c-subset, so counts are hypergeometric): 2^−40 for secrecy, against a server that lies
+`GRINDING_BITS` more, and 2^−20 that a round completes.
 
     >>> choose_degree(1000, corrupt=100, dropped=100, active=False)
     (46, 26)
     >>> choose_degree(1000, corrupt=100, dropped=100, active=True)
     (112, 80)
-
-Also here: the beacon: public randomness for the graph that nobody chooses once the roster is fixed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Identities are pinned beforehand; a roster brings the neighbours' keys of the run, each signed by
 its identity for these very parameters, and the nonces that the graph follows from.
-
-Also here: the two steps between a roster and the pair secrets of a hybrid run, on a party's own
-state.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ are no counts inside: what a body holds follows from its length, so a message ca
 memory than it brings. Big-endian; masks of parties have bit i of byte i // 8 from the top, their
 spare bits zero. Ciphertexts, complaints, halves, and 64 bytes for 32 in the table of Shares, are of
 the first round of a hybrid run (`RunParameters.unpaired`).
-
-Also here: messages as bytes: versioned, of exact length, with one encoding each.
 """
 
 from __future__ import annotations

@@ -10,9 +10,6 @@ that reveal, N(i) the neighbours of i. A robust round completes when
   the round are rebuilt from shares.
 
 A party with |N(i) ∩ U| < t stays silent itself.
-
-Also here: sets of parties on the wire: a bit each, bit i of byte i // 8 from the top, spare bits
-zero.
 """
 
 from __future__ import annotations

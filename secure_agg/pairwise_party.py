@@ -15,8 +15,8 @@ import numpy as np
 from parley.secure_agg.answers import (
     accept_survivors,
     check_certificate,
-    check_confirmations,
     make_reveal,
+    true_signers,
 )
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
@@ -37,7 +37,7 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.outcome import SECRET_BYTES, pack_mask
+from parley.secure_agg.outcome import SECRET_BYTES, pack_mask, unpack_mask
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, sign, signing_public
 from parley.secure_agg.state import MaskingState, OpenRound, Phase
@@ -237,14 +237,13 @@ class Party:
     def on_confirmations(self, data: Bytes) -> bytes:
         """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased."""
         self._expect("confirmations", Phase.CONFIRMED)
-        current = self._current()
-        message = decode(self.state.run, data, Confirmations)
+        run, current = self.state.run, self._current()
+        message = decode(run, data, Confirmations)
+        signed, identities = (current.plan_digest, current.survivors), self._policy.identities
         try:
             self._check_round(message, current)
-            survived = check_confirmations(
-                self.state, current, message, self._policy.identities, self._work
-            )
-            return self._reveal(current, survived)
+            true_signers(run, *signed, message, identities, self._work)
+            return self._reveal(current, unpack_mask(current.survivors, run.parties).tolist())
         finally:
             self.abandon()
 

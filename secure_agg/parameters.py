@@ -55,13 +55,11 @@ class Derived:
         threshold: t, shares that rebuild a secret, and neighbours that a party must have.
         confirmations: parties that must have signed one survivors' list before a party reveals
             for it, so many that no second list can have as many; 0 where none are asked for.
-        least_survivors: least number of vectors in a sum that is unmasked.
     """
 
     degree: int
     threshold: int
     confirmations: int
-    least_survivors: int
 
 
 def assumed_corrupt(parties: int) -> int:
@@ -74,18 +72,13 @@ def assumed_corrupt(parties: int) -> int:
 
 @lru_cache(maxsize=64)
 def derive(parties: int, *, corrupt: int, dropped: int, confirm_survivors: bool) -> Derived:
-    """Degree, threshold, confirmations and least survivors, from what is assumed."""
+    """Degree, threshold and confirmations, from what is assumed."""
     degree, threshold = choose_degree(
         parties, corrupt=corrupt, dropped=dropped, active=confirm_survivors
     )
     # Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
     confirmations = (parties + corrupt) // 2 + 1 if confirm_survivors and parties > 1 else 0
-    return Derived(
-        degree=degree,
-        threshold=threshold,
-        confirmations=confirmations,
-        least_survivors=max(1, confirmations),
-    )
+    return Derived(degree=degree, threshold=threshold, confirmations=confirmations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +129,7 @@ class RunParameters:
             raise ValueError(
                 "Expected confirm_survivors False with optimistic dropouts, which confirm nothing."
             )
-        least = self.derived.least_survivors
+        least = max(1, self.confirmations)
         if not least <= self.min_survivors <= m:
             raise ValueError(
                 f"Expected min_survivors from {least} (m = {m}, corrupt {c}, confirm_survivors "
@@ -177,7 +170,7 @@ class RunParameters:
         return cls(
             run_id=run_id,
             parties=parties,
-            min_survivors=max(min_survivors, derive(parties, **assumed).least_survivors),
+            min_survivors=max(1, min_survivors, derive(parties, **assumed).confirmations),
             dropouts=dropouts,
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
             **assumed,

@@ -4,11 +4,9 @@ All that the server does is `parley.server.rounds.coordinator`; this file reads 
 Flower's run config, finds the run's folder, carries frames, and writes what ended the run where the
 launcher finds it.
 
-Folders come from environment variables, never from the submitter. `PARLEY_SERVER` is the server's
-folder of a deployment (`deployment.toml`, `runs/`), whose parties are the SuperNodes that are
-registered under their names. `PARLEY_RUN` is a run folder that `parley run --engine flower` made,
-with the parties of this simulation. With neither, it is `flwr run` on a simulation that nobody
-prepared, whose parties are made here. Without `PARLEY_RUN` the run config is the job, which may
+Folders come from environment variables, never from the submitter: `PARLEY_SERVER`, that of a
+deployment; `PARLEY_RUN`, a run's that `parley run --engine flower` made. With neither, it is `flwr
+run` on a simulation that nobody prepared. Without `PARLEY_RUN` the run config is the job, which may
 name neither files nor code.
 """
 

@@ -3,12 +3,9 @@
 Every party answers every sum, with its mask and its share of the noise; one that is not in it
 answers zero. So the noise never depends on who is in, and no server chooses who is.
 
-- **By its own coin** (p): masks hide a zero as they hide an update. For unit party the sum is a
-  Poisson-subsampled Gaussian; where coins may be known, and for a record, a party costs nothing in
-  the sums that it is not in (`parley.privacy.accounting.events.BehindCoin`). A party by itself
-  computes whatever its coin says, so that the time it takes says nothing.
-- **k of m**, without replacement, by a stream that follows from the run's name: everybody knows who
-  it is, and nothing is amplified.
+By its own coin, masks hide a zero as they hide an update; a party by itself computes whatever its
+coin says, so that the time it takes says nothing. k of m are drawn without replacement by a stream
+that follows from the run's name, and nothing is amplified (docs/sampled-parties.md).
 
 What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
 

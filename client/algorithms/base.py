@@ -80,13 +80,7 @@ class Asked:
     """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
 
     Attributes:
-        sensitivity: Δ, in L2, before the grid.
-        clip_norm: to which the unit's share is clipped, if it is.
-        steps: with noise inside the party, the noise of its training.
-        sums: on sampled sums, how many and at which rate; None: on one sum.
-        objective: ε₁ of noise inside the parties' objectives, beside it; None: there is none.
-        releases: that the noise is scaled for, whatever the run makes; None: all of them.
-        epsilon_share: of the unit's ε that the noise is scaled to.
+        sensitivity: Δ, in L2, before the grid; the rest as in `Claim`.
     """
 
     unit: Unit

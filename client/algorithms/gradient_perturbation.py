@@ -13,6 +13,10 @@ replaced moves the sum by 2G/n, and one more or less by G/n:
 | replace-one, by size | n̄ = N/m: w_j·v_j is n_j/n̄ times their mean | n̄ |
 | add-or-remove-one | the public n₍₁₎, whatever n_j is | n₍₁₎ |
 
+Clipping cuts long tails of targets, so that a model predicts too little of them on average. The
+last rounds may make that good: they learn one number, what all predictions lack, with four times
+the clip norm: the same whole numbers, each of which means four times as much.
+
 Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in every round.
 """
 
@@ -41,6 +45,9 @@ from parley.privacy.sampling.stream import Randomness
 _LEAST_STEPS: Final = 64
 """Of a slope's grid below G: on a coarser one most records would add nothing."""
 
+_WIDER: Final = 4
+"""Times the clip norm, where the level is learned: a power of two."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPerturbation(Iterates):
@@ -55,6 +62,10 @@ class GradientPerturbation(Iterates):
         lipschitz: G, which bounds every record's gradient.
         learning_rate: η; 1/(L_s + λ) is safe.
         momentum: β in [0, 1).
+        level_rounds: how many of the rounds, the last, learn what all predictions lack; the others
+            are T of the steps.
+        level_columns: of rows that have no constant at their end: how many columns they are of,
+            whose features add up to 1 each before rows are scaled (hats).
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
@@ -69,13 +80,27 @@ class GradientPerturbation(Iterates):
     average: bool
     nesterov: bool = False
     neighbouring: Neighbouring = Neighbouring.REPLACE_ONE
+    level_rounds: int = 0
+    level_columns: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.level_rounds < self.rounds or self.level_columns < 0:
+            raise ValueError(
+                f"Expected 0 to {self.rounds - 1} level_rounds of {self.rounds} and level_columns "
+                f">= 0, got {self.level_rounds} and {self.level_columns}."
+            )
+        if self.level_rounds and self.model.loss.outputs > 1:
+            raise ValueError("Expected no level_rounds of several margins, got some.")
         if self._private_sizes and self.weights != "uniform":
             raise ValueError(
                 "Expected uniform weights with add-or-remove-one neighbours, where sizes are "
                 f"private, got {self.weights}."
             )
+
+    @property
+    def steps(self) -> int:
+        """T: the rounds before the level's."""
+        return self.rounds - self.level_rounds
 
     @property
     def _private_sizes(self) -> bool:
@@ -119,14 +144,16 @@ class GradientPerturbation(Iterates):
         del randomness
         total = round(plan.mean_records * plan.parties)
         grid, records = self._grid(plan.parties, plan.min_records, total)
+        wider = _WIDER if plan.round_number > self.steps else 1
         values = gradients(
             self.model,
             state["theta"],
             block,
-            self.clip_norm,
-            grid=grid,
+            self.clip_norm and wider * self.clip_norm,
+            grid=grid.times(wider),
             records=None if self._of_means else records,
         )
+        values /= wider
         return Contribution(values=values, failed=(), weighted=True)
 
     def _grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:
@@ -142,17 +169,41 @@ class GradientPerturbation(Iterates):
         return SlopeGrid.of(self.lipschitz, heaviest=float(heaviest)), mean
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """One step along the noisy average gradient."""
+        """One step along the noisy average gradient; in the last rounds, of the level alone."""
+        if self.level_rounds and state["round"][0] >= self.steps:
+            return self._levelled(state, average)
         theta = state["theta"]
         gradient = average + self.lambda_ * theta
         velocity = self.momentum * state["velocity"] + gradient
         step = gradient + self.momentum * velocity if self.nesterov else velocity
         theta = np.asarray(self.model.project(theta - self.learning_rate * step), np.float64)
         done = state["round"] + 1
-        return self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
+        after = self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
+        last = self.level_rounds and done[0] == self.steps
+        return {**after, "theta": self.model_of(after)} if last else after
+
+    def _levelled(self, state: State, average: NDArray[np.float64]) -> State:
+        """The model and what its predictions lack on average, a mean over the rounds so far.
+
+        ⟨θ₁, x⟩ is 1, or nearly, for every row x, so that ⟨θ₁, ḡ⟩ is the mean of what is too much.
+        """
+        done = state["round"] + 1
+        lacking = -_WIDER * (average @ self._one) / (done[0] - self.steps)
+        moved = state["theta"] + np.multiply.outer(lacking, self._one)
+        theta = np.asarray(self.model.project(moved), np.float64)
+        return {**state, "theta": theta, "average": theta, "round": done}
+
+    @cached_property
+    def _one(self) -> NDArray[np.float64]:
+        """`[d]` θ₁. Rows on hats of p columns have a squared norm of p/2 to p before scaling."""
+        if self.level_columns:
+            return np.full(self.dimension, np.sqrt(5 / (6 * self.level_columns)))
+        one = np.zeros(self.dimension)
+        one[-1] = np.sqrt(2)
+        return one
 
     def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterates.KnowsGain`.
+        """See `parley.client.algorithms.iterates.KnowsGain`; along θ₁, the level's, it is larger.
 
         None where the Hessian's bound does not hold: of a sum over more records than n₍₁₎, or of
         clipped gradients of several margins, whose derivative need not be symmetric.
@@ -160,14 +211,14 @@ class GradientPerturbation(Iterates):
         if self._private_sizes or (self.clip_norm and self.model.loss.outputs > 1):
             return None
         return noise_gain(
-            rounds=self.rounds,
+            rounds=self.steps,
             learning_rate=self.learning_rate,
             momentum=self.momentum,
             nesterov=self.nesterov,
             average=self.average,
             lambda_=self.lambda_,
             smoothness=self.model.smoothness,
-            done=done,
+            done=min(done, self.steps),
         )
 
     def claim(self, facts: PublicFacts) -> Claim:

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
-from parley.client.algorithms.own import is_own
 from parley.client.algorithms.second_moments import projected
-from parley.client.algorithms.sums import SCALE_BITS
+from parley.client.algorithms.sums import SCALE_BITS, AsReleased
 from parley.client.contract.assumptions import REMEMBERED
+from parley.client.contract.plain_names import is_own
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
@@ -55,7 +55,7 @@ def public_edges(*, records: int, epsilon: float) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutCounts:
+class HeldOutCounts(AsReleased):
     """How many held-out records have which label and score; one release after the rounds.
 
     Attributes:
@@ -159,21 +159,13 @@ class HeldOutCounts:
 
     def _cuts(self) -> NDArray[np.float64]:
         """The edges as margins: ln(e/(1 − e)), or where margins only rank tan(π(e − ½))."""
-        to_margin = _of_probability if self.proper else _of_rank
-        return np.array([to_margin(edge) for edge in self.edges])
+        if self.proper:
+            return np.array([math.log(edge) - math.log1p(-edge) for edge in self.edges])
+        return np.array([math.tan(math.pi * (edge - 0.5)) for edge in self.edges])
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The model as it was, with the noisy sum of the histograms beside it."""
         return {**state, "counts": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The model that was measured."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the counts."""
-        del state
-        return {}
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """One cell, whatever the parties hold and the model says."""
@@ -204,11 +196,3 @@ def check_edges(edges: tuple[float, ...]) -> None:
             f"Expected at most {_MOST_EDGES} rising probabilities in (0, 1) as edges, 0.5 among "
             f"them, got {list(edges)[:12]}."
         )
-
-
-def _of_probability(edge: float) -> float:
-    return math.log(edge) - math.log1p(-edge)
-
-
-def _of_rank(edge: float) -> float:
-    return math.tan(math.pi * (edge - 0.5))

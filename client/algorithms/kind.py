@@ -86,6 +86,12 @@ def settings_of(algorithm: Any, *without: str) -> dict[str, Any]:
     }
 
 
+def check_keys(task: Mapping[str, Any], *keys: str) -> None:
+    """Raises DecodingError unless a task has its kind and exactly these keys."""
+    if set(task) != {"kind", *keys}:
+        raise DecodingError(f"Expected exactly the keys kind, {', '.join(keys)} in a task.")
+
+
 def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:
     """A lower bound on the parameters of layers of such widths, from values that came.
 

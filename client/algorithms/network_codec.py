@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
-from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.kind import Party, check_keys, settings_of
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
@@ -51,9 +51,7 @@ def to_task(algorithm: Any) -> dict[str, Any]:
 def of_task(task: Mapping[str, Any], party: Party) -> Any:
     """The inverse of `to_task`; raises DecodingError also where it cannot be built here."""
     kind, parts = _PARTS[task["kind"]]
-    keys = {"kind", "network", "settings", *parts}
-    if set(task) != keys:
-        raise DecodingError(f"Expected the keys {sorted(keys)} in such a task, got others.")
+    check_keys(task, "network", "settings", *parts)
     return facts_from(
         kind,
         task["settings"],

@@ -3,9 +3,6 @@
 For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each
 optimum is certified to a gradient norm ≤ κG/n.
-
-Also here: the method of Pathak, Rane & Raj 2010: once, the average of local optima, with noise for
-a single party's.
 """
 
 from __future__ import annotations
@@ -154,7 +151,7 @@ class OutputPerturbation(AsReleased):
 
 @dataclass(frozen=True, kw_only=True)
 class PathakAveraging(OutputPerturbation):
-    """The average of certified local optima, with m times the noise that its ε needs."""
+    """The average of certified optima, with m times the noise its ε needs (Pathak et al. 2010)."""
 
     kind: ClassVar[str] = "pathak"
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Kind, Party, plain_size
+from parley.client.algorithms.kind import Kind, Party, check_keys, plain_size
 from parley.client.algorithms.sums import AnyRows, AsReleased
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plain_names import public_name
@@ -118,12 +118,6 @@ class ClippedSum(Statistic, ABC):
         return Contribution(values=np.ldexp(np.array(sums, np.float64), -bits), failed=())
 
 
-def is_own(name: str) -> bool:
-    """Whether it has the form `file.py:Class` or `module:Class`."""
-    place, colon, attribute = name.rpartition(":")
-    return bool(colon and place) and attribute.isidentifier()
-
-
 @functools.lru_cache(maxsize=16)
 def _class(name: str) -> type[Any]:
     place, _, attribute = name.rpartition(":")
@@ -185,8 +179,7 @@ def own_kind(name: str) -> Kind:
 
     def of_task(task: Mapping[str, Any], party: Party) -> Any:
         del party
-        if set(task) != {"kind", "settings"}:
-            raise DecodingError("Expected settings in the task of an own algorithm, got others.")
+        check_keys(task, "settings")
         return facts_from(found, task["settings"])
 
     def size(task: Mapping[str, Any]) -> tuple[str, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.kind import Party, check_keys, settings_of
 from parley.client.algorithms.sums import AnyRows, SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.data.codes import MOST_VALUES, class_codes
@@ -144,10 +144,7 @@ def of_task(task: Mapping[str, Any], party: Party) -> PairTables:
 
 def size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The model that they are for, and how many cells there are at least."""
-    if set(task) != {"kind", "sizes", "pairs", "settings"}:
-        raise DecodingError(
-            "Expected sizes, pairs and settings in a task of marginals, got others."
-        )
+    check_keys(task, "sizes", "pairs", "settings")
     sizes, pairs = task["sizes"], task["pairs"]
     if not isinstance(sizes, list) or not 2 <= len(sizes) <= MOST_COLUMNS:
         raise DecodingError(f"Expected sizes of 2 to {MOST_COLUMNS} columns, got others.")

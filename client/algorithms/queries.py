@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.kind import Party
+from parley.client.algorithms.kind import Party, check_keys
 from parley.client.algorithms.sums import AsReleased
 from parley.client.contract.assumptions import of_queries
 from parley.client.contract.decoding import DecodingError, as_came, value_from
@@ -137,11 +137,8 @@ def to_task(algorithm: QueryRelease) -> dict[str, Any]:
 def of_task(task: Mapping[str, Any], party: Party) -> QueryRelease:
     """The inverse of `to_task`, not bound to a schema yet. Raises DecodingError."""
     del party
-    keys = {"kind", "version", "neighbouring", "counting", "batch"}
-    if set(task) != keys or task["version"] != 2 or isinstance(task["version"], bool):
-        raise DecodingError(
-            "Expected version 2, neighbouring, counting and batch in a task of queries."
-        )
+    check_keys(task, "version", "neighbouring", "counting", "batch")
+    value_from(Literal[2], task["version"], "version")
     return QueryRelease(
         batch=batch_from(task["batch"]),
         counting=counting_from(task["counting"]),

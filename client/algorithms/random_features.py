@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.kind import Party, check_keys, settings_of
 from parley.client.algorithms.sums import AnyRows, SumOfRecords
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plan import ReleasePlan
@@ -247,8 +247,7 @@ def of_task(task: Mapping[str, Any], party: Party) -> RandomFeatures:
 
 def size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The model that they are for, and a coordinate for every class at least."""
-    if set(task) != {"kind", "sizes", "settings"}:
-        raise DecodingError("Expected sizes and settings in a task of random features, got others.")
+    check_keys(task, "sizes", "settings")
     sizes = task["sizes"]
     if not isinstance(sizes, list) or len(sizes) > _MOST_WIDE:
         raise DecodingError(f"Expected at most {_MOST_WIDE} columns' sizes, got others.")

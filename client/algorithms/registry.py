@@ -4,8 +4,6 @@
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
 send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`). No ε
 rests on what is built: the same object states the claim that its plan is held to, and computes.
-
-Also here: what the algorithms for linear models share: the task's codec, its size, what is refused.
 """
 
 from __future__ import annotations
@@ -21,13 +19,20 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
-from parley.client.algorithms.kind import Kind, Party, network_size, plain_size, settings_of
+from parley.client.algorithms.kind import (
+    Kind,
+    Party,
+    check_keys,
+    network_size,
+    plain_size,
+    settings_of,
+)
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
-from parley.client.algorithms.own import is_own, own_kind, own_task
+from parley.client.algorithms.own import own_kind, own_task
 from parley.client.contract.assumptions import FEATURES, OWN_CLAIM
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.plain_names import public_name
+from parley.client.contract.plain_names import is_own, public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.state import State
@@ -56,8 +61,7 @@ def _to_task(algorithm: Linear) -> dict[str, Any]:
 
 
 def _of_task(kind: type[Linear], task: Mapping[str, Any], _: Party) -> Linear:
-    if set(task) != {"kind", "model", "settings"}:
-        raise DecodingError("Expected a model and settings in a linear task, got others.")
+    check_keys(task, "model", "settings")
     return facts_from(kind, task["settings"], model=linear_model_from(task["model"]))
 
 
@@ -124,8 +128,7 @@ def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
 
 def _counts_of(task: Mapping[str, Any], party: Party) -> HeldOutCounts:
     learner = _learner(task)
-    if set(task) != {"kind", "learner", "settings"}:
-        raise DecodingError("Expected learner and settings in a task of counts, got others.")
+    check_keys(task, "learner", "settings")
     built = ALGORITHMS[learner["kind"]].of_task(learner, party)
     return facts_from(HeldOutCounts, task["settings"], learner=built)
 

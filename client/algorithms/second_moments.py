@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.kind import Party, settings_of
+from parley.client.algorithms.kind import Party, check_keys, settings_of
 from parley.client.algorithms.sums import SumOfRecords
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.state import State
@@ -134,8 +134,7 @@ def to_task(algorithm: SecondMoments) -> dict[str, Any]:
 def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:
     """The inverse of `to_task`. Raises DecodingError."""
     del party
-    if set(task) != {"kind", "features", "settings"}:
-        raise DecodingError("Expected features and settings in a second-moments task, got others.")
+    check_keys(task, "features", "settings")
     features = value_from(int, task["features"], "features")
     if not 1 <= features <= LARGEST_MODEL:
         raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features, got {as_came(features)}.")

@@ -4,8 +4,6 @@
 '20260101-120000-count-3f2a'
 >>> for lie in ("..", "/etc", "a/b", ".x", "a\\n", "", None):
 ...     assert not is_plain(lie)
-
-Also here: names of models of your own code: what travels is the name, never a path, never the code.
 """
 
 from __future__ import annotations
@@ -40,6 +38,12 @@ def public_name(kind: str) -> str:
     """The name under which server and parties speak of a model: of a file without its folder."""
     place, colon, function = kind.rpartition(":")
     return f"{Path(place).name}:{function}" if colon and place.endswith(".py") else kind
+
+
+def is_own(kind: str) -> bool:
+    """Whether it has the form `file.py:NAME` or `module:NAME`, of code of your own."""
+    place, colon, attribute = kind.rpartition(":")
+    return bool(colon and place) and attribute.isidentifier()
 
 
 def own_file_digest(kind: str) -> str | None:

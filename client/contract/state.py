@@ -16,6 +16,11 @@ State = dict[str, NDArray[np.float64]]
 """Named float64 arrays. `theta` is the model, `[d]`."""
 
 
+def components_in(state: State) -> State:
+    """The components alone that rows are projected on, where there are some."""
+    return {name: state[name] for name in ("components",) if name in state}
+
+
 def save_state(state: State) -> bytes:
     """The state as a safetensors file."""
     return save({name: np.ascontiguousarray(array) for name, array in state.items()})

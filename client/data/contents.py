@@ -9,9 +9,8 @@ enter, so that another schema of the same columns is no new data set.
     H(row) = BLAKE2b-256 of its cells in the order of the columns' names,   T = Σ H(row) mod 2²⁵⁶
 
 The sum forgets the order, and sums of several files add up. It is no commitment: whoever looks for
-two tables of one digest can find them, and gains one budget for both. One changed row is another
-digest; what the two tables share is told by the beginnings of H, row by row, which a ledger keeps
-under a key (`parley.privacy.ledger.rows`).
+two tables of one digest can find them, and gains one budget for both. What two tables share is told
+by the beginnings of H, row by row, which a ledger keeps under a key (`parley.privacy.ledger.rows`).
 
     >>> import numpy as np
     >>> one = of_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))
@@ -106,8 +105,8 @@ def _summed(
 ) -> Contents:
     total, begun = 0, []
     for begin in range(0, rows, _CHUNK):
-        piece = [column[begin : begin + _CHUNK].reshape(-1, _width(column)) for column in columns]
-        together = np.concatenate(piece, axis=1)
+        pieces = [column[begin : begin + _CHUNK] for column in columns]
+        together = np.concatenate([piece.reshape(len(piece), -1) for piece in pieces], axis=1)
         width, cells = together.itemsize * together.shape[1], together.tobytes()
         hashed = [
             blake2b(cells[at : at + width], digest_size=32).digest()
@@ -128,10 +127,6 @@ def _summed(
         total=total % _MODULUS,
         digests=digests,
     )
-
-
-def _width(column: NDArray[Any]) -> int:
-    return int(np.prod(column.shape[1:], dtype=np.int64))
 
 
 def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:

@@ -1,12 +1,7 @@
 """What a table is read from: a file, a database's query, or data that are in memory.
 
-Data in memory are taken as the columns of one file would be:
-
-| given | becomes |
-|---|---|
-| a polars or pandas frame, a dictionary name → `[N]` (`[N, …]`) | its columns |
-| (X, y): arrays `[N, p]` or `[N, …]` and `[N]`; X may be a frame | X's columns, and y |
-| a map-style Dataset of pairs (torch's), whatever `len` and `[i]` work on | (X, y), stacked |
+Data in memory (docs/data-in-memory.md) are taken as the columns of one file would be; pairs (X, y)
+are X's columns and y.
 
 From here on such columns go the way of a file (`parley.client.data.readers.read_tables`): checked
 against the schema, counted and distinguished by what they hold. Neither torch nor pandas is

@@ -3,15 +3,7 @@
 A schema file (TOML) says for each column what it is and which range or categories it has, for the
 label what its values mean, and how rows are scaled to ‖x‖₂ ≤ 1. None of it may be read off the
 private data: ranges come from domain knowledge, standards or a public data set
-(docs/schema.md has every key).
-
-Scaling, each a public map of one record alone (S = the sum of the columns' largest ‖·‖²):
-
-| scaling | row x becomes | |
-|---|---|---|
-| record | x / max(1, ‖x‖) | short rows keep their length |
-| schema | x / √S | the same factor for all: nothing is distorted, rows are short |
-| unit | x / ‖x‖ | every row has norm 1 (a zero row stays zero) |
+(docs/schema.md has every key, and the scalings).
 
     >>> schema = Schema.from_toml('''
     ... [columns]

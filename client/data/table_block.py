@@ -21,15 +21,12 @@ of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty 
 >>> block = read_table_block([frame_of(rows, schema=schema)], schema)
 >>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()
 ([50.0, 100.0], [1, 2], [2])
-
-Also here: at most k records of each person in one party, so that a person moves a sum k times as
-far.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -270,14 +267,12 @@ def read_table_block(
     parties: Sequence[Source],
     schema: Schema,
     *,
-    only: Iterable[str] | None = None,
     persons: Persons | None = None,
     division: Division | None = None,
 ) -> TableBlock:
     """The records of B files (or frames in memory), one a party.
 
     Args:
-        only: columns to keep; None: all that can be asked about.
         persons: whose the records are; `of_persons` leaves out what is too many of one.
         division: into blocks, and which are read.
     """
@@ -289,8 +284,7 @@ def read_table_block(
         division.check(schema)
         keep.append(division.column)
     fields = fields_of(schema)
-    wanted = [name for name in fields if only is None or name in set(only)]
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in fields}
     sizes, contents, owners = [], list[Contents](), list[NDArray[np.bytes_]]()
     digests: list[NDArray[np.uint64]] = []
     for source in parties:
@@ -302,8 +296,8 @@ def read_table_block(
             contents.append(of_table(table, schema, blocks))
             digests.append(contents[-1].digests[places])
             rows += read.rows
-            for name in wanted:
-                parts[name].append(_values(read, name, fields[name], schema))
+            for name, values in parts.items():
+                values.append(_values(read, name, fields[name], schema))
         sizes.append(rows)
     whose = np.concatenate(owners) if owners else None
     columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}

@@ -60,7 +60,8 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         kind = type(module)
         if type(module) is nn.Unflatten and not shape and (shape := _map_of(module)):
             continue
-        if _flattens(module, len(shape)):
+        ends = (-1, len(shape))
+        if type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim in ends:
             shape = ()
         elif (layer := _layer_of(module, tuple(before), shape)) is not None:
             found.append(layer)
@@ -77,10 +78,6 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
         elif kind not in (nn.Identity, nn.Dropout):
             return None
     return tuple(found) if Grid.fits(found) else None
-
-
-def _flattens(module: nn.Module, axes: int) -> bool:
-    return type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim in (-1, axes)
 
 
 def _map_of(module: nn.Unflatten) -> tuple[int, ...]:

@@ -3,9 +3,6 @@
 A linear model on bins is a generalised additive model: a free step function of every column, and of
 every pair that is named. Bins are a column's range cut into equal parts, or at edges that the job
 names; nothing of the records enters. The same number of ones stands in every row.
-
-Also here: tables as hats: every number spread over the two knots that it lies between, categories
-one-hot; tables as codes: every column one-hot by the public schema alone, numbers by its bins.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ safetensors file beside the code; names and shapes must be the module's.
 
 The map has to be a function of one record: layers that mix records, draw randomness or change by
 themselves are refused, and a record must have the same features alone as among others.
-
-Also here: which files a Python file runs beside itself: what its import statements find near it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Every engine, every party and every prediction prepares rows here. Rows without a map are float64;
 features are float32, as their map gives them, and sums over them are float64
 (`parley.client.models.linear`).
-
-Also here: features that were computed once, kept on the disk of whoever holds the records.
 """
 
 from __future__ import annotations
@@ -47,11 +45,14 @@ def cached(
     except (OSError, SafetensorError, KeyError):
         pass  # none yet, or one that is damaged: it is made anew
     features = compute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".{key}.part"
-    draft.touch(mode=0o600)
-    save_file({"features": features}, draft)
-    os.replace(draft, file)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft.touch(mode=0o600)
+        save_file({"features": features}, draft)
+        os.replace(draft, file)
+    except (OSError, SafetensorError):  # a disk without room: nothing is kept
+        draft.unlink(missing_ok=True)
     for old in sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)[:-_KEPT]:
         old.unlink(missing_ok=True)
     return features

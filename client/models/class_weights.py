@@ -125,10 +125,6 @@ class ClassWeighted(Loss):
         """As ℓ: of a population in which class k is w_k times as common."""
         return self.loss.chances(margins)
 
-    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """As ℓ."""
-        return self.loss.bounded(labels)
-
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """As ℓ."""
         return self.loss.nearest(labels)

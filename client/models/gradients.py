@@ -82,6 +82,14 @@ class SlopeGrid:
             bits = min(bits, 18 - math.frexp(longest / private)[1])
         return cls(longest=longest, largest=largest, bits=bits)
 
+    def times(self, factor: int) -> SlopeGrid:
+        """The same whole numbers, each of which means a power of two times as much."""
+        return SlopeGrid(
+            longest=self.longest * factor,
+            largest=self.largest * factor,
+            bits=self.bits - (factor.bit_length() - 1),
+        )
+
     @property
     def sum_bits(self) -> int:
         """k + 16, of the sums."""

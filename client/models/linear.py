@@ -91,12 +91,10 @@ class LinearModel:
         classes = theta.reshape(*theta.shape[:-1], self.loss.outputs, self.features)
         return np.asarray(np.matmul(rows, classes.swapaxes(-1, -2)))
 
-    def pull_back(self, slopes: Array, rows: Array, out: Array | None = None) -> Array:
+    def pull_back(self, slopes: Array, rows: Array) -> Array:
         """Σ_i slope_i·x_i over rows `[…, n, p]`, slopes shaped as margins: `[…, d]`."""
         by_output = slopes[..., None, :] if self.loss.outputs == 1 else slopes.swapaxes(-1, -2)
-        if out is not None:
-            out = out.reshape(*out.shape[:-1], self.loss.outputs, self.features)
-        total: Array = np.matmul(by_output, rows, out=out)
+        total: Array = np.matmul(by_output, rows)
         return total.reshape(*total.shape[:-2], self.dimension)
 
     def losses(self, theta: Array, block: PartyBlock) -> Array:

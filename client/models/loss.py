@@ -81,10 +81,6 @@ class Loss(ABC):
         del margins
         return None
 
-    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """`labels`, each brought within what G presumes by itself; only ridge presumes a bound."""
-        return labels
-
     @abstractmethod
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Every finite label, by itself, as the nearest one that this loss is defined for.
@@ -167,13 +163,9 @@ class LossOfTargets(Loss):
         error = np.subtract(margins, labels)
         return float(np.dot(error, error))
 
-    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Clamped."""
-        return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
-
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Clamped."""
-        return self.bounded(labels)
+        return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
 
     def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
         """The ends of what a target may be."""

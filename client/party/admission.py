@@ -3,8 +3,6 @@
 `accept` is the only way to make an `Accepted`, and takes the agreement, the party's own
 policy and its own records: nothing that a server says reaches a computation but as a field of the
 agreement, which the masks are keyed by.
-
-Also here: what a party says of itself before there is a run.
 """
 
 from __future__ import annotations

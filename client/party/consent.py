@@ -14,9 +14,6 @@ one reason class.
     (2.0, 2)
 
 It only refuses: whatever it accepts is charged what it costs, and no ε rests on it.
-
-Also here: `party.toml` as a file: read with an error for each key, and written with each key's
-meaning.
 """
 
 from __future__ import annotations
@@ -30,12 +27,11 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from parley.client.algorithms.kind import NETWORKS
-from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract import toml_text
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.guarantee import LAWS
-from parley.client.contract.plain_names import beside, public_name
+from parley.client.contract.plain_names import beside, is_own, public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema_words import toml_value

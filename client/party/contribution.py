@@ -32,6 +32,7 @@ from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.encoding import Ring
+from parley.secure_agg.primitives import digest
 
 _NOTE = 200
 """Bytes of what went wrong, or of nothing."""
@@ -59,6 +60,8 @@ def contribution(
     plan, name, content = agreement.plan, agreement.dataset, agreement.content()
     # A block of sums is charged once, for all of them: what it is for is named without a model.
     charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
+    # And with its roster: two that share a ledger share no charge.
+    charged = digest(b"parley/charged", charged, *agreement.identities)
     dataset = consent.dataset(name)
     account = dataset.account or name
     holding = accepted.holding

@@ -5,7 +5,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from parley.privacy.ledger.errors import LedgerUnavailable
 from parley.privacy.ledger.ledger import Ledger
+
+
+def is_made(path: Path) -> bool:
+    """Whether there is a ledger already; one that was begun and never made is none.
+
+    Raises:
+        LedgerUnavailable: there was one: its key is there.
+    """
+    if path.exists() and path.stat().st_size:
+        return True
+    key = path.with_name(f"{path.name}.key")
+    if key.exists():
+        raise LedgerUnavailable(
+            f"Expected the ledger {path}, whose key is there: it is gone, and with it what was "
+            f"released. Put it back. Whoever removes {key}, too, begins with budgets of which "
+            "nothing is spent."
+        )
+    return False
 
 
 class KeptLedger:
@@ -33,7 +52,7 @@ class KeptLedger:
         """The ledger, made if there is none."""
         if self._ledger is None or self._is != self._identity():
             self.close()
-            if not self._path.exists() or not self._path.stat().st_size:
+            if not is_made(self._path):
                 self._make()
             self._path.chmod(0o600)
             self._ledger = Ledger.open(self._path)

@@ -92,14 +92,14 @@ class Keeper:
 
     def tidy(self) -> None:
         """Erases what a killed process left half-written, and sessions that had no message."""
-        for draft in self._state.glob("*.part"):
+        for draft in (*self._state.glob("*.part"), *(self.folder / "features").glob(".*.part")):
             _erase(draft)
         end_sessions(self.folder, idle_s=_IDLE_S)
 
     @property
     def ledger(self) -> Path:
-        """The party's own ledger."""
-        return self.folder / "ledger.sqlite"
+        """The party's own ledger: where a link leads, which folders on the same records share."""
+        return (self.folder / "ledger.sqlite").resolve()
 
     @property
     def openings(self) -> Openings:

@@ -333,6 +333,11 @@ def key_of(column: str) -> str:
     return f"{column} (column)" if column in _ANSWERS_OWN else column
 
 
+def to_four_digits(values: Sequence[float] | Numbers) -> list[float]:
+    """As figures beside an answer's own are shown."""
+    return [float(f"{value:.4g}") for value in values]
+
+
 def groups_of(schema: Schema, by: Sequence[str]) -> Cells:
     """The combinations of columns of categories."""
     return Cells(axes=tuple(_categories(schema, name) for name in by))

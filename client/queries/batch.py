@@ -3,8 +3,6 @@
 Query q is multiplied by an integer a_q before it joins the others, so that its share of the budget
 is its own to choose: its own noise has scale b/a_q or σ/a_q. A record's vector is in the product of
 the queries' sets. A batch of one query is the ordinary case.
-
-Also here: whom a release of queries hides, and how much of the sum that one may be: `Counting`.
 """
 
 from __future__ import annotations

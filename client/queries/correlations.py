@@ -31,6 +31,7 @@ from parley.client.queries.base import (
     Table,
     groups_of,
     numeric,
+    to_four_digits,
 )
 from parley.client.queries.cells import Adds
 from parley.client.queries.design import Design
@@ -198,7 +199,7 @@ class Correlations(ColumnsQuery):
             **self._repeated(facts.schema, len(first)),
             "column": np.tile(names[first], len(groups)),
             "with": np.tile(names[second], len(groups)),
-            "p": _shown(p),
+            "p": to_four_digits(p),
             "value": value,
             "low": np.clip(value - half, -1, 1),
             "high": np.clip(value + half, -1, 1),
@@ -298,7 +299,7 @@ def _regression(
         "coefficient": _to_width(values, half),
         "from": _to_width(values - half, half),
         "to": _to_width(values + half, half),
-        "p": _shown(reach.beyond(values, by_noise, by_sampling)),
+        "p": to_four_digits(reach.beyond(values, by_noise, by_sampling)),
     }
     terms: Table = {"term": ["1", *(design.names[k] for k in asked)]}
     for name, part in columns.items():
@@ -309,10 +310,10 @@ def _regression(
     apart = reach.widened(wide * spread[0], spread[1])
     low, high = np.clip([[share - apart], [share + apart]], 0, 1)
     return terms, {
-        "R²": _shown([share]),
-        "from": _shown(low),
-        "to": _shown(high),
-        "residual deviation": _shown([design.half[target] * found.residual]),
+        "R²": to_four_digits([share]),
+        "from": to_four_digits(low),
+        "to": to_four_digits(high),
+        "residual deviation": to_four_digits([design.half[target] * found.residual]),
         "records it takes": [math.ceil(found.needed)],
     }
 
@@ -329,7 +330,7 @@ def _precision(moments: SecondMoments, noise: Reach, design: Design) -> Table:
     needed = math.ceil((usual if lost else most * count) / WITHIN)
     return {
         "records": [round(count)],
-        "noise ± at most": _shown([most]),
+        "noise ± at most": to_four_digits([most]),
         f"records for ±{WITHIN}": [needed],
         f"or ε times, for ±{WITHIN}": [round(needed / max(count, 1.0), 2)],
     }
@@ -340,8 +341,8 @@ def _means(design: Design, moments: SecondMoments) -> Table:
     mean = design.centre + design.half * moments.mean[1:]
     return {
         "column": list(design.names),
-        "mean": _shown(mean),
-        "standard deviation": _shown(design.half * moments.spread),
+        "mean": to_four_digits(mean),
+        "standard deviation": to_four_digits(design.half * moments.spread),
     }
 
 
@@ -356,7 +357,3 @@ def _to_width(values: Numbers, half: Numbers) -> list[float]:
         round(float(value), 3 - math.floor(math.log10(width))) if width > 0 else float(value)
         for value, width in zip(values, half, strict=True)
     ]
-
-
-def _shown(values: Sequence[float] | Numbers) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]

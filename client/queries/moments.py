@@ -3,8 +3,6 @@
 With t = (x − centre)/half-width ∈ [−1, 1] a record adds a to its group's count and round(s·p(t)) to
 a cell for each polynomial p, s = round(a·w); no count where the number of records is public
 (replace-one, all records). A ratio's interval is Fieller's.
-
-Also here: `mean` and `variance` of a column, of all records that are selected, or in every group.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from parley.client.queries.base import (
     Table,
     groups_of,
     numeric,
+    to_four_digits,
 )
 from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -272,7 +271,10 @@ class Variance(Moments):
         each = [found for found in every if not math.isnan(found.p)]  # enough records for this ε
         names = [" · ".join(map(str, key)) for key in zip(*groups.keys().values(), strict=True)]
         (_, width), columns = self.scale(facts.schema), ("difference", "low", "high")
-        apart = {name: [_shown(width * getattr(found, name)) for found in each] for name in columns}
+        apart = {
+            name: to_four_digits([width * getattr(found, name) for found in each])
+            for name in columns
+        }
         return {
             f"mean {self.column} of two groups": {
                 "group": [names[found.first] for found in each],
@@ -280,14 +282,10 @@ class Variance(Moments):
                 "difference": apart["difference"],
                 "from": apart["low"],
                 "to": apart["high"],
-                "p": [_shown(found.p) for found in each],
+                "p": to_four_digits([found.p for found in each]),
             }
         }
 
 
 _MOST_GROUPS = 12
 """Of which every two are compared."""
-
-
-def _shown(value: float) -> float:
-    return float(f"{value:.4g}")

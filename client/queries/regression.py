@@ -38,6 +38,7 @@ from parley.client.queries.base import (
     Query,
     QueryError,
     Table,
+    to_four_digits,
 )
 from parley.client.queries.cells import Adds, Cells
 from parley.client.queries.design import Design
@@ -287,10 +288,10 @@ class Regression(ColumnQuery):
         if not (noise.sampling and usable):
             p = np.full_like(value, np.nan)
         with np.errstate(over="ignore"):
-            ratios = [_shown(np.exp(part)) for part in ends.values()]
+            ratios = [to_four_digits(np.exp(part)) for part in ends.values()]
         ratio = self._family.ratio
         names = (ratio, f"{ratio} from", f"{ratio} to", "p")
-        shown = dict(zip(names, (*ratios, _shown(p)), strict=True))
+        shown = dict(zip(names, (*ratios, to_four_digits(p)), strict=True))
         return {"coefficient": list(design.names), **shown, **ends}
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
@@ -315,8 +316,3 @@ class Regression(ColumnQuery):
         s = min(weight, _MOST_WEIGHT)
         units = float(np.median(Design.of(facts.schema, self.of).half))
         return noise.deviation / s / ((facts.records or 1) / 20) / units
-
-
-def _shown(values: Numbers) -> list[float]:
-    """To four digits."""
-    return [float(f"{value:.4g}") for value in values]

@@ -16,8 +16,6 @@ cone, in double precision, which bounds ‖θ̂ − θ*‖ alike.
     >>> optima = local_optima(LinearModel(loss=Logistic(), features=2), block, 0.1, 1e-9)
     >>> optima.theta.round(4).tolist(), optima.certified.tolist()
     ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
-
-Also here: ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
 """
 
 from __future__ import annotations

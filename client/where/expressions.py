@@ -1,7 +1,4 @@
-"""Conditions on one record as values: what they read, whether a schema has a meaning for them.
-
-Also here: `col`: a column's name that makes a condition when it is compared with a constant.
-"""
+"""Conditions on one record as values: what they read, whether a schema has a meaning for them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A condition that a person wrote, by a parser that knows nothing but conditions.
-
-Also here: a condition out of JSON that a peer sent, exactly the keys and types that `to_json`
-writes.
-"""
+"""A condition that a person wrote, by a parser that knows nothing but conditions."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from parley.client.data.schema import load_schema
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import RAW_COLUMNS, load_holding
+from parley.client.party.kept_ledger import is_made
 from parley.client.party.service import records_secret
 from parley.client.party.storage import Keeper
 from parley.deploy.folders import DeployError, own_entry
@@ -79,10 +80,11 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
         rows: dict[str, NDArray[np.uint64] | None] = {}
         for name, dataset in consent.data.items():
             yield _item(f"data set {name}", _data, folder, name, dataset, rows)
-    ledger = _item("ledger", _ledger, folder / "ledger.sqlite")
+    own = Keeper(folder=folder).ledger
+    ledger = _item("ledger", _ledger, own)
     yield ledger
     if not policy.status and not ledger.status and rows.keys() == consent.data.keys():
-        yield _item("accounts", _accounts, folder / "ledger.sqlite", consent, rows)
+        yield _item("accounts", _accounts, own, consent, rows)
     yield _item("contributions", _contributions, folder)
     try:
         deployment = load_deployment(folder / "deployment.toml")
@@ -196,7 +198,7 @@ def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] |
     account = {name: consent.data[name].account or name for name in known}
     with ExitStack() as stack:
         ledger = None
-        if path.exists() and path.stat().st_size:
+        if is_made(path):
             ledger = stack.enter_context(Ledger.open(path, read_only=True))
         for name, own in known.items():
             shared = {} if ledger is None else ledger.sharing(own)
@@ -225,8 +227,7 @@ def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] |
 
 def _ledger(path: Path) -> str:
     """That what was spent is still what was written down."""
-    # A party that was killed while it made its ledger has left an empty file.
-    if not path.exists() or not path.stat().st_size:
+    if not is_made(path):
         return f"none yet; the first charge makes {path}"
     with Ledger.open(path, read_only=True) as ledger:
         wrong, entries = ledger.verify(), ledger.entries()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from parley.analytics.answer import title
-from parley.client.algorithms.own import is_own
 from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.assumptions import assumptions_for
+from parley.client.contract.plain_names import is_own
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import Deployment, load_deployment

@@ -114,6 +114,13 @@ class GradientPerturbation(_OfLinearModel):
 
     idle: ClassVar[Idle] = {**_LINEAR_IDLE, "privacy": ("unit", *BOTH_KEYS)}
 
+    level_rounds: Annotated[int, Field(ge=0, le=1_000_000)] | Auto = Field(
+        "auto",
+        description="How many of the rounds, the last, learn what all predictions lack on average, "
+        "with four times the clip norm: of targets, whose long tails it cuts. auto: 0, or with "
+        "algorithm.rounds = 'auto' by its rule.",
+    )
+
     def check(self, job: WholeJob) -> None:
         """And what private sizes need."""
         super().check(job)
@@ -121,6 +128,11 @@ class GradientPerturbation(_OfLinearModel):
         none = (0,) if self.rounds == "auto" else (0, "auto")
         if self.nesterov is True and self.momentum in none:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
+        if unless_auto(self.level_rounds, 0) and not job.model.has_level:
+            raise ValueError(
+                "Expected algorithm.level-rounds = 0 but of targets (model.kind = 'ridge') with "
+                f"model.intercept = true or hats, got {self.level_rounds}."
+            )
 
     def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
         """Steps and features by the rule (`parley.server.jobs.settling`)."""
@@ -128,8 +140,18 @@ class GradientPerturbation(_OfLinearModel):
 
     def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps."""
-        del parties
-        return Steps(**self._steps(job, model))
+        level = unless_auto(self.level_rounds, 0)
+        columns = 0
+        if level and not job.model.has_intercept:
+            columns = known(parties, self.kind).columns
+            if not columns:
+                raise JobError(
+                    "Expected algorithm.level-rounds = 0 of rows of no schema, got more."
+                )
+        try:
+            return Steps(**self._steps(job, model), level_rounds=level, level_columns=columns)
+        except ValueError as error:
+            raise JobError(str(error)) from error
 
     def _steps(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate

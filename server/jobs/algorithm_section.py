@@ -3,8 +3,6 @@
 A form is an algorithm's row at the server: its keys, what contradicts it, and how what a job asks
 for is made of them. What both sides know of it is a row of
 `parley.client.algorithms.registry.ALGORITHMS`.
-
-Also here: what a section's form may ask of the job that holds it: the job imports the forms.
 """
 
 from __future__ import annotations

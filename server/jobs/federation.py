@@ -22,6 +22,7 @@ class Federation:
         schema: text of the schema that their records are read by; empty: not known here.
         numbers: how many columns of theirs are numbers; all, where no more is known; 0 of rows that
             their owners prepared, and of arrays.
+        columns: how many are features, numbers or not.
     """
 
     parties: int
@@ -30,6 +31,7 @@ class Federation:
     max_records: int
     schema: str = ""
     numbers: int = 0
+    columns: int = 0
 
     def records(self, *, private: bool) -> int:
         """N; where sizes are private n₍₁₎·m, which is public, stands for it."""

@@ -10,8 +10,6 @@ its dotted name (`privacy.epsilon=2`).
     Traceback (most recent call last):
     ...
     parley.server.jobs.section.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
-
-Also here: a job from Flower's run config: dotted keys, plain values.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.fields import FieldInfo
 
+from parley.client.contract.plain_names import is_own
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto = Literal["auto"]
 T = TypeVar("T")
@@ -80,12 +82,7 @@ class Forms:
             return None
         if kind != self.own and kind in self.table:
             return kind
-        return self.own if _is_own(kind) else None
-
-    def form(self, given: Any) -> Any:
-        """The form that a section asks for; None where there is none."""
-        kind = self.of(given)
-        return None if kind is None else self.table[kind]
+        return self.own if is_own(kind) else None
 
     def annotation(self) -> Any:
         """The union that pydantic chooses from."""
@@ -121,7 +118,7 @@ class Forms:
                 needs = [name for name, form in self.table.items() if key in _aliases(form)]
                 raise ValueError(
                     f"Expected {self.section}.{key} = {every[key].default!r} (it needs "
-                    f"{self.section}.kind = {_or(needs)}), got {value!r}."
+                    f"{self.section}.kind = {' or '.join(map(repr, needs))}), got {value!r}."
                 )
         return kept
 
@@ -136,12 +133,3 @@ class Forms:
 
 def _aliases(form: type[Section]) -> set[str]:
     return {info.alias or name for name, info in form.model_fields.items()}
-
-
-def _or(names: list[str]) -> str:
-    return " or ".join(f"'{name}'" for name in names)
-
-
-def _is_own(kind: str) -> bool:
-    place, colon, attribute = kind.rpartition(":")
-    return bool(colon and place) and attribute.isidentifier()

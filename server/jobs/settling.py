@@ -8,7 +8,7 @@ none where A is below 35 for each number, 4 intervals below 200, 8 beyond. What 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -74,6 +74,8 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
             curvature=model.smoothness,
             targets=job.model.metric == "r2",
         )
+        if not mapped.has_level:
+            ruled = replace(ruled, level_rounds=0, rounds=ruled.rounds - ruled.level_rounds)
         sections = {"algorithm": _with(steps, ruled), "model": _with(mapped, ruled)}
         reasons.insert(0, _words(sections["algorithm"], sections["model"]))
     return Settled(sections, (f"from {facts}", *reasons) if reasons else ())
@@ -95,8 +97,9 @@ def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
 def _words(steps: Any, model: Any) -> str:
     """The steps, in a line."""
     descent = "Nesterov's momentum" if steps.nesterov is True else "momentum"
+    level = f", the last {steps.level_rounds} for the level" if steps.level_rounds else ""
     return (
-        f"{steps.rounds} rounds at the rate {steps.learning_rate:.3g}, {descent} "
+        f"{steps.rounds} rounds{level} at the rate {steps.learning_rate:.3g}, {descent} "
         f"{steps.momentum:.3g}, clip norm {steps.clip_norm:.3g}, λ = {model.lambda_:.3g}"
     )
 

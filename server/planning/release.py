@@ -1,7 +1,4 @@
-"""From a job to its algorithm and its release plan, and what a plan's releases come to.
-
-Also here: the release after the rounds: counts of the parties' held-out records.
-"""
+"""From a job to its algorithm and its release plan, and what a plan's releases come to."""
 
 from __future__ import annotations
 

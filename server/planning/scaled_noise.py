@@ -2,8 +2,6 @@
 
 It is a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
 (`parley.server.planning.claimed`).
-
-Also here: noise on a sum in shares: what it costs, and the shares of a release on a ring's grid.
 """
 
 from __future__ import annotations

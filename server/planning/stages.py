@@ -18,7 +18,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
+from parley.client.contract.state import State, components_in
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.federation import Federation
@@ -179,8 +179,7 @@ def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition
 
 def _learned(algorithm: FederatedAlgorithm, state: State) -> State:
     """The model that is reported, and what its rows are projected on."""
-    kept = {name: state[name] for name in ("components",) if name in state}
-    return {"theta": algorithm.model_of(state), **kept}
+    return {"theta": algorithm.model_of(state), **components_in(state)}
 
 
 def _on_public(

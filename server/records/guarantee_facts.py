@@ -1,7 +1,4 @@
-"""What a guarantee comes to, planned or spent, and against whom.
-
-Also here: what a data set's budget is, what all runs spent of it, and what is left.
-"""
+"""What a guarantee comes to, planned or spent, and against whom."""
 
 from __future__ import annotations
 

@@ -3,9 +3,6 @@
 Where two bounds are proved for a record in the released models (privacy.md, section 4), one is
 charged and the other is shown beside it: the DP-SGD in a party also holds against the server, which
 sees the sum before its own noise.
-
-Also here: against whom a run's guarantees hold: the rows of `accounts` in `summary.json` and in a
-plan.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """What a run folder says of its run, read and checked: job, rounds so far, summary.
 
 Anything else than what this Parley writes is refused, with the file and the key named.
-
-Also here: the summary so far of a run that was interrupted: from its job, its rounds and its
-ledger.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a run leaves in the hands of whoever started it, whichever engine ran it.
-
-Also here: a page of ours within a notebook: closed at first, in a frame that runs nothing.
-"""
+"""What a run leaves in the hands of whoever started it, whichever engine ran it."""
 
 from __future__ import annotations
 

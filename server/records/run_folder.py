@@ -4,8 +4,6 @@
 (one line a round), `model.safetensors` with how rows are read and the privacy statement in its
 metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and the report that the
 front door writes.
-
-Also here: what ended a run, left where whoever waits for it looks: `error.json` in its folder.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import features_statement
+from parley.client.contract.state import components_in
 from parley.server.model_file import MODEL_VERSION
 from parley.server.records import words
 from parley.server.records.plain_json import json_text
@@ -23,8 +24,7 @@ _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
 def model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:
     """What `model.safetensors` holds: the model, and what its rows are projected on."""
-    kept = {name: state[name] for name in ("components",) if name in state}
-    return {"theta": theta, **kept}
+    return {"theta": theta, **components_in(state)}
 
 
 def model_description(

@@ -1,7 +1,4 @@
-"""What a run comes to: `summary.json`, the one object that terminal, report and model read.
-
-Also here: what a run's synthetic table came to.
-"""
+"""What a run comes to: `summary.json`, the one object that terminal, report and model read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Requests to parties and what comes back: an answer that can be read, or the reason for none.
-
-Also here: the way to the parties (bytes out, bytes back as they come, within a deadline), and who
-is there: parties are asked, and it is noted how they answer.
-"""
+"""Requests to parties and what comes back: an answer that can be read, or the reason for none."""
 
 from __future__ import annotations
 

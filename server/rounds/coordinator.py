@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.roster import Deployment
-from parley.client.contract.state import State, save_state
+from parley.client.contract.state import State, components_in, save_state
 from parley.client.data.schema import Schema
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.server.jobs.federation import Federation
@@ -177,8 +177,14 @@ def _federation(
     """What is public of the parties."""
     first, found = parties.first, federation_of(job, deployment, parties.facts)
     prepared = first.schema == prepared_schema(first.features, first.classes)
-    known = Schema.from_toml(folder.schema).numbers if folder.schema else first.features
-    return replace(found, schema=folder.schema, numbers=0 if prepared else known)
+    known = Schema.from_toml(folder.schema) if folder.schema else None
+    numbers = known.numbers if known else first.features
+    return replace(
+        found,
+        schema=folder.schema,
+        numbers=0 if prepared else numbers,
+        columns=len(known.features) if known else first.features,
+    )
 
 
 def _found(
@@ -232,7 +238,7 @@ def _secure(job: Job) -> dict[str, Any]:
 
 def _components(state: State) -> bytes:
     """What the parties project their rows on, as the server sends it; empty where they do not."""
-    kept = {name: state[name] for name in ("components",) if name in state}
+    kept = components_in(state)
     return save_state(kept) if kept else b""
 
 

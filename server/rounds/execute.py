@@ -5,8 +5,6 @@ same for a simulation and for real parties: the folder and the ledger are locked
 budget of all the stages is set aside before a party is asked for anything, every stage goes
 through `parley.server.rounds.loop`, and what was not used is given back. A run that was killed
 goes on in the stage, and at the release, that its ledger says.
-
-Also here: what a run that ended leaves in its folder: model file, synthetic table if any, summary.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.data.schema import Schema
+from parley.privacy.estimation.marginals import simplex
 from parley.server.jobs.synthetic import Marginals
 from parley.server.synthetic.rows import pieces
 
@@ -78,20 +79,7 @@ class Tables:
                     weight += 1 / self.sizes[other]
         if not weight:  # in no table: nothing is known of it
             return np.full(self.sizes[column], 1 / self.sizes[column])
-        return on_simplex(counts / weight / total, 1.0)
-
-
-def on_simplex(values: Array, total: float) -> Array:
-    """The nearest numbers ≥ 0 that add up to `total` (Duchi et al. 2008).
-
-    >>> on_simplex(np.array([0.6, 0.5, -0.2]), 1.0).round(6).tolist()
-    [0.55, 0.45, 0.0]
-    """
-    falling = np.sort(values)[::-1]
-    surplus = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    above = np.flatnonzero(falling > surplus)
-    kept = int(above[-1]) if len(above) else 0  # beside values beyond 2⁵³·total it is rounded away
-    return np.asarray(np.maximum(values - surplus[kept], 0.0))
+        return simplex(counts / weight / total, total=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

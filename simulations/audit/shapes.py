@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parley.client.algorithms.attendance import EVERYONE
-from parley.client.algorithms.own import is_own
+from parley.client.contract.plain_names import is_own
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError, unless_auto

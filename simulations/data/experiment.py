@@ -140,7 +140,8 @@ def _federation(
         found = replace(Federation.of_sizes(sizes), min_records=least)
     else:
         found = Federation.of_sizes(sizes, None if least == "auto" else least, names)
-    return replace(found, schema=schema.to_toml(), numbers=schema.numbers)
+    columns = len(schema.features)
+    return replace(found, schema=schema.to_toml(), numbers=schema.numbers, columns=columns)
 
 
 Shared = dict[str, Any]
@@ -150,8 +151,8 @@ def _of_linear_model(job: Job, data: PreparedData, shared: Shared) -> Experiment
     width = data.rows.shape[1] - job.model.has_intercept
     model = model_for(job, features=width, classes=data.classes)
     return Experiment(
-        block=data.block(model.loss.bounded(data.labels)),
-        test_labels=model.loss.bounded(data.test_labels),
+        block=data.block(model.loss.nearest(data.labels)),
+        test_labels=model.loss.nearest(data.test_labels),
         model=model,
         **shared,
     )

@@ -50,11 +50,20 @@ class World:
     """A deployment on disk; every request may be served by a service opened anew."""
 
     def __init__(
-        self, root: Path, *, overrides=(), policy=None, reopen=True, run="r-1", sizes=SIZES, **data
+        self,
+        root: Path,
+        *,
+        overrides=(),
+        policy=None,
+        reopen=True,
+        run="r-1",
+        sizes=SIZES,
+        keys=1,
+        **data,
     ):
         self.root, self.reopen, self.run, self.sizes = root, reopen, run, sizes
         self.count = len(sizes)
-        keys = [bytes([i + 1]) * 32 for i in range(self.count)]
+        keys = [bytes([i + keys]) * 32 for i in range(self.count)]
         self.deployment = Deployment(
             server_address="",
             parties=tuple(
@@ -176,11 +185,15 @@ class World:
             blobs = [b""]  # rows are not projected
         return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
 
-    def inspect(self, party=0, **changes):
-        """The question what a run would learn from."""
-        head = {"run": self.run, "dataset": "ward", "label": "logistic", "sizes": True}
+    def inspection(self):
+        """The head of the question what a run would learn from."""
+        head = {"version": WIRE_VERSION, "run": self.run, "dataset": "ward", "label": "logistic"}
         head |= {"intercept": not self.network, "features": {}, "blocks": [], "clock": NOW}
-        return self.ask(party, "inspect", **{**head, **changes})
+        return head | {"sizes": True}
+
+    def inspect(self, party=0, **changes):
+        """The answer to it."""
+        return self.ask(party, "inspect", **self.inspection() | changes)
 
     def parameters(self, session="0a" * 16, **changes):
         """Secure aggregation of a session."""

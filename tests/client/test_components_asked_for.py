@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 from plans import with_primary
 from proposals import LESS, mechanism
 from safetensors.numpy import save
@@ -21,9 +22,7 @@ FEATURES = 4
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, wired):
-    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
-    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
-    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
+    return wired.World(tmp_path_factory.mktemp("parties"), overrides=NETWORK, reopen=False)
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def world(name: str):
         if job.model.kind in ("logistic", "huber-svm"):
             labels = 2.0 * labels - 1
         if job.model.kind == "ridge":
-            labels = model.loss.bounded(rng.normal(size=len(rows)) * 1e300)
+            labels = model.loss.nearest(rng.normal(size=len(rows)) * 1e300)
     algorithm = algorithm_for(job, model, federation)
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id="r")
     if "diverging" in name:  # a server may say one rate and bound, and mean another

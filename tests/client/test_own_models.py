@@ -109,31 +109,21 @@ def test_a_job_names_its_file_from_wherever_it_goes_on(tmp_path, monkeypatch) ->
     assert anchored(projected).model.components_file == str(tmp_path / "c.safetensors")
 
 
-FOLDS = """
-import torch
-
-
-class Folds(torch.nn.Module):
-    def __init__(self, features, classes):
-        super().__init__()
-        self.inner, self.last = torch.nn.Linear(5, 8), torch.nn.Linear(8, classes)
-
-    def forward(self, x):
-        tokens = torch.tanh(self.inner(x.reshape(-1, 5)))
-        return self.last(tokens.reshape(len(x), -1, 8).mean(1))
+NO_CHAIN = """
+from torch import nn
 
 
 def net(features, classes):
-    return Folds(features, classes)
+    return nn.Sequential(nn.Linear(features, 8), nn.LayerNorm(8), nn.Linear(8, classes))
 """
 
 
 def test_a_party_declines_a_way_that_is_for_chains_alone(tmp_path) -> None:
     home = tmp_path / "party"
-    consent = policy(home, "folds.py:net")
-    (home / "folds.py").write_text(FOLDS)
+    consent = policy(home, "mine.py:net")
+    (home / "mine.py").write_text(NO_CHAIN)
     base = ["algorithm.kind=fedavg", "algorithm.rounds=2", "privacy.epsilon=8"]
-    job = load_job(overrides=[*base, f"model.kind={home / 'folds.py'}:net"])
+    job = load_job(overrides=[*base, f"model.kind={home / 'mine.py'}:net"])
     federation = Federation.of_sizes(np.array([60, 60, 60]))
     network = Network.build(job.model.kind, features=30, classes=3, precision="float64")
     honest: Any = algorithm_for(job, network, federation)

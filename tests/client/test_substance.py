@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import with_primary
@@ -17,10 +18,7 @@ from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
 SIZE = ("parties.weights=size",)
-NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
-NETWORK += ("privacy.noise=gaussian",)
-PARTY = (*NETWORK, "privacy.unit=party", "dp-sgd.party-clip-norm=0.5")
-PARTY += ("dp-sgd.sampling-rate=0.3",)
+PARTY = (*NETWORK, "privacy.unit=party", "dp-sgd.party-clip-norm=0.5", "dp-sgd.sampling-rate=0.3")
 BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
 
 
@@ -194,11 +192,6 @@ def test_what_the_rule_fits_is_its_finest_and_what_is_coarser_is_not(
         assert not is_finest(two_bits, parties, tail(two_bits.scale_bits)) or rest > slope
 
 
-def changed(world, part, **settings):
-    task = describe_task(world.algorithm)
-    return {**task, part: {**task[part], **settings}}
-
-
 def ridge(world, **loss):
     task = describe_task(world.algorithm)
     return {**task, "model": {**task["model"], "loss": {**task["model"]["loss"], **loss}}}
@@ -211,34 +204,16 @@ NOTHING = {
         lambda w: ridge(w, label_bound=1e-12, radius=2 - 1e-12),
         "degenerate",
     ),
-    "a rate that rounds to nothing": (
-        "party",
-        lambda w: changed(w, "training", learning_rate=1e-300),
-        "degenerate",
-    ),
-    "no rate": ("party", lambda w: changed(w, "training", learning_rate=0.0), "degenerate"),
-    "a rate backwards": (
-        "party",
-        lambda w: changed(w, "training", learning_rate=-0.5),
-        "degenerate",
-    ),
-    "a rate beyond any model": (
-        "party",
-        lambda w: changed(w, "training", learning_rate=1e300),
-        "degenerate",
-    ),
-    "momentum without end": ("party", lambda w: changed(w, "training", momentum=1.0), "degenerate"),
-    "batches of nobody": (
-        "party",
-        lambda w: changed(w, "training", sampling_rate=1e-9),
-        "degenerate",
-    ),
-    "a clipped step of nothing": (
-        "record",
-        lambda w: changed(w, "training", learning_rate=1e-300),
-        "degenerate",
-    ),
 }
+NO_STEPS = [
+    ("party", {"learning_rate": 1e-300}),  # it rounds to nothing
+    ("party", {"learning_rate": 0.0}),
+    ("party", {"learning_rate": -0.5}),
+    ("party", {"learning_rate": 1e300}),
+    ("party", {"momentum": 1.0}),
+    ("party", {"sampling_rate": 1e-9}),
+    ("record", {"learning_rate": 1e-300}),
+]
 
 
 @pytest.mark.parametrize("task", NOTHING)
@@ -246,6 +221,13 @@ def test_a_task_that_says_nothing_is_refused(worlds, task):
     kind, change, expected = NOTHING[task]
     world = worlds[kind]
     assert joins(world, task=change(world)) == expected
+
+
+@pytest.mark.parametrize(("kind", "settings"), NO_STEPS)
+def test_steps_that_lead_nowhere_are_refused(worlds, kind, settings):
+    task = describe_task(worlds[kind].algorithm)
+    task["training"] = {**task["training"], **settings}
+    assert joins(worlds[kind], task=task) == "degenerate"
 
 
 def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):

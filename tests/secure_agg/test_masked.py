@@ -141,13 +141,6 @@ def test_a_vector_longer_than_a_piece_of_keystream():
     _same(({**_USUAL, "parties": 5, "min_survivors": 3}, 70_000, rounds, 9))
 
 
-def test_the_active_check_raises_the_minimum_above_half():
-    active = simulated_parameters(parties=20, min_survivors=3)
-    assert active.min_survivors == 12  # (20 + 2 corrupt) // 2 + 1
-    passive = simulated_parameters(parties=20, min_survivors=3, confirm_survivors=False)
-    assert passive.min_survivors == 3
-
-
 def test_one_party_alone_is_summed_in_the_open_alone():
     run, vectors = simulated_parameters(parties=1, min_survivors=1), np.array([[1, 2]], dtype="u4")
     result = IdealSum(run).sum(vectors, round_number=1, dropped={})

@@ -18,9 +18,17 @@ from parley.client.app import frame_content, frame_of
 from parley.client.contract.protocol import WIRE_VERSION, decode_frame
 from parley.server.app import serve
 from parley.server.jobs.file import RUN_KEYS, load_job
+from parley.server.jobs.section import JobError
+from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.simulations.engine.fast import simulate
 
 pytestmark = pytest.mark.usefixtures("identity")
+
+
+@pytest.fixture(autouse=True)
+def no_folders(monkeypatch):
+    for name in ("PARLEY_SERVER", "PARLEY_RUN"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_parties_are_known_by_the_names_of_their_nodes_in_whatever_order_nodes_come(world):
@@ -202,19 +210,13 @@ def run_context(job, **own):
 
 
 def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_path):
-    from parley.server.records.run_folder import RunFolderError
-
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
-    monkeypatch.delenv("PARLEY_RUN", raising=False)
     for name in ("../elsewhere", "/etc", ".hidden"):
         with pytest.raises(RunFolderError, match="a run's name"):
             serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": name}))
 
 
 def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
-    from parley.server.jobs.section import JobError
-    from parley.server.records.run_folder import RunFolder
-
     run = RunFolder.create(load_job(), tmp_path / "run").path
     monkeypatch.setenv("PARLEY_RUN", str(run))
 
@@ -233,10 +235,7 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
 
 
 def test_a_run_that_is_named_goes_on_in_its_folder(monkeypatch, tmp_path):
-    from parley.server.records.run_folder import RunFolder
-
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
-    monkeypatch.delenv("PARLEY_RUN", raising=False)
     monkeypatch.setattr(
         "parley.server.app.load_deployment", lambda _path: SimpleNamespace(parties=())
     )
@@ -255,8 +254,6 @@ def test_a_run_that_is_named_goes_on_in_its_folder(monkeypatch, tmp_path):
 
 
 def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monkeypatch, tmp_path):
-    for name in ("PARLEY_SERVER", "PARLEY_RUN"):
-        monkeypatch.delenv(name, raising=False)
     job = load_job(overrides=["parties.count=3", "algorithm.rounds=2", "run.seed=3"])
     monkeypatch.chdir(tmp_path)
 
@@ -279,7 +276,6 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
 def test_a_deployments_parties_run_a_whole_job_in_the_servers_folder(
     monkeypatch, tmp_path, consortium
 ):
-    monkeypatch.delenv("PARLEY_RUN", raising=False)
     monkeypatch.setenv("PARLEY_SERVER", str(consortium / "server"))
     nodes = [SimpleNamespace(node_id=70 + i, name=name) for i, name in enumerate(NAMES)]
 
@@ -306,10 +302,6 @@ def test_a_deployments_parties_run_a_whole_job_in_the_servers_folder(
 )
 @pytest.mark.parametrize("served", [False, True])
 def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overrides, served):
-    from parley.server.jobs.section import JobError
-
-    monkeypatch.delenv("PARLEY_RUN", raising=False)
-    monkeypatch.delenv("PARLEY_SERVER", raising=False)
     if served:
         monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -319,10 +311,6 @@ def test_a_run_config_names_neither_a_file_nor_code(monkeypatch, tmp_path, overr
 
 
 def test_a_run_config_names_no_function_that_makes_the_parties(monkeypatch, tmp_path):
-    from parley.server.jobs.section import JobError
-
-    for name in ("PARLEY_SERVER", "PARLEY_RUN"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JobError, match="Unknown key prepare"):
         serve(FakeGrid([], echo), run_context(load_job(), prepare="os:abort"))

@@ -185,13 +185,6 @@ def test_another_release_is_charged_by_itself_with_shares_of_its_own(tmp_path, w
     assert all(one != other for one, other in zip(first, kept(world), strict=True))
 
 
-def test_a_repeated_attempt_gets_the_very_same_vector_with_its_share(tmp_path, wired):
-    world = wired.World(tmp_path, overrides=("privacy.noise-point=share",), sizes=FIVE)
-    first = summed(world, wired, session="0a" * 16)
-    again = summed(world, wired, session="0a" * 16, serial=2, number=1, join=False)
-    np.testing.assert_array_equal(again, first)
-
-
 @pytest.mark.parametrize(
     "again",
     [(), ("privacy.epsilon=2",), ("privacy.noise=laplace-l1",), ("parties.weights=size",)],

@@ -31,27 +31,9 @@ class Branches(nn.Module):
 def networks() -> dict[str, tuple[nn.Module, int]]:
     torch.manual_seed(1)
     return {
-        "mlp": (nn.Sequential(nn.Linear(7, 12), nn.Tanh(), nn.Linear(12, 4, bias=False)), 7),
         "built-in": (Network.build("mlp", features=5, classes=4, hidden=(6, 3)).module, 5),
         "branches": (Branches(), 5),
         "cnn": (Network.build("cnn", features=256, classes=4).module, 256),
-        "wide-cnn": (
-            nn.Sequential(
-                nn.Unflatten(1, (1, 6, 6)),
-                nn.Conv2d(1, 5, 3, bias=False),
-                nn.ReLU(),
-                nn.Conv2d(5, 9, 3, padding=1, stride=3),
-                nn.Flatten(),
-                nn.Linear(36, 4),
-            ),
-            36,
-        ),
-        "places": (
-            nn.Sequential(
-                nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Tanh(), nn.Flatten(), nn.Linear(18, 4)
-            ),
-            15,
-        ),
         "norm": (
             nn.Sequential(nn.Linear(7, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 4)),
             7,

@@ -230,16 +230,6 @@ def test_grids_leave_every_product_below_2_to_the_53() -> None:
         assert Grid.fits([Layer(1, 2, True, windows=own)]) == fits
 
 
-def test_other_networks_are_no_exact_chains(tmp_path) -> None:
-    def layers(*modules: nn.Module):
-        return linear_layers(nn.Sequential(*modules))
-
-    assert layers(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)) is None
-    assert layers(nn.Linear(3, 3), nn.ReLU()) is None
-    assert layers(nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Flatten(), nn.Linear(18, 4)) is None
-    assert layers(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 2)) is None
-
-
 def test_exp_and_tanh_are_near_numpys_and_the_same_wherever_a_number_stands() -> None:
     rng = np.random.default_rng(0)
     v = np.concatenate([-rng.exponential(20, 10_000), [-0.0, -700.0, -1e300, -5e-324]])

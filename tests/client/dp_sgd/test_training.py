@@ -85,7 +85,6 @@ def test_a_party_comes_to_the_same_bits_in_any_block_and_to_what_it_does_by_itse
 def test_networks_that_mix_places_or_are_large_are_trained_party_by_party() -> None:
     assert together(network(), training())
     assert not together(network(), training(per_example_method="vmap"))
-    assert not together(network(), training(per_example_method="vmap"))
     large = Network.build("mlp", features=P, classes=K, hidden=(50_000,))
     assert not together(large, training())
 

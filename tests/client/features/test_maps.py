@@ -6,6 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from parley.client.data.readers import table_of
@@ -257,6 +258,16 @@ def test_columns_that_a_map_does_not_take_are_refused() -> None:
             build_map("bins", settings).on(TABLE)
     with pytest.raises(FeatureError, match="one column of kind array"):
         build_map("scattering", {}).on(TABLE)
+
+
+def test_a_disk_without_room_keeps_nothing_and_nobody_from_learning(tmp_path, monkeypatch) -> None:
+    def full(_tensors, file):
+        file.write_bytes(b"half")
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("parley.client.features.preparation.save_file", full)
+    assert cached(tmp_path / "f", "key", lambda: np.ones((1, 1), np.float32)).tolist() == [[1.0]]
+    assert list((tmp_path / "f").iterdir()) == []
 
 
 def test_what_was_computed_is_kept_and_what_is_damaged_is_made_anew(tmp_path) -> None:

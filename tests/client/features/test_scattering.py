@@ -67,16 +67,6 @@ def test_coefficients_agree_with_convolutions_done_one_by_one() -> None:
         np.testing.assert_allclose(found[1 + channel], wanted, atol=tolerance)
 
 
-def test_an_images_coefficients_are_the_same_bits_alone_in_a_batch_and_anywhere_in_it() -> None:
-    rng = np.random.default_rng(1)
-    scattering = Scattering(height=9, width=13, scales=1, angles=3)
-    images = rng.random((40, 9, 13))
-    all_of_them, moved = scattering(images), rng.permutation(40)
-    assert np.array_equal(scattering(images[moved]), all_of_them[moved])
-    alone = np.concatenate([scattering(images[k : k + 1]) for k in range(40)])
-    assert np.array_equal(alone, all_of_them)
-
-
 @pytest.mark.parametrize(
     ("shape", "settings", "said"),
     [

@@ -8,6 +8,7 @@ import sys
 import mpmath
 import numpy as np
 import pytest
+from exact_slopes import exact_slope
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_blocks import KINDS, labels_for, make_block, theta_for
@@ -17,7 +18,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.models.class_weights import ClassWeighted
 from parley.client.models.gradients import SlopeGrid, gradients
 from parley.client.models.linear import LinearModel
-from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.losses import Logistic, Softmax, SquaredLoss
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 from parley.client.models.rows import prepare_rows
 from parley.client.models.tabling import tabled
@@ -243,23 +244,6 @@ def test_a_row_that_was_never_prepared_is_cut_and_a_longer_one_adds_nothing():
     np.testing.assert_allclose(found, [[-0.625 / 8, -0.5 / 8]], atol=1e-9)
 
 
-def exact_slope(loss, margins, label):
-    """[K] of one record, in 40 digits."""
-    z = [mpmath.mpf(float(v)) for v in np.atleast_1d(margins)]
-    match loss:
-        case Logistic():
-            return [-label / (1 + mpmath.exp(label * z[0]))]
-        case HuberSVM():
-            share = (1 + mpmath.mpf(loss.width) - label * z[0]) / (2 * mpmath.mpf(loss.width))
-            return [-label * min(max(share, 0), 1)]
-        case SquaredLoss():
-            return [z[0] - mpmath.mpf(float(label))]
-        case Softmax():
-            total = sum(mpmath.exp(v - max(z)) for v in z)
-            return [mpmath.exp(v - max(z)) / total - (k == label) for k, v in enumerate(z)]
-    raise AssertionError(loss)
-
-
 @EACH
 def test_slopes_are_right_within_their_grid(name):
     """Rows (1, 0, …): a record's gradient is its slope, at margins of every size."""
@@ -280,10 +264,12 @@ def test_slopes_are_right_within_their_grid(name):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    name=st.sampled_from(list(KINDS)), seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 1e3)
+    name=st.sampled_from([*KINDS, "weighted"]),
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.floats(1e-3, 1e3),
 )
 def test_lipschitz_and_smoothness_hold_between_random_models(name, seed, scale):
-    model, block = make_block(KINDS[name], [1] * 20, 4, seed=seed)
+    model, block = block_of(ALL[name], [1] * 20, 4, seed=seed)
     rng = np.random.default_rng(seed)
     first, second = model.project(scale * rng.normal(size=(2, model.dimension)))
     second = first + (second - first) * rng.choice([1e-3, 1.0])

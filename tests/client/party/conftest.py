@@ -1,6 +1,7 @@
 """Parties that proposals are made to."""
 
 import pytest
+from agreements import NETWORK
 
 
 @pytest.fixture(scope="module")
@@ -10,6 +11,5 @@ def world(tmp_path_factory, wired):
 
 @pytest.fixture(scope="module")
 def network_world(tmp_path_factory, wired):
-    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
-    overrides += ("dp-sgd.local-steps=2", "dp-sgd.sampling-rate=0.01", "privacy.noise=gaussian")
+    overrides = (*NETWORK, "dp-sgd.sampling-rate=0.01")
     return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 
 from parley.client.contract.protocol import Declined
 from parley.client.party import charging, limits
@@ -11,9 +12,8 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 
-BOTH = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
-BOTH += ("privacy.noise=gaussian", "privacy.unit=both", "privacy.party-epsilon=3")
-BOTH += ("privacy.record-bound=inner", "privacy.party-delta=1e-5")
+BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
+BOTH += ("privacy.party-delta=1e-5",)
 
 
 def _totals(world, party):

@@ -3,13 +3,16 @@
 import shutil
 import stat
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from ledger_children import fork_while_it_is_open, in_child
 from ledgers import ADULT
 
-from parley.client.party.kept_ledger import KeptLedger
+from parley.client.party import charging
+from parley.client.party.kept_ledger import KeptLedger, is_made
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
+from parley.privacy.ledger.errors import LedgerUnavailable
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import RemoteProtocolError
 
@@ -74,6 +77,45 @@ def test_a_ledger_that_was_removed_is_begun_anew_and_never_written_unseen(tmp_pa
         file.unlink()
     assert kept.opened().totals() == ()
     kept.close()
+
+
+def test_a_ledger_that_is_gone_while_its_key_is_there_is_not_begun_anew(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.join()
+    for file in world.folders[0].glob("ledger.sqlite*"):
+        if file.suffix != ".key":
+            file.unlink()
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "error"
+    assert not (world.folders[0] / "ledger.sqlite").exists()
+    with pytest.raises(LedgerUnavailable, match="it is gone, and with it what was released"):
+        is_made(world.folders[0] / "ledger.sqlite")
+
+
+def test_two_consortia_on_the_same_records_spend_one_budget(tmp_path, wired, monkeypatch):
+    """The second folder's ledger is a link. Neither server has what the other's run paid for."""
+    worlds = []
+    for keys, name in ((1, "one"), (9, "other")):
+        (tmp_path / name).mkdir()
+        worlds.append(wired.World(tmp_path / name, keys=keys))
+    one, other = worlds
+    ledger = one.folders[0] / "ledger.sqlite"
+    (other.folders[0] / "ledger.sqlite").symlink_to(ledger)
+    for world in worlds:  # of the same run, by its name, plan and model
+        world.join()
+    settled = charging.settle
+    monkeypatch.setattr(charging, "settle", Mock(side_effect=OSError))  # the disk is full
+    assert {wired.reason(each) for each in one.vectors(1).values()} == {"error"}
+    monkeypatch.setattr(charging, "settle", settled)
+    assert wired.ok(other.vectors(1)[0])
+    one.join("0b" * 16)
+    again = one.vectors(1)
+    assert wired.reason(again[0]) == "plan-changed"
+    assert wired.ok(again[1])
+    assert other.folders[0].joinpath("ledger.sqlite").is_symlink()
+    assert not (other.folders[0] / "ledger.sqlite.key").exists()
+    with Ledger.open(ledger, read_only=True) as opened:
+        assert len(opened.entries()) == 1
+        assert opened.verify() == []
 
 
 def test_a_forked_process_opens_it_for_itself(tmp_path):

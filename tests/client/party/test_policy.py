@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 from plans import with_primary
 from proposals import LESS, grid, mechanism, refused
 
@@ -19,15 +20,13 @@ from parley.privacy.mechanisms.shares import Shares
 
 @pytest.fixture(scope="module")
 def counting_world(tmp_path_factory, wired):
-    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
-    overrides += ("dp-sgd.local-steps=2", "dp-sgd.clipped-fraction-share=0.1")
+    overrides = (*NETWORK, "dp-sgd.clipped-fraction-share=0.1")
     return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
 
 
 @pytest.fixture(scope="module")
 def sampled_world(tmp_path_factory, wired):
-    overrides = ("algorithm.kind=distributed-dp-sgd", "model.kind=mlp", "model.hidden=[3]")
-    overrides += ("dp-sgd.local-steps=2", "dp-sgd.sampling-rate=0.5", "privacy.noise=gaussian")
+    overrides = (*NETWORK, "algorithm.kind=distributed-dp-sgd", "dp-sgd.sampling-rate=0.5")
     return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 from plans import with_primary
 
 from parley.client.algorithms.output_perturbation import OutputPerturbation
@@ -49,37 +50,12 @@ def test_two_rounds_over_the_wire_give_the_plain_sum_whoever_serves_the_messages
 FIVE = (40, 50, 60, 45, 55)
 
 
-def test_a_repeated_round_is_answered_with_the_same_contribution_and_charged_once(tmp_path, wired):
-    world = wired.World(tmp_path)
-    world.join()
-    world.vectors(1)  # the server gives the first attempt up
-    before = world.files(0)["state/" + next(n for n in names(world) if n.startswith("release-"))]
-    world.vectors(2)
-    first = world.opened()
-    assert [index for index, _, _ in charged(world)] == [1]
-    world.join(session="0b" * 16)  # and then it was killed, and resumes
-    world.vectors(1)
-    np.testing.assert_array_equal(world.opened(), first)
-    np.testing.assert_array_equal(first, world.plain_sum())
-    assert [index for index, _, _ in charged(world)] == [1]
-    assert before
-
-
 def names(world, party=0):
     return [path.name for path in (world.folders[party] / "state").iterdir()]
 
 
 def test_noise_inside_the_party_is_drawn_once_for_a_round(tmp_path, wired):
-    world = wired.World(
-        tmp_path,
-        overrides=(
-            "algorithm.kind=fedavg",
-            "model.kind=mlp",
-            "model.hidden=[3]",
-            "dp-sgd.local-steps=2",
-            "privacy.noise=gaussian",
-        ),
-    )
+    world = wired.World(tmp_path, overrides=NETWORK)
     assert str(world.plan.primary.noise_point) == "party"
     world.join()
 
@@ -294,16 +270,7 @@ def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired)
 def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribution(
     tmp_path, wired, monkeypatch, broken
 ):
-    world = wired.World(
-        tmp_path,
-        overrides=(
-            "algorithm.kind=fedavg",
-            "model.kind=mlp",
-            "model.hidden=[3]",
-            "dp-sgd.local-steps=2",
-            "privacy.noise=gaussian",
-        ),
-    )
+    world = wired.World(tmp_path, overrides=NETWORK)
     world.join()
     made = []
     computed = PartySession.answer

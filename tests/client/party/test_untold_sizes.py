@@ -4,13 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
+from agreements import NETWORK
 
 from parley.client.contract.protocol import encode_frame
 from parley.client.features.base import Features
 from parley.client.party.kept_records import KeptRecords
 
-TRAINED = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
-TRAINED += ("privacy.noise=gaussian", "dp-sgd.sampling-rate=0.3", "parties.min-records=5")
+TRAINED = (*NETWORK, "dp-sgd.sampling-rate=0.3", "parties.min-records=5")
 SUMMED = ("algorithm.kind=distributed-dp-sgd", *TRAINED[1:], "dp-sgd.local-steps=1")
 SUMMED += ("dp-sgd.sampling-rate=0.9",)
 PARTY = ("privacy.unit=party", "dp-sgd.party-clip-norm=0.5")

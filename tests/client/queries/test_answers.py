@@ -79,28 +79,6 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=str)
-@pytest.mark.parametrize("relation", [REPLACE, REMOVE])
-def test_no_pair_of_neighbours_moves_the_integers_further_than_claimed(query, relation):
-    query.check(SCHEMA, relation)
-    assert query_from(query.to_json()) == query
-    rng = np.random.default_rng(1)
-    records = [EVERY[k] for k in rng.choice(len(EVERY), 40, replace=False)]
-    alone = np.stack(list(query.vectors(block_of([[r] for r in records]), 7)))
-    assert alone.shape == (40, query.cells(SCHEMA))
-    assert alone.dtype == np.int64
-    moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
-    given = query.set(SCHEMA, 7)
-    moves = moved_by(given, relation)
-    assert np.abs(moved).sum(axis=1).max() == moves.l1
-    assert np.square(moved).sum(axis=1).max() == moves.l2_squared
-    assert np.abs(alone).max() == given.largest
-    # one vector a party, whose sum is that of its records
-    three = list(query.vectors(block_of([records[:5], records[5:6], records[6:]]), 7))
-    np.testing.assert_array_equal(three[0], alone[:5].sum(axis=0))
-    np.testing.assert_array_equal(sum(three), alone.sum(axis=0))
-
-
 @pytest.mark.parametrize(("of", "ways", "l1", "l2"), [(8, 2, 56, 56), (8, 1, 16, 16), (3, 2, 6, 6)])
 def test_marginals_of_eight_columns(of, ways, l1, l2):
     names = tuple(f"c{k}" for k in range(of))

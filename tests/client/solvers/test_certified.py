@@ -1,9 +1,12 @@
 """Local and pooled optima against scipy at high precision, and parties that are hard."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_blocks import make_block
 from plain_gradients import plain_gradients
 
 from parley.client.algorithms.output_perturbation import (
@@ -32,18 +35,8 @@ TOLERANCE = 1e-8
 
 
 def make(kind, sizes, features, seed=0):
-    rng = np.random.default_rng(seed)
-    count = sum(sizes)
-    rows = on_grid(prepare_rows(rng.normal(size=(count, features)), intercept=False))
-    truth = rng.normal(size=features) * 3
-    if isinstance(kind, Softmax):
-        labels = rng.integers(0, kind.classes, count)
-    elif isinstance(kind, SquaredLoss):
-        labels = np.clip(rows @ truth / 3, -1, 1)
-    else:
-        labels = np.where(rows @ truth + rng.normal(size=count) > 0, 1.0, -1.0)
-    block = PartyBlock(features=rows, labels=labels, offsets=np.r_[0, np.cumsum(sizes)])
-    return LinearModel(loss=kind, features=features), block
+    model, block = make_block(kind, sizes, features - 1, seed)
+    return model, replace(block, features=on_grid(block.features))
 
 
 def full_gradient(model, block, theta, lambda_):

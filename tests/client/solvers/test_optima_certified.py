@@ -5,6 +5,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from exact_slopes import exact_slope
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,29 +39,6 @@ HOSTILE = [
     np.inf,
     np.nan,
 ]
-
-
-def exact_slope(loss, z, y):
-    """ℓ′ of margins `[K]`, in 60 digits."""
-    if isinstance(loss, ClassWeighted):
-        place = int(y) if loss.outputs > 1 else int(y > 0)
-        weight = mpmath.mpf(loss.weights[place])
-        return [weight * each for each in exact_slope(loss.loss, z, y)]
-    if isinstance(loss, Softmax):
-        grown = [mpmath.exp(each - max(z)) for each in z]
-        return [g / sum(grown) - (k == y) for k, g in enumerate(grown)]
-    (z,), y = z, mpmath.mpf(float(y))
-    if isinstance(loss, Logistic):
-        return [-y / (1 + mpmath.exp(y * z))]
-    if isinstance(loss, HuberSVM):
-        width = mpmath.mpf(loss.width)
-        return [-y * min(max((1 + width - y * z) / (2 * width), 0), 1)]
-    table = loss.slopes[int(y > 0)]
-    step = mpmath.mpf(2 * REACH) / (NODES - 1)
-    at = (min(max(z, -REACH), REACH) + REACH) / step
-    before = min(int(at), NODES - 2)
-    low, high = mpmath.mpf(table[before]), mpmath.mpf(table[before + 1])
-    return [low + (at - before) * (high - low)]
 
 
 def exact_gradient(loss, rows, labels, theta, lambda_, tilt):
@@ -134,7 +112,7 @@ def test_slopes_are_off_by_no_more_than_the_table_says(name):
     allowed = loss.lipschitz * 2.0**-43 * (1 + loss.outputs / 2**9) + loss.smoothness * 2.0**-46
     with mpmath.workdps(60):
         for z, y, own in zip(margins, labels, found.reshape(600, -1), strict=True):
-            truth = exact_slope(loss, [mpmath.mpf(float(each)) for each in z], y)
+            truth = exact_slope(loss, z, y)
             each = zip(own.tolist(), truth, strict=True)
             assert mpmath.sqrt(sum((mpmath.mpf(a) - b) ** 2 for a, b in each)) <= allowed
 

@@ -15,7 +15,6 @@ MANY = ", ".join(f'"c{at}"' for at in range(65_537))
 @pytest.mark.parametrize(
     ("kind", "columns", "override", "said"),
     [
-        ("marginals", [LABEL], "", "at least one column of kind numeric, categorical or array"),
         (
             "marginals",
             ['id = { kind = "ignore" }', LABEL],

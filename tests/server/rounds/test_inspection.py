@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import product
 
 import pytest
 
@@ -15,6 +16,13 @@ from parley.server.rounds.parties import Parties
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 
 NAMES = ("north", "south", "west", "east", "centre")
+DEPLOYMENT = Deployment(
+    server_address="",
+    parties=tuple(
+        RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
+        for i, name in enumerate(NAMES)
+    ),
+)
 
 
 class Fake:
@@ -34,15 +42,10 @@ class Fake:
 def asked(tmp_path, facts):
     asked = ("parties.count=5", "secure-aggregation.min-survivors=4", "model.features=none")
     job = load_job(overrides=asked)
-    parties = tuple(
-        RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
-        for i, name in enumerate(NAMES)
-    )
-    deployment = Deployment(server_address="", parties=parties)
     board = PartyBoard(tmp_path / "parties.json", list(NAMES))
     there = Parties.found(
         Fake(facts),
-        deployment,
+        DEPLOYMENT,
         board,
         run_id="r-1",
         named=data_head(job),
@@ -59,45 +62,37 @@ def facts(**changes):
     return given | changes
 
 
-def test_parties_with_other_schemas_are_named_and_nothing_is_asked_of_them(tmp_path):
-    with pytest.raises(JobError, match=r"one schema .*north: abab.*; south: cdcd.*; west: abab"):
-        asked(tmp_path, [facts(), facts(schema="cd" * 32), *[facts()] * 3])
-
-
-def test_parties_with_other_maps_of_features_are_named(tmp_path):
-    with pytest.raises(JobError, match=r"one map of features .*north: abab.*; south: cdcd.*"):
-        asked(tmp_path, [facts(map="ab" * 32), facts(map="cd" * 32), *[facts(map="ab" * 32)] * 3])
-
-
-def test_a_digest_of_features_that_is_none_costs_its_party_alone(tmp_path):
-    known, declined = asked(tmp_path, [facts(), facts(map="AB" * 32), *[facts()] * 3])
-    assert sorted(known) == [0, 2, 3, 4]
-    assert sorted(declined) == [1]
+@pytest.mark.parametrize(("what", "said"), [("schema", "schema"), ("map", "map of features")])
+def test_parties_with_other_schemas_or_maps_are_named_and_nothing_is_asked_of_them(
+    tmp_path, what, said
+):
+    one, other = facts(**{what: "ab" * 32}), facts(**{what: "cd" * 32})
+    with pytest.raises(JobError, match=rf"one {said} .*north: abab.*; south: cdcd.*; west: abab"):
+        asked(tmp_path, [one, other, *[one] * 3])
 
 
 @pytest.mark.parametrize(
-    "schema", [None, 7, 10**63, "", "AB" * 32, "ab" * 31, "ab" * 33, ["ab" * 32]]
+    ("what", "digest"),
+    [
+        ("map", "AB" * 32),
+        *product(["schema"], [None, 7, 10**63, "", "AB" * 32, "ab" * 31, "ab" * 33, ["ab" * 32]]),
+    ],
 )
-def test_a_digest_that_is_none_costs_its_party_alone(tmp_path, schema):
-    known, declined = asked(tmp_path, [facts(), facts(schema=schema), *[facts()] * 3])
+def test_a_digest_that_is_none_costs_its_party_alone(tmp_path, what, digest):
+    known, declined = asked(tmp_path, [facts(), facts(**{what: digest}), *[facts()] * 3])
     assert (sorted(known), declined) == ([0, 2, 3, 4], {1: Reason.PROTOCOL})
 
 
 def test_parties_with_too_few_records_are_named():
     job = load_job(overrides=["parties.count=5", "parties.min-records=50"])
-    parties = tuple(
-        RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
-        for i, name in enumerate(NAMES)
-    )
-    deployment = Deployment(server_address="", parties=parties)
     facts = {
         i: PartyFacts(features=3, classes=0, schema="0" * 64, records=records)
         for i, records in enumerate((50, 49, 60, 7, 90))
     }
     with pytest.raises(JobError, match=r"= 50 records, got fewer of south \(49\), east \(7\)\."):
-        federation_of(job, deployment, facts)
+        federation_of(job, DEPLOYMENT, facts)
     enough = {i: own for i, own in facts.items() if i not in (1, 3)}
-    assert federation_of(job, deployment, enough).min_records == 50
+    assert federation_of(job, DEPLOYMENT, enough).min_records == 50
 
 
 def test_what_came_last_before_a_long_wait_is_shown(tmp_path):

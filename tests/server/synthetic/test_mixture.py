@@ -2,25 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
-from parley.server.synthetic.mixture import Mixture, Tables, fit, on_simplex
-
-
-def test_known_projections():
-    np.testing.assert_allclose(on_simplex(np.array([0.6, 0.5, -0.2]), 1.0), [0.55, 0.45, 0])
-    np.testing.assert_allclose(on_simplex(np.array([50.0, 30, -12, 4]), 60.0), [40, 20, 0, 0])
-
-
-@given(arrays.arrays(np.float64, 5, elements=st.floats(-10, 10)))
-def test_the_projection_is_nearer_than_any_other_point(values):
-    nearest = on_simplex(values, 1.0)
-    assert nearest.min() >= 0
-    assert nearest.sum() == pytest.approx(1)
-    others = np.random.default_rng(0).dirichlet(np.ones(5), 50)
-    assert (((values - nearest) ** 2).sum() <= ((values - others) ** 2).sum(axis=1) + 1e-9).all()
+from parley.server.synthetic.mixture import Mixture, Tables, fit
 
 
 def test_a_known_table_of_two_components():
