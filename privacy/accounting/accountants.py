@@ -10,8 +10,8 @@
 | rdp | DP-SGD steps (behind coins too) and anything | RDP of the steps plus αρ of the rest, δ > 0 |
 | pld | the same steps, Gaussians, pure | privacy loss distributions convolved, δ > 0 |
 
-ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively, of
-events that were fixed before; docs/privacy.md, section 7, has what holds where answers choose them.
+ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively,
+of events that were fixed before; docs/privacy.md, section 7, has what holds where answers choose.
 An accountant is one function and one row of `ACCOUNTANTS`.
 """
 
