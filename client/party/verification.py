@@ -70,8 +70,8 @@ def check_computation(
     _check_covers(plan, claim)
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     # To the bit: what is cut to a bound and does not fit would be zeros, for one record more.
-    largest, given = claim.bound * weight, plan.encoding.bound
-    hold(Reason.SENSITIVITY, "the encoding's bound", f">= {largest}", given, given >= largest)
+    entry, given = claim.bound * weight, plan.encoding.bound
+    hold(Reason.SENSITIVITY, "the encoding's bound", f">= {entry}", given, given >= entry)
     kind.check(algorithm, plan)
     asked = claim.scale_bits is None or plan.encoding.scale_bits >= claim.scale_bits
     if consent.insist_on_fine_grid and not (asked and claim.exact_on(plan.encoding.scale)):
