@@ -53,11 +53,7 @@ def _shown(value: Any) -> str:
     return f"{SEPARATORS[value]} {value!r}" if value in SEPARATORS else str(value)
 
 
-schema_app = typer.Typer(
-    suggest_commands=False,
-    no_args_is_help=True,
-    help="Describe your columns, from public knowledge, and hold files against that.",
-)
+schema_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 TableFiles = Annotated[
     list[str],
