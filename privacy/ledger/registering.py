@@ -71,6 +71,8 @@ def register(
     if new and known and among:
         _check_in_place(writer, data.name, known, new[1])
     rows = None if new is None else _remembered(writer, data.name, known, *new, budgets[0].reads)
+    if rows is not None and budgets[0].reading:
+        writer.readings.append((budgets[0].reading, rows))
     return tuple(
         _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen, rows)
         if budget.unit not in known
@@ -107,10 +109,18 @@ def _new_digests(writer: Writer, asked: DatasetBudget) -> tuple[str, dict[str, D
     None where an account knows them, or nothing says.
     """
     of = [own for own in writer.stored.values() if own.rows is not None]
-    if asked.rows is None or any(asked.marks <= own.fingerprints for own in of):
+    if asked.rows is None or any(_is_known(writer, asked, own) for own in of):
         return None
     key = row_key(writer.key_path, (own.rows for own in of if own.rows))
     return key.check, key.by_block(asked.rows)
+
+
+def _is_known(writer: Writer, asked: DatasetBudget, own: Account) -> bool:
+    """Whether an account knows all rows that are read."""
+    reading = asked.reading
+    return asked.marks <= own.fingerprints and (
+        not reading or (reading, own.rows) in writer.readings
+    )
 
 
 def _remembered(

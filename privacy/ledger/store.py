@@ -11,10 +11,11 @@ hash by hash. Each costs the same however long the log is (the last: as much as 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows, digest
@@ -55,6 +56,7 @@ _PIECES = f"SELECT block, digests FROM {ROWS} WHERE name = ? ORDER BY number"  #
 _NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
 
 _Row = dict[str, str]
+Readings: TypeAlias = deque[tuple[str, KnownRows | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +196,15 @@ class Writer(Reader):
         stored: all accounts, as the end of the chain vouches for them.
         began: the end of the log before the transaction.
         key_path: of the key that rows are digested under.
+        readings: which blocks this process read lately, and the rows that were all known then.
+            Not in the log: it would grow with every choice of blocks, uncharged.
     """
 
-    def __init__(self, connection: Connection, place: str, key_path: Path) -> None:
+    def __init__(
+        self, connection: Connection, place: str, key_path: Path, readings: Readings
+    ) -> None:
         super().__init__(connection, place, lock=True)
-        self.key_path = key_path
+        self.key_path, self.readings = key_path, readings
         self.began, self._texts = self.head, self._rows(vouched=True)
         self.stored = {key: _account_of(row) for key, row in self._texts.items()}
 

@@ -98,7 +98,7 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
         what = (
             f"Expected privacy.{asked.keys}delta well below 1/{count}, for {count} {many}, got "
             f"{as_written(guarantee.delta)}: a mechanism that shows one of them in full can meet "
-            "it."
+            f"it. `--set privacy.{asked.keys}delta=1e-{len(str(count)) + 1:02}` is small enough."
         )
         if guarantee.delta > _MOST_DELTA:
             raise JobError(what)

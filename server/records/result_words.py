@@ -199,6 +199,9 @@ def judged(run: RunSummary) -> tuple[Measured, ...]:
 RANKS = 0.6
 """An AUC from which a model ranks at all."""
 
+_HARDLY = 0.2
+"""Of two labels the rarer is hardly answered, where it is for so small a part of its records."""
+
 
 def shortcoming(
     found: Judgement | TargetJudgement | None, *, records: str, weighted: bool = False
@@ -222,6 +225,12 @@ def shortcoming(
     if found.right <= count and not weighted:
         always = f"always answering {name!r} has {number(count / found.records, 4)}"
         return f"The model's accuracy on {of} is {share}; {always}"
+    if len(found.labels) == 2 and not weighted:
+        rare = 1 - found.labels.index(name)
+        given, held = sum(row[rare] for row in found.confusion), sum(found.confusion[rare])
+        if given < _HARDLY * held:
+            said = f"The model answers {found.labels[rare]!r} for {number(round(given))} of {of}"
+            return f"{said}, {number(round(held))} of which are (accuracy {share})"
     ranks = found.auc is None or found.auc >= RANKS
     return "" if ranks else f"The model ranks {of} hardly better than chance"
 

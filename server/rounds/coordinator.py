@@ -177,12 +177,14 @@ def _federation(
     """What is public of the parties."""
     first, found = parties.first, federation_of(job, deployment, parties.facts)
     prepared = first.schema == prepared_schema(first.features, first.classes)
-    if prepared:
-        return replace(found, schema=folder.schema)
     known = Schema.from_toml(folder.schema) if folder.schema else None
     numbers = known.numbers if known else first.features
-    columns = len(known.features) if known else first.features
-    return replace(found, schema=folder.schema, numbers=numbers, columns=columns)
+    return replace(
+        found,
+        schema=folder.schema,
+        numbers=0 if prepared else numbers,
+        columns=len(known.features) if known else first.features,
+    )
 
 
 def _found(

@@ -3,46 +3,37 @@
 The non-private twin is asked first: where it is of no use either, no ε makes the model good, and
 what it learns from is named: the feature map, the steps, the schema. Else the noise is to blame,
 and the formulas of `parley plan` say how much smaller each public change would make it.
-
-Near an optimum, what a model loses grows with the square of the noise: so the noise has to be
-√(lost / what may be lost) times as small.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.calibration.calibration import CalibrationError
-from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, averaged
-from parley.server.planning.stages import rounds_of, stages_of
-from parley.server.records import words
+from parley.server.planning.release import algorithm_for
 from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.numerals import number
 from parley.server.records.result_words import RANKS, shortcoming
 from parley.server.records.summary import RunSummary
 from parley.simulations.data.outlook import feature_map
 from parley.simulations.data.world import Experiment
-
-_MAY_LOSE = 0.01
-"""Of accuracy, AUC or R²: so much the noise may cost without a word."""
-
-_LARGEST_EPSILON = 8.0
-"""No larger ε is advised: beyond, a guarantee is hardly one."""
+from parley.simulations.figures.ways import LARGEST_EPSILON, MAY_LOSE, against_noise, ways_to
 
 _NEAR = 0.05
 """An AUC that is so much lower ranks as well, for whoever asks for a threshold."""
+
+_FEW = 100
+"""Held-out records below which a figure is held against chance."""
+
+_CLEAR = 0.05
+"""Of accuracy or AUC beyond chance, or R²: so much the twin has to learn."""
 
 _MOST_WAYS = 4
 _HELD_OUT = "held-out records"
@@ -60,27 +51,23 @@ _AUTO_OF_NETWORKS = (
 _AUTO = ("rounds", "learning-rate", "momentum", "nesterov", "clip-norm", "average")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """A public change, and how many times smaller it makes the noise beside what is learned."""
-
-    said: str
-    times: float
-
-
 def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, list[str]]:
     """The verdict on a run's model, empty where nothing is known against it; and further advice."""
     found, twin = summary.judgement, summary.baseline_judgement
     weighted, lost = bool(summary.class_weights), _lost(summary)
     wrong = shortcoming(found, records=_HELD_OUT, weighted=weighted)
+    wrong = wrong or (_half_lost(found, twin) if lost else "")
+    if few := _too_few(found):
+        return _sentences(wrong, few), _further(summary, job, world)
     if wrong and twin is not None and not _by_noise(found, twin, weighted=weighted):
         said = f"The non-private model is no better{_figures(twin)}: noise is not the cause"
         learned = _settings(job, world) or _curves(job, world)
         cures = [each for each in (learned, _threshold(found)) if each]
         return _sentences(wrong, said, *(cures or [_schema(world)])), []
+    unanswered = _unanswered(found, job)
     if not (wrong or lost):
-        return "", []
-    further = _further(summary, job, world)
+        return "", unanswered
+    further = [*_further(summary, job, world), *unanswered]
     if not wrong:
         return "", further
     if twin is None:
@@ -89,6 +76,59 @@ def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, l
     if job.model.learns == "network":
         better += ": noise, clipping and the number of steps lie between them"
     return _sentences(wrong, better, _against_noise(summary, job, world, lost)), further
+
+
+def _half_lost(found: Any, twin: Any) -> str:
+    """That the noise takes most of what the twin learns; empty where it does not."""
+    if isinstance(found, TargetJudgement):
+        pairs = [(found.r2 or 0.0, twin.r2 or 0.0)]
+    elif isinstance(found, Judgement):
+        always = found.commonest[1] / found.records
+        pairs = [(found.accuracy - always, twin.accuracy - always)]
+        pairs.append(((found.auc or 0.5) - 0.5, (twin.auc or 0.5) - 0.5))
+    else:
+        return ""
+    most = any(2 * own < other and other > _CLEAR for own, other in pairs)
+    return f"The noise takes most of what is learned{_figures(found)}" if most else ""
+
+
+def _too_few(found: Judgement | TargetJudgement | None) -> str:
+    """Held-out records that do not tell a model from the commonest label."""
+    if not isinstance(found, Judgement) or found.records >= _FEW:
+        return ""
+    records, right = round(found.records), round(found.right)
+    low, high = _wilson(right, records)
+    if low > found.commonest[1] / records:
+        return ""
+    return (
+        f"{records} held-out records are too few to tell a good model from a poor one: on others "
+        f"its accuracy may be {number(low, 2)} to {number(high, 2)}"
+    )
+
+
+def _wilson(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    share, z2 = right / count, 1.96**2
+    middle, scale = share + z2 / (2 * count), 1 + z2 / count
+    half = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count**2)))
+    return (middle - half) / scale, (middle + half) / scale
+
+
+def _unanswered(found: Judgement | TargetJudgement | None, job: Job) -> list[str]:
+    """The weights by which rare ones of several labels are answered, too."""
+    if not isinstance(found, Judgement) or len(found.labels) == 2 or job.model.weights_of_classes:
+        return []
+    held = {name: sum(row) for name, row in zip(found.labels, found.confusion, strict=True)}
+    root = {name: round(math.sqrt(max(held.values()) / max(held[name], 1))) for name in held}
+    rare = [name for name in held if root[name] > 1 and name not in found.answered and held[name]]
+    weights = ",".join(str(root[name] if name in rare else 1) for name in held)
+    key = f"model.class-weights=[{weights}]"
+    try:
+        load_job(values=job.values(), overrides=[key])
+    except JobError:
+        rare = []
+    named = ", ".join(map(repr, rare))
+    return [f"It never answers {named}: `parley run … --set '{key}'` does."] if rare else []
 
 
 def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
@@ -101,13 +141,13 @@ def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float
     # What costs nothing goes before what costs ε.
     if job.model.learns == "network" and (cure := _settings(job, world)):
         return cure
-    return row.advice if row and row.advice else _larger_epsilon(summary, job, world, lost)
+    return row.advice if row and row.advice else against_noise(summary, job, world, lost)
 
 
 def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
     """What makes the noise smaller, or less of it do harm."""
     ways = "; ".join(
-        f"{way.times:.2g} times with {way.said}" for way in _ways(job, world)[:_MOST_WAYS]
+        f"{way.times:.2g} times with {way.said}" for way in ways_to(job, world)[:_MOST_WAYS]
     )
     found = (
         [f"By the formulas of `parley plan` the noise would be smaller: {ways}."] if ways else []
@@ -152,15 +192,15 @@ def _lost(summary: RunSummary) -> float:
     found, twin = summary.judgement, summary.baseline_judgement
     if isinstance(found, TargetJudgement) and isinstance(twin, TargetJudgement):
         lost = (twin.r2 or 0.0) - (found.r2 or 0.0)
-        return lost if lost > _MAY_LOSE else 0.0
+        return lost if lost > MAY_LOSE else 0.0
     if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
         excess = summary.excess_loss or 0.0  # all that is known without held-out records
-        return excess if found is None and excess > _MAY_LOSE else 0.0
+        return excess if found is None and excess > MAY_LOSE else 0.0
     rarest = max(min(sum(row) for row in twin.confusion), 1)
     kinds = [((twin.right - found.right) / twin.records, twin.right / twin.records, twin.records)]
     kinds.append((_gap(found, twin), twin.auc or 0.5, rarest))
     return max(
-        lost if lost > max(_MAY_LOSE, math.sqrt(of * (1 - of) / count)) else 0.0
+        lost if lost > max(MAY_LOSE, math.sqrt(of * (1 - of) / count)) else 0.0
         for lost, of, count in kinds
     )
 
@@ -252,7 +292,7 @@ def _curves(job: Job, world: Experiment) -> str:
     if job.model.is_mapped or _hats_by_rule(job, world) is not False:
         return ""
     epsilon = job.privacy.epsilon
-    while 2 * epsilon <= _LARGEST_EPSILON:
+    while 2 * epsilon <= LARGEST_EPSILON:
         epsilon *= 2
         key = f"privacy.epsilon={as_written(epsilon)}"
         if _hats_by_rule(job, world, key):
@@ -287,101 +327,4 @@ def _threshold(found: Judgement | TargetJudgement | None) -> str:
         f"It does rank (AUC {number(found.auc, 3)}): `parley predict RUN ROWS --threshold "
         f"{best.least:g}` answers {found.labels[1]!r} for {number(best.positive, 3)} of them, with "
         f"precision {number(best.precision, 3)} and recall {number(best.recall, 3)}"
-    )
-
-
-# How large the noise is.
-
-
-def _noise(job: Job, world: Experiment, federation: Federation) -> float:
-    """Expected length of the noise, beside what so many records make together."""
-    algorithm = algorithm_for(job, world.model, federation)
-    stages = stages_of(
-        job,
-        algorithm=algorithm,
-        federation=federation,
-        features=world.block.features.shape[1],
-        components=world.components,
-    )
-    plan = rounds_of(stages).plan
-    own = plan.primary
-    noise = averaged(plan, own)
-    length = noise.expected_norm() * own.noise_growth
-    rate = getattr(getattr(algorithm, "training", None), "sampling_rate", 1.0)
-    if plan.sampled:  # of a sum over a batch of all parties' records
-        length /= rate * federation.total_records
-    elif own.in_training:  # of one over a party's batch; the average over the parties has less
-        length /= rate * federation.min_records * math.sqrt(federation.parties)
-    return float(length)
-
-
-def _ways(job: Job, world: Experiment) -> list[Way]:
-    """Public changes that make the noise smaller, the best first."""
-    federation = world.federation
-    own = _noise(job, world, federation)
-    found = []
-    for said, keys, changed in _changes(job, federation):
-        try:
-            other = load_job(values=job.values(), overrides=keys) if keys else job
-            times = own / _noise(other, world, changed)
-        except (CalibrationError, JobError, RingTooSmall, ValueError, ZeroDivisionError):
-            continue  # it cannot be had
-        if times > 1.05:
-            found.append(Way(said=said, times=times))
-    # By what is shown, so that rounding decides no order.
-    return sorted(found, key=lambda way: -float(f"{way.times:.2g}"))
-
-
-def _changes(job: Job, own: Federation) -> Iterator[tuple[str, list[str], Federation]]:
-    """What may be changed: in words, as keys of the job, and of its parties."""
-    if 2 * job.privacy.epsilon <= _LARGEST_EPSILON:
-        epsilon = f"privacy.epsilon={as_written(2 * job.privacy.epsilon)}"
-        yield f"twice ε (`--set {epsilon}`)", [epsilon], own
-    more = replace(
-        own,
-        min_records=2 * own.min_records,
-        max_records=2 * own.max_records,
-        total_records=2 * own.total_records,
-    )
-    yield f"twice the records a party (now at least {own.min_records})", [], more
-    parties = replace(own, parties=2 * own.parties, total_records=2 * own.total_records)
-    keys = [f"parties.count={parties.parties}"]
-    yield f"twice as many parties of that size (now {own.parties})", keys, parties
-    if job.privacy.delta == 0:
-        keys = [
-            "privacy.noise=gaussian",
-            f"privacy.delta={min(1e-5, 0.01 / own.total_records):.0e}",
-        ]
-        yield f"`{' '.join(f'--set {key}' for key in keys)}` (a guarantee with δ > 0)", keys, own
-    for key, why in (
-        ("parties.weights=size", "parties' sizes become public"),
-        ("secure-aggregation.corrupt=0", "if no party colludes with the server"),
-        (f"secure-aggregation.min-survivors={own.parties}", "if no party may drop out"),
-        ("privacy.noise-point=share", "shares, which add up to one noise"),
-        ("privacy.noise-point=server", "trusts the server with the bare sum"),
-    ):
-        yield f"`--set {key}` ({why})", [key], own
-
-
-def _larger_epsilon(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
-    """Which ε would give a model that loses little, or that none does with so many records."""
-    needed = math.sqrt(max(lost, 2 * _MAY_LOSE) / _MAY_LOSE)
-    own, epsilon, times = _noise(job, world, world.federation), job.privacy.epsilon, 1.0
-    records, scope = f"{world.federation.total_records:,} records", words.scope(summary.primary)
-    while 2 * epsilon <= _LARGEST_EPSILON:
-        epsilon *= 2
-        key = f"privacy.epsilon={as_written(epsilon)}"
-        try:
-            other = load_job(values=job.values(), overrides=[key])
-            times = own / _noise(other, world, world.federation)
-        except (CalibrationError, JobError, RingTooSmall, ValueError):
-            continue
-        if times >= needed:
-            return (
-                f"The noise of ε = {as_written(job.privacy.epsilon)} ({scope}) is too large for "
-                f"{records}: `parley run … --set {key}` makes it {times:.2g} times as small"
-            )
-    return (
-        f"No ε up to {as_written(_LARGEST_EPSILON)} ({scope}) is enough for {records}: about "
-        f"{needed / times:.2g} times as many a party would be, at ε = {as_written(epsilon)}"
     )

@@ -132,6 +132,9 @@ class AlgorithmConformance:
         assert given.failed == ()
         assert given.values.shape == (5, claim.dimension)
         assert np.abs(given.values).max() <= claim.bound * (1 + 1e-12)
+        sent = {"theta": algorithm.init()["theta"]}  # all that a party is sent of a state
+        again = algorithm.local(sent, block_of(self.labels), plan, SEEDED)
+        np.testing.assert_array_equal(again.values, given.values)
 
     def test_a_neighbour_moves_the_sum_by_no_more_than_is_claimed(self):
         algorithm, plan = self.made()

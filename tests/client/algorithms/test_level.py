@@ -69,8 +69,10 @@ def long_tailed(*, hats):
 def learned(algorithm, plan, block):
     """Without noise."""
     state = algorithm.init()
-    for _ in range(algorithm.rounds):
-        values = algorithm.local(state, block, plan, Randomness.from_seed(1)).values
+    for number in range(1, algorithm.rounds + 1):
+        release = plan.at_round(number)
+        sent = {"theta": state["theta"]}  # which is all that a party is sent
+        values = algorithm.local(sent, block, release, Randomness.from_seed(1)).values
         state = algorithm.update(state, values[0])
     return algorithm.model_of(state)
 
@@ -96,7 +98,10 @@ def test_a_record_moves_the_level_no_further_than_it_moves_a_step(data):
     block, at = long_tailed(hats=False), data.draw(st.integers(0, RECORDS - 1))
     number = st.floats(-1e3, 1e3)
     theta = np.array(data.draw(st.lists(number, min_size=5, max_size=5)))
-    state = {**algorithm.init(), "theta": theta, "round": np.array([data.draw(number) + 110])}
+    state, plan = (
+        {**algorithm.init(), "theta": theta},
+        plan.at_round(data.draw(st.integers(1, 120))),
+    )
     sums = []
     for sign in (1, -1):
         rows, labels = block.features.copy(), block.labels.copy()
@@ -109,7 +114,7 @@ def test_a_record_moves_the_level_no_further_than_it_moves_a_step(data):
 def test_a_record_at_the_clip_norm_moves_the_level_by_all_that_is_claimed():
     algorithm, plan = made()
     claim = algorithm.claim(FEDERATION.facts("uniform"))
-    state = {**algorithm.init(), "round": np.array([110.0])}
+    state, plan = algorithm.init(), plan.at_round(110)
     sums = [
         algorithm.local(
             state,
@@ -125,8 +130,8 @@ def test_a_record_at_the_clip_norm_moves_the_level_by_all_that_is_claimed():
 def test_the_level_is_the_same_whole_numbers_as_steps_with_four_times_the_clip_norm():
     algorithm, plan = made()
     wide, wide_plan = made("algorithm.clip-norm=0.2", "algorithm.level-rounds=0")
-    block, state = long_tailed(hats=False), {**algorithm.init(), "round": np.array([108.0])}
-    ours = algorithm.local(state, block, plan, Randomness.from_seed(1)).values
+    block, state = long_tailed(hats=False), algorithm.init()
+    ours = algorithm.local(state, block, plan.at_round(109), Randomness.from_seed(1)).values
     theirs = wide.local(state, block, wide_plan, Randomness.from_seed(1)).values
     np.testing.assert_array_equal(4 * ours, theirs)
 

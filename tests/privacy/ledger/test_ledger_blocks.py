@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 
 import hypothesis.strategies as st
 import numpy as np
@@ -154,6 +155,16 @@ def test_a_run_holds_of_its_blocks_alone_and_goes_on_after_a_kill(ledger_url: st
         ledger.give_back("first")
         (totals,) = ledger.totals()
         assert totals.holders == {"second": 8, "third": 2}
+        assert messages(ledger) == []
+
+
+def test_no_choice_of_blocks_makes_the_log_grow_uncharged(ledger_url: str) -> None:
+    records = {each: f"20{each:02}" for each in range(8)}
+    chosen = [blocks for size in (1, 2, 3) for blocks in combinations(records.values(), size)]
+    with Ledger.open(ledger_url) as ledger:
+        for blocks in (*chosen, *chosen):
+            ledger.register(table(records, blocks))
+        assert ledger.head().records == len(records)  # each block is new once
         assert messages(ledger) == []
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import parley
+from parley.client.data.schema_inference import infer_schema
 from parley.server.jobs.file import load_job
 from parley.server.records.result_words import shortcoming
-from parley.simulations.figures.advice import _by_noise, _threshold
+from parley.simulations.figures.advice import _by_noise, _threshold, _too_few, _unanswered
 from parley.simulations.figures.judging import judge, judge_targets
 
 SCHEMA = """[columns]
@@ -134,6 +135,61 @@ def test_what_is_wrong_with_a_classifier_is_said_by_its_confusion_matrix(chances
     assert bool(said) == bool(told)
 
 
+def test_a_rare_label_that_is_hardly_answered_is_said_with_its_counts():
+    labels = np.array([0] * 90 + [1] * 30)
+    chances = np.where(labels, 0.4, 0.2) + np.linspace(0, 0.06, 120)
+    said = shortcoming(judge(chances, labels, names=("no", "yes")), records="rows")
+    assert "answers 'no' for all of 120 rows" in said
+    chances[-3:] = 0.6
+    said = shortcoming(judge(chances, labels, names=("no", "yes")), records="rows")
+    assert said.startswith("The model answers 'yes' for 3 of 120 rows, 30 of which are")
+
+
+def test_few_held_out_records_are_said_to_be_few():
+    labels = np.arange(12) % 2
+    for right, few in ((8, True), (12, False)):
+        found = judge(np.where(np.arange(12) < right, labels, 1 - labels), labels, names=("n", "y"))
+        assert few == ("12 held-out records are too few" in _too_few(found))
+
+
+def test_many_columns_of_few_records_are_cured_by_fewer(tmp_path):
+    rng = np.random.default_rng(3)
+    cells = rng.standard_normal((1500, 60)).round(3)
+    names = [f"c{k}" for k in range(60)]
+    rows = [",".join([*map(str, row), "yes" if row[:3].sum() > 0 else "no"]) for row in cells]
+    (tmp_path / "d.csv").write_text("\n".join([",".join([*names, "sick"]), *rows]))
+    data = f"data.source={tmp_path / 'd.csv'}", f"data.schema={tmp_path / 's.toml'}"
+    text = infer_schema(tmp_path / "d.csv").text
+    (tmp_path / "s.toml").write_text(text)
+    wide = run(tmp_path, *data, "privacy.epsilon=0.4")
+    said = wide.verdict.partition("Of 60 columns keep those that tell most ")[2]
+    kept = int(said.partition("with ")[2].split()[0])
+    lines = text.splitlines()
+    left = [line.partition(" = ")[0] + ' = { kind = "ignore" }' for line in lines]
+    at = [k for k, line in enumerate(lines) if line.split(" = ")[0] in names[kept:]]
+    (tmp_path / "s.toml").write_text(
+        "\n".join(left[k] if k in at else line for k, line in enumerate(lines))
+    )
+    (tmp_path / "cured").mkdir()
+    cured = run(tmp_path / "cured", *data, "privacy.epsilon=0.4")
+    assert cured.verdict == ""
+    assert cured.judgement.auc > wide.judgement.auc + 0.1
+
+
+def test_a_class_that_is_never_answered_gets_a_weight():
+    truth = np.repeat([0, 1, 2], [80, 100, 6])
+    answered = np.eye(3)[np.minimum(truth, 1)]
+    found = judge(answered, truth, names=("a", "b", "c"))
+    job = load_job(overrides=["model.kind=softmax"])
+    (said,) = _unanswered(found, job)
+    assert "It never answers 'c'" in said
+    key = said.partition("--set '")[2].partition("'")[0]
+    assert key == "model.class-weights=[1,1,4]"
+    weighted = load_job(values=job.values(), overrides=[key])
+    assert _unanswered(found, weighted) == []
+    assert _unanswered(judge(np.eye(3)[truth], truth, names=("a", "b", "c")), job) == []
+
+
 def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
     found = judge(np.array([0.6, 0.2, 0.3, 0.9]), np.array([0, 0, 0, 1]), names=("no", "yes"))
     assert shortcoming(found, records="rows", weighted=True) == ""
@@ -155,7 +211,7 @@ def test_a_rare_label_that_noise_hides_is_its_matter_and_no_threshold_that_finds
 
 
 def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("parley.simulations.figures.advice._LARGEST_EPSILON", 0.02)
+    monkeypatch.setattr("parley.simulations.figures.ways.LARGEST_EPSILON", 0.02)
     data = table(tmp_path, share=0.2, sick_at=[10, 90], others_at=[50], count=1500)
     steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
     summary = run(tmp_path, *data, *steps)
