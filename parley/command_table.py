@@ -122,7 +122,9 @@ class Named(click.Command):
         module, attribute = self._place.split(":")
         found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
-            return typer.main.get_group(found)
+            group = typer.main.get_group(found)
+            group.help = group.help or self.help
+            return group
         return typer.main.get_command_from_info(
             CommandInfo(name=self.name, callback=found),
             pretty_exceptions_short=False,

@@ -18,11 +18,7 @@ from parley.terminal.ledger import (
     verify_ledger,
 )
 
-ledger_app = typer.Typer(
-    suggest_commands=False,
-    no_args_is_help=True,
-    help="Show or verify a privacy ledger, free what a killed run holds, raise a budget.",
-)
+ledger_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 LedgerPath = Annotated[
     str,

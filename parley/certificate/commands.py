@@ -34,9 +34,6 @@ certificate_app = typer.Typer(
     cls=_IssueUnlessNamed,
     suggest_commands=False,
     no_args_is_help=True,
-    help="Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
-    "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the public "
-    "registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
 )
 
 

@@ -21,11 +21,7 @@ from parley.deploy.making import (
 )
 from parley.options import PartyDir
 
-deploy_app = typer.Typer(
-    suggest_commands=False,
-    no_args_is_help=True,
-    help="Make a deployment's folders and keys, renew and rotate them.",
-)
+deploy_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 DeploymentDir = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
 

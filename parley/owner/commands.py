@@ -16,12 +16,7 @@ from parley.owner.standing import Row, budgets, paid, standing
 from parley.server.records.plain_json import json_text
 from parley.terminal.screen import Screen, plain_table
 
-owner_app = typer.Typer(
-    suggest_commands=False,
-    no_args_is_help=True,
-    help="What a party's owner is asked, and says: with approval-above in party.toml a job waits "
-    "for a yes.",
-)
+owner_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 Name = Annotated[
     str, typer.Argument(metavar="ID", help="32 hex digits, as `parley owner pending` shows them.")

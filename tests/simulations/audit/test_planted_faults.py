@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms import attendance
-from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.dp_sgd import batches, clipping, noise, steps, training
+from parley.client.dp_sgd import batches, clipping, noise, steps
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream, Randomness
@@ -177,21 +176,6 @@ def test_written_gradients_that_nobody_clips_are_refuted(monkeypatch):
     assert verdict(job, trials=20, method="mu") == "refuted"
 
 
-@pytest.mark.heavy  # the accounts of a profile take ten seconds
-def test_fixed_batches_charged_as_poisson_are_refuted_by_a_crowd(monkeypatch):
-    job = (*DP_SGD[:3], "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.local-steps=1")
-    job = (*job, "dp-sgd.sampling-rate=0.25")
-    crowd = {"trials": 4_000, "method": "profile", "attack": "crowd", "records": 4}
-
-    def fixed(sizes, rate, streams):
-        keys = np.stack([stream.words(sizes[0]) for stream in streams])
-        return (np.argsort(np.argsort(keys, axis=1), axis=1) < round(rate * sizes[0])).ravel()
-
-    assert verdict(job, **crowd) == "not-refuted"
-    monkeypatch.setattr(training, "batches_of", fixed)
-    assert verdict(job, **crowd) == "refuted"
-
-
 def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
     noise_times(monkeypatch, 1 / 5)
     looked, counted = [], []
@@ -215,32 +199,20 @@ def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
     assert counted[0] is counted[1]
 
 
-@pytest.mark.heavy
-def test_parties_in_every_sum_that_are_charged_as_by_their_coins_are_refuted(monkeypatch):
-    job = (
-        *(*DP_SGD, "model.hidden=[]", "privacy.unit=party", "parties.count=100"),
-        *("privacy.noise-point=server", "parties.per-round=0.25"),
-        *("algorithm.rounds=1", "privacy.epsilon=1"),
-    )
-    asked = {"trials": 300, "method": "profile", "attack": "party"}
-    assert verdict(job, **asked) == "not-refuted"
-    everyone = lambda self, block, plan, randomness: np.ones(block.parties, dtype=bool)  # noqa: E731
-    monkeypatch.setattr(Attendance, "present", everyone)
-    assert verdict(job, **asked) == "refuted"
-
-
-JOB = (
-    "algorithm.kind=fedavg",
-    "model.kind=mlp",
-    "model.hidden=[]",
-    "parties.min-records=100",
-    "privacy.epsilon=4",
-    "algorithm.rounds=2",
-    "dp-sgd.local-steps=1",
-)
-SAMPLED = (*JOB, "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.sampling-rate=0.25")
-WHOLE = (*JOB, "dp-sgd.sampling-rate=1")
+WHOLE = (*DP_SGD, "model.hidden=[]")
+CLIPPED = (*WHOLE, "dp-sgd.clip-norm=0.1")
+SAMPLED = (*WHOLE, "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.sampling-rate=0.25")
 SEEN = (*WHOLE, "privacy.epsilon=6", "algorithm.rounds=1", "parties.per-round=0.4")
+OF_PARTIES = (
+    *(*WHOLE, "privacy.unit=party", "parties.count=100", "privacy.noise-point=server"),
+    *("parties.per-round=0.25", "algorithm.rounds=1", "privacy.epsilon=1"),
+)
+
+
+def fixed_batches(sizes, rate, streams):
+    """Of the mean length, and charged as Poisson's."""
+    keys = np.stack([stream.words(sizes[0]) for stream in streams])
+    return (np.argsort(np.argsort(keys, axis=1), axis=1) < round(rate * sizes[0])).ravel()
 
 
 def one_coin_for_all(sizes, rate, streams):
@@ -250,6 +222,10 @@ def one_coin_for_all(sizes, rate, streams):
 
 def coins_at_twice_the_rate(sizes, rate, streams):
     return OWN_BATCHES(sizes, 2 * rate, streams)
+
+
+def everyone(self, block, plan, randomness):
+    return np.ones(block.parties, dtype=bool)
 
 
 def parties_at_twice_the_rate(count, rate, stream):
@@ -279,58 +255,29 @@ OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.batches_of, Randomness.party_noise, s
 OWN_COINS = attendance._coins
 
 
+HEAVY = [pytest.mark.heavy]  # the accounts of a profile take ten seconds
+BATCHES, ATTENDANCE = "client.dp_sgd.training.batches_of", "client.algorithms.attendance"
+STREAM = "privacy.sampling.stream.Randomness"
+FAULTS = [
+    (BATCHES, fixed_batches, SAMPLED, "crowd", "profile", 4_000, HEAVY),
+    (BATCHES, one_coin_for_all, SAMPLED, "crowd", "profile", 2_000, HEAVY),
+    (BATCHES, coins_at_twice_the_rate, SAMPLED, "dirac", "profile", 20_000, HEAVY),
+    (f"{ATTENDANCE}.Attendance.present", everyone, OF_PARTIES, "party", "profile", 300, HEAVY),
+    (f"{ATTENDANCE}._coins", parties_at_twice_the_rate, SEEN, "dirac", "profile", 1_000, HEAVY),
+    ("client.dp_sgd.training.add_noise", noise_of_one_party, WHOLE, "dirac", "white", 300, []),
+    (f"{STREAM}.party_noise", noise_of_the_first_round, WHOLE, "on-off", "mu", 100, []),
+    ("client.dp_sgd.training.batch_sums", clip_of_the_mean, CLIPPED, "dirac", "mu", 100, []),
+]
+
+
 @pytest.mark.parametrize(
     ("where", "fault", "job", "attack", "method", "trials"),
-    [
-        pytest.param(
-            *(
-                "client.dp_sgd.training.batches_of",
-                one_coin_for_all,
-                SAMPLED,
-                "crowd",
-                "profile",
-                2_000,
-            ),
-            marks=pytest.mark.heavy,  # the accounts of a profile take ten seconds
-        ),
-        pytest.param(
-            *("client.dp_sgd.training.batches_of", coins_at_twice_the_rate, SAMPLED),
-            *("dirac", "profile", 20_000),
-            marks=pytest.mark.heavy,
-        ),
-        pytest.param(
-            *("client.algorithms.attendance._coins", parties_at_twice_the_rate, SEEN),
-            *("dirac", "profile", 1_000),
-            marks=pytest.mark.heavy,
-        ),
-        ("client.dp_sgd.training.add_noise", noise_of_one_party, WHOLE, "dirac", "white", 300),
-        (
-            "privacy.sampling.stream.Randomness.party_noise",
-            noise_of_the_first_round,
-            WHOLE,
-            "on-off",
-            "mu",
-            100,
-        ),
-        (
-            "client.dp_sgd.training.batch_sums",
-            clip_of_the_mean,
-            (*WHOLE, "dp-sgd.clip-norm=0.1"),
-            "dirac",
-            "mu",
-            100,
-        ),
-    ],
+    [pytest.param(*row, marks=marks, id=row[1].__name__) for *row, marks in FAULTS],
 )
-def test_a_fault_in_dp_sgd_inside_a_party_is_refuted(
+def test_a_fault_in_dp_sgd_or_in_who_attends_is_refuted(
     monkeypatch, where, fault, job, attack, method, trials
 ):
-    effort = Effort(trials=trials, seed=21, methods=(method,), attacks=(attack,))
-
-    def verdict() -> str:
-        (report,) = audit(load_job(None, overrides=job), effort)
-        return report.verdict
-
-    assert verdict() == "not-refuted"
+    asked = {"trials": trials, "method": method, "attack": attack}
+    assert verdict(job, **asked) == "not-refuted"
     monkeypatch.setattr(f"parley.{where}", fault)
-    assert verdict() == "refuted"
+    assert verdict(job, **asked) == "refuted"

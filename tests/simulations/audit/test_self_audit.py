@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import invoked
+from quick_runs import StopAfter
 
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.file import load_job
@@ -62,20 +63,8 @@ def test_honest_noise_hides_the_coins_and_missing_noise_shows_them(tmp_path, mon
 
 def test_a_run_that_was_stopped_goes_on_with_its_canaries(tmp_path):
     whole = simulate(job(), out=tmp_path / "whole", canaries=200)
-
-    class Stop:
-        def begin(self, *rest, **more):
-            pass
-
-        def __getattr__(self, name):
-            return self.begin
-
-        def round_done(self, line):
-            if line.round == 1:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        simulate(job(), out=tmp_path / "stopped", canaries=200, observer=Stop())
+        simulate(job(), out=tmp_path / "stopped", canaries=200, observer=StopAfter(1))
     resumed = simulate(None, resume=tmp_path / "stopped")
     assert np.array_equal(resumed.theta, whole.theta)
     assert resumed.summary.self_audit == whole.summary.self_audit
