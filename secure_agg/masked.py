@@ -1,6 +1,6 @@
 """The masked sum: the whole protocol among all parties of one process, every message as bytes.
 
-Gives the same bits, survivors, refusals and byte counts as `plain.IdealSum` with the same
+Gives the same bits, survivors, refusals and byte counts as `ideal.IdealSum` with the same
 parameters; the drops are applied at the moments they name.
 
     >>> import numpy as np
