@@ -15,22 +15,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
-import signal
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from parley.deploy.making import make_deployment
-from parley.deploy.processes import ProcessError, free_ports, own_environment
+from parley.deploy.processes import (
+    ProcessError,
+    Supervisor,
+    free_ports,
+    own_environment,
+    wait_until,
+)
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job import Job
 from parley.simulations.engine.local_parties import prepare_parties
 
 NAMES = ("north", "south", "east", "west")
@@ -84,71 +90,52 @@ class Delayed:
                 more.notify()
 
 
-class Consortium:
+class Consortium(Supervisor):
     """A server and its parties as processes; each party behind a line of its own."""
 
-    def __init__(self, root: Path, job: object, *, parties: int, delay_s: float = 0.0) -> None:
-        (self.port,) = free_ports(1)
+    def __init__(self, root: Path, job: Job, *, parties: int, delay_s: float = 0.0) -> None:
+        super().__init__()
+        (port,) = free_ports(1)
         self.home, self.job = root / "consortium", job
-        self.names = NAMES[:parties]
-        make_deployment(self.home, hosts=["127.0.0.1"], parties=self.names, port=self.port)
+        names = NAMES[:parties]
+        make_deployment(self.home, hosts=["127.0.0.1"], parties=names, port=port)
         prepare_parties(job, root / "prepared")
-        for index, name in enumerate(self.names):
+        commands = {"server": ["parley", "server", str(self.home / "server")]}
+        for index, name in enumerate(names):
+            own = self.home / "parties" / name
             for file in ("records.npz", "party.toml"):
-                shutil.copy(root / "prepared" / f"party-{index}" / file, self.folder(name))
-        self.lines = {
-            name: Delayed(("127.0.0.1", self.port), delay_s) for name in self.names if delay_s
-        }
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self.start("server")
-        until = time.monotonic() + 120
-        while "Listening" not in (self.home / "server.out").read_text():
-            if time.monotonic() > until:
-                raise SystemExit("The server did not listen in 120 s.")
-            time.sleep(0.05)
-        for name in self.names:
-            self.start(name)
+                shutil.copy(root / "prepared" / f"party-{index}" / file, own)
+            line = ["--server", Delayed(("127.0.0.1", port), delay_s).address] if delay_s else []
+            commands[name] = ["parley", "party", str(own), *line]
+        self.of = {}
+        for name, words in commands.items():
+            log = self.home / f"{name}.out"
+            self.of[name] = self.start(name, words, environment=own_environment(), log=log)
+            self._until(partial(_says, log, "Listening" if name == "server" else ""), name)
 
-    def folder(self, name: str) -> Path:
-        """Where the server or a party is."""
-        return self.home / "server" if name == "server" else self.home / "parties" / name
-
-    def start(self, name: str) -> None:
-        """Starts its process."""
-        kind = "server" if name == "server" else "party"
-        line = ["--server", self.lines[name].address] if name in self.lines else []
-        command = [sys.executable, "-P", "-m", "parley", kind, str(self.folder(name)), *line]
-        with (self.home / f"{name}.out").open("a") as log:
-            self.running[name] = subprocess.Popen(
-                command, env=own_environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
-
-    def restart(self, name: str) -> None:
-        """Kills it, and starts it again."""
-        self.running[name].kill()
-        self.running[name].wait()
-        self.start(name)
+    def killed(self, name: str) -> None:
+        """Kills a process, and starts it again."""
+        self.of[name].popen.kill()
+        self.of[name] = self.restart(self.of[name])
 
     def submit(self) -> Path:
         """The folder of the job's run, once everybody is online."""
-        until = time.monotonic() + 180
-        while time.monotonic() < until:
-            try:
-                with Operator(operator_home(self.home)) as operator:
-                    if all(party["online"] for party in operator.ask("status")["parties"]):
-                        name = operator.ask("submit", job=render_job(self.job))["run"]
-                        return self.home / "server" / "runs" / name
-            except ProcessError:  # it is starting
-                pass
-            time.sleep(0.2)
-        raise SystemExit("The parties did not come online in 180 s.")
+        self._until(self._online, "the parties")
+        with Operator(operator_home(self.home)) as operator:
+            name = operator.ask("submit", job=render_job(self.job))["run"]
+        return self.home / "server" / "runs" / name
 
-    def end(self) -> None:
-        """Ends every process."""
-        for process in self.running.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.running.values():
-            process.wait()
+    def _until(self, ready: Callable[[], bool], what: str) -> None:
+        wait_until(ready, what=what, timeout_s=180, check=self.check)
+
+    def _online(self) -> bool:
+        with suppress(ProcessError), Operator(operator_home(self.home)) as operator:
+            return all(party["online"] for party in operator.ask("status")["parties"])
+        return False  # the server is starting
+
+
+def _says(log: Path, words: str, *, times: int = 1) -> bool:
+    return log.read_text().count(words) >= times
 
 
 def lines_of(run: Path) -> list[dict]:
@@ -156,16 +143,15 @@ def lines_of(run: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wait_for(run: Path, rounds: int, limit_s: float = 280.0) -> list[dict]:
-    until = time.monotonic() + limit_s
-    while len(lines := lines_of(run)) < rounds:
-        if time.monotonic() > until or (run / "error.json").exists():
-            raise SystemExit(f"{len(lines)} rounds of {rounds} after {limit_s:.0f} s.")
-        time.sleep(0.005)
-    return lines
+def wait_for(run: Path, rounds: int) -> list[dict]:
+    def made() -> bool:
+        return len(lines_of(run)) >= rounds
+
+    wait_until(made, what=f"{rounds} rounds", timeout_s=280, poll_s=0.005)
+    return lines_of(run)
 
 
-def robust(parties: int, rounds: int, *more: str) -> object:
+def robust(parties: int, rounds: int, *more: str) -> Job:
     overrides = [f"parties.count={parties}", f"algorithm.rounds={rounds}"]
     return load_job(overrides=[*overrides, "secure-aggregation.backend=masked", *more])
 
@@ -173,11 +159,8 @@ def robust(parties: int, rounds: int, *more: str) -> object:
 def delayed_round(given: argparse.Namespace, root: Path) -> None:
     for delay_ms in (0.0, given.delay_ms):
         job = robust(3, given.rounds)
-        here = Consortium(root / f"{delay_ms:g}", job, parties=3, delay_s=delay_ms / 2000)
-        try:
+        with Consortium(root / f"{delay_ms:g}", job, parties=3, delay_s=delay_ms / 2000) as here:
             lines = wait_for(here.submit(), given.rounds)[1:]
-        finally:
-            here.end()
         seconds = [line["seconds"] for line in lines]
         stages = [
             f"{statistics.median(each):.3f}" for each in zip(*map(_stages, lines), strict=True)
@@ -207,11 +190,8 @@ def steps(given: argparse.Namespace, root: Path) -> None:
         "privacy.epsilon=8",
         "secure-aggregation.dropouts=optimistic",
     )
-    here = Consortium(root, job, parties=3)
-    try:
+    with Consortium(root, job, parties=3) as here:
         lines = wait_for(here.submit(), job.algorithm.rounds)
-    finally:
-        here.end()
     a_step = sum(line["seconds"] for line in lines) / (50 * len(lines))
     print(
         f"distributed DP-SGD, 60-1000-10, 3 parties, optimistic: {a_step:.3f} s a step over "
@@ -220,15 +200,14 @@ def steps(given: argparse.Namespace, root: Path) -> None:
 
 
 def kills(_: argparse.Namespace, root: Path) -> None:
-    here = Consortium(root, robust(4, 2000, "secure-aggregation.corrupt=0"), parties=4)
-    try:
-        run = here.submit()
+    job = robust(4, 2000, "secure-aggregation.corrupt=0")
+    with Consortium(root, job, parties=4) as here:
+        run, log = here.submit(), here.of["south"].log
         wait_for(run, 3)
-        here.restart("south")
-        until = time.monotonic() + 60
-        log = here.home / "south.out"
-        while len(re.findall("Connected", log.read_text())) < 2 and time.monotonic() < until:
-            time.sleep(0.002)
+        here.killed("south")
+
+        again = partial(_says, log, "Connected", times=2)
+        wait_until(again, what="the party", timeout_s=60, poll_s=0.002)
         at = len(lines_of(run))
         lines = wait_for(run, at + 20)
         back = next(line["round"] for line in lines[at:] if "south" not in line["absent"])
@@ -237,15 +216,10 @@ def kills(_: argparse.Namespace, root: Path) -> None:
             f"a party killed: missing from {missed} rounds; back in round {back}, it was "
             f"connected again in round {at + 1}"
         )
-        here.running["server"].kill()
-        here.running["server"].wait()
-        made = len(lines_of(run))
-        began = time.monotonic()
-        here.start("server")
+        made, began = len(lines_of(run)), time.monotonic()
+        here.killed("server")
         wait_for(run, made + 1)
         print(f"the server killed: a round {time.monotonic() - began:.2f} s after its restart")
-    finally:
-        here.end()
 
 
 def main() -> None:

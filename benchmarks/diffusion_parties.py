@@ -1,6 +1,6 @@
 """Whether a diffusion model keeps its quality as parties grow: `examples/mnist-diffusion.toml`.
 
-    python -P benchmarks/diffusion_parties.py PATH/mnist.npz --kept benchmarks/diffusion.jsonl
+    python benchmarks/diffusion_parties.py PATH/mnist.npz --kept benchmarks/diffusion.jsonl
         [--parties 0 1 10] [--seeds 3] [--steps 200]
 
 6,000 images, a network of 64 units a layer, the same ε, δ, sampling rate and steps, owned by one
@@ -11,14 +11,15 @@ and draws; 0 parties is the start, untrained.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from kept_lines import measured
 from sklearn.linear_model import LogisticRegression
 
 from parley.sampling import sample_table
@@ -55,7 +56,7 @@ def untrained(source, seed, steps):
         return {"loss": network.loss(network.start(), records.features, records.labels)}
 
 
-def one(source, parties, seed, steps):
+def one(source, *, parties, seed, steps):
     """Figures of one run."""
     if not parties:
         return untrained(source, seed, steps)
@@ -90,15 +91,11 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
     told = parser.parse_args()
-    lines = told.kept.read_text().splitlines() if told.kept.exists() else []
-    measured = {(of["parties"], of["seed"], of["steps"]) for of in map(json.loads, lines)}
-    for seed, parties in product(range(1, told.seeds + 1), told.parties):
-        if (parties, seed, told.steps) not in measured:
-            line = {"parties": parties, "seed": seed, "steps": told.steps}
-            text = json.dumps(line | one(told.source, parties, seed, told.steps), allow_nan=False)
-            with told.kept.open("a") as file:
-                file.write(text + "\n")
-            print(text, flush=True)
+    cases = (
+        {"parties": parties, "seed": seed, "steps": told.steps}
+        for seed, parties in product(range(1, told.seeds + 1), told.parties)
+    )
+    measured(told.kept.resolve(), cases, partial(one, told.source))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
     OMP_NUM_THREADS=1 python benchmarks/distributed_dp_sgd.py speeds mnist.npz
 
 `accuracy` runs `examples/mnist-distributed.toml` in the fast engine, its noise dealt, and
-appends one line of JSON a run to --out: noise from the operating system's entropy, --seeds of data,
+keeps one line of JSON a run in --out: noise from the operating system's entropy, --seeds of data,
 split and the network's start. A tenth of the parties may collude, another tenth may drop out, and
 none does. `steps` times whole steps, side by side in one process: one party with all records and
 the server's noise, then 10 and 100 parties whose noise is dealt, and 100 with every share drawn.
@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from dp_sgd import interleaved
+from kept_lines import measured
 
 from parley.client.dp_sgd.batches import party_batches
 from parley.client.dp_sgd.settings import LocalTraining
@@ -76,39 +78,45 @@ def job_of(data: str, parties: int, *overrides: str) -> Job:
 
 
 def accuracy(options: argparse.Namespace) -> None:
-    """Appends a line a run."""
+    """A line a run."""
     NetworkExperiment.optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign, union-attr]
-    for seed in range(options.first, options.first + options.seeds):
-        for epsilon in options.epsilon:
-            for parties in options.parties:
-                point = "server" if parties == 1 else options.noise_point
-                job = job_of(
-                    options.data,
-                    parties,
-                    f"privacy.epsilon={epsilon}",
-                    f"algorithm.rounds={ROUNDS[epsilon]}",
-                    f"dp-sgd.learning-rate={options.learning_rate or RATES[epsilon]}",
-                    "dp-sgd.momentum=0.9",
-                    f"privacy.noise-point={point}",
-                    f"data.seed={seed}",
-                )
-                with tempfile.TemporaryDirectory() as folder:
-                    began = time.perf_counter()
-                    summary = simulate(job, out=Path(folder) / "run").summary
-                line = {
-                    "parties": parties,
-                    "epsilon": epsilon,
-                    "charged": summary.primary.epsilon,
-                    "noise_point": point,
-                    "seed": seed,
-                    "learning_rate": job.dp_sgd.learning_rate,
-                    "rounds": summary.rounds_done,
-                    "accuracy": summary.accuracy,
-                    "seconds": round(time.perf_counter() - began),
-                }
-                print(json.dumps(line, allow_nan=False), flush=True)
-                with options.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line, allow_nan=False) + "\n")
+    seeds = range(options.first, options.first + options.seeds)
+    cases = (
+        {
+            "parties": parties,
+            "epsilon": epsilon,
+            "noise_point": "server" if parties == 1 else options.noise_point,
+            "seed": seed,
+            "learning_rate": options.learning_rate or RATES[epsilon],
+        }
+        for seed, epsilon, parties in itertools.product(seeds, options.epsilon, options.parties)
+    )
+    measured(options.out.resolve(), cases, partial(one, options.data))
+
+
+def one(
+    data: str, *, parties: int, epsilon: float, noise_point: str, seed: int, learning_rate: float
+) -> dict[str, Any]:
+    """Figures of one run."""
+    job = job_of(
+        data,
+        parties,
+        f"privacy.epsilon={epsilon}",
+        f"algorithm.rounds={ROUNDS[epsilon]}",
+        f"dp-sgd.learning-rate={learning_rate}",
+        "dp-sgd.momentum=0.9",
+        f"privacy.noise-point={noise_point}",
+        f"data.seed={seed}",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        summary = simulate(job, out=Path(folder) / "run").summary
+    return {
+        "charged": summary.primary.epsilon,
+        "rounds": summary.rounds_done,
+        "accuracy": summary.accuracy,
+        "seconds": round(time.perf_counter() - began),
+    }
 
 
 def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[], None]:

@@ -13,15 +13,16 @@ prints means and 95 % intervals of the lines there are. Rounds and rates were ch
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import scipy.stats
+from kept_lines import lines_of, measured
 
 from parley.client.data.block import PartyBlock
 from parley.client.features.images import Scattering
@@ -32,7 +33,7 @@ from parley.client.models.rows import prepare_rows
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
 
-HERE = Path(__file__).resolve().parent
+LINES = "features.jsonl"
 
 BUDGETS = {
     ("add-or-remove-one", 2.93): (160, 180),
@@ -45,56 +46,40 @@ BUDGETS = {
 """(relation, ε) → (rounds, rate)."""
 
 
-def accuracy(data, *, parties, point, seeds, budgets):
-    os.chdir(HERE.parent)
-    for relation, epsilon in budgets:
-        for seed in seeds:
-            rounds, rate = BUDGETS[relation, epsilon]
-            job = load_job(
-                "examples/mnist-scattering.toml",
-                overrides=[
-                    f"data.source={data}",
-                    f"data.test-source={data}",
-                    f"data.seed={seed}",
-                    f"parties.count={parties}",
-                    f"parties.min-records={60_000 // parties}",
-                    f"secure-aggregation.min-survivors={max(1, parties * 9 // 10)}",
-                    "secure-aggregation.masked-check=false",
-                    "run.evaluate-every=0",
-                    f"privacy.noise-point={point}",
-                    f"privacy.neighbouring={relation}",
-                    f"privacy.epsilon={epsilon}",
-                    f"algorithm.rounds={rounds}",
-                    f"algorithm.learning-rate={rate}",
-                    "algorithm.average=false",
-                ],
-            )
-            with tempfile.TemporaryDirectory() as folder:
-                summary = simulate(job, out=Path(folder) / "run").summary
-            line = {
-                "neighbouring": relation,
-                "epsilon": epsilon,
-                "delta": job.privacy.delta,
-                "parties": parties,
-                "noise_point": point,
-                "rounds": rounds,
-                "rate": rate,
-                "average": job.algorithm.average,
-                "seed": seed,
-                "accuracy": summary.accuracy,
-                "seconds_per_round": summary.seconds_per_round,
-            }
-            text = json.dumps(line, allow_nan=False)
-            print(text, flush=True)
-            with (HERE / "features.jsonl").open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
+def accuracy(data, *, neighbouring, epsilon, parties, noise_point, rounds, rate, average, seed):
+    """Figures of one run."""
+    job = load_job(
+        "examples/mnist-scattering.toml",
+        overrides=[
+            f"data.source={data}",
+            f"data.test-source={data}",
+            f"data.seed={seed}",
+            f"parties.count={parties}",
+            f"parties.min-records={60_000 // parties}",
+            f"secure-aggregation.min-survivors={max(1, parties * 9 // 10)}",
+            "secure-aggregation.masked-check=false",
+            "run.evaluate-every=0",
+            f"privacy.noise-point={noise_point}",
+            f"privacy.neighbouring={neighbouring}",
+            f"privacy.epsilon={epsilon}",
+            f"algorithm.rounds={rounds}",
+            f"algorithm.learning-rate={rate}",
+            f"algorithm.average={str(average).lower()}",
+        ],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        summary = simulate(job, out=Path(folder) / "run").summary
+    return {
+        "delta": job.privacy.delta,
+        "accuracy": summary.accuracy,
+        "seconds_per_round": summary.seconds_per_round,
+    }
 
 
 def table():
     """Mean and 95 % interval (Student's t over seeds) of every setting."""
     found = defaultdict(list)
-    for text in (HERE / "features.jsonl").read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
+    for line in lines_of(LINES):
         setting = ("neighbouring", "epsilon", "parties", "noise_point", "rounds", "rate", "average")
         found[tuple(line[key] for key in setting)].append(line["accuracy"])
     for setting, accuracies in sorted(found.items()):
@@ -148,14 +133,18 @@ def main():
     if given.what == "table":
         table()
         return
-    budgets = [(given.only[0], float(given.only[1]))] if given.only else list(BUDGETS)
-    accuracy(
-        given.data.resolve(),
-        parties=given.parties,
-        point=given.noise_point,
-        seeds=range(given.first, given.first + given.seeds),
-        budgets=budgets,
+    budgets = [(given.only[0], float(given.only[1]))] if given.only else BUDGETS
+    own = {"parties": given.parties, "noise_point": given.noise_point, "average": False}
+    cases = (
+        own
+        | {"neighbouring": relation, "epsilon": epsilon, "seed": seed}
+        | dict(zip(("rounds", "rate"), BUDGETS[relation, epsilon], strict=True))
+        for relation, epsilon in budgets
+        for seed in range(given.first, given.first + given.seeds)
     )
+    figures = partial(accuracy, given.data.resolve())
+    os.chdir(Path(__file__).resolve().parents[1])
+    measured(LINES, cases, figures)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ Colours and greys have contrast on light and on dark pages.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 from features import BUDGETS
+from kept_lines import lines_of
 
 HERE = Path(__file__).resolve().parent
 Runs = dict[tuple[str, float], list[float]]
@@ -44,16 +44,11 @@ _FEATURES = {
 }
 
 
-def lines(name: str) -> list[dict[str, Any]]:
-    """Of one of the files beside this script."""
-    return [json.loads(text) for text in (HERE / name).read_text(encoding="utf-8").splitlines()]
-
-
 def by_noise_point() -> Runs:
     """Accuracies in %, by what a run is called and its ε."""
     runs: Runs = defaultdict(list)
     owner, trusted, *_, inside = _POINTS
-    for line in lines("distributed.jsonl"):
+    for line in lines_of("distributed.jsonl"):
         name = owner if line["parties"] == 1 else f"share, {line['parties']} parties"
         name = trusted if line["noise_point"] == "server" and line["parties"] == 10 else name
         runs[name, line["epsilon"]].append(100 * line["accuracy"])
@@ -64,7 +59,7 @@ def by_features() -> Runs:
     """The same of the other figure."""
     runs: Runs = defaultdict(list)
     scattering, owner, together, inside = _FEATURES
-    for line in lines("features.jsonl"):
+    for line in lines_of("features.jsonl"):
         asked = (line["parties"], line["noise_point"], line["average"], line["neighbouring"])
         steps = BUDGETS.get((line["neighbouring"], line["epsilon"]))
         if asked == (10, "share", False, "add-or-remove-one") and steps == (
@@ -72,7 +67,7 @@ def by_features() -> Runs:
             line["rate"],
         ):
             runs[scattering, line["epsilon"]].append(100 * line["accuracy"])
-    for line in lines("distributed.jsonl"):
+    for line in lines_of("distributed.jsonl"):
         if line["parties"] == 1 or line["noise_point"] == "share":
             name = owner if line["parties"] == 1 else together
             runs[name, line["epsilon"]].append(100 * line["accuracy"])

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -23,7 +20,7 @@ import polars as pl
 
 import parley
 from parley.deploy.making import make_deployment
-from parley.deploy.processes import free_ports
+from parley.deploy.processes import Supervisor, free_ports, own_environment
 
 SCHEMA = """
 [columns]
@@ -54,24 +51,13 @@ def measured(home: Path, parties: int, queries: int) -> None:
     names = [f"party-{index}" for index in range(parties)]
     (port,) = free_ports(1)
     folder = furnished(home, names, port)
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> None:
-        for name in names:
-            command = [str(Path(sys.executable).with_name("parley")), "party"]
-            log = (home / f"{name}.log").open("wb")
-            own = [*command, str(folder / "parties" / name)]
-            started.append(subprocess.Popen(own, stdout=log, stderr=log))
-
-    # The session opens the port: a party that finds nobody there would end.
-    later = threading.Timer(3.0, start)
-    later.start()
-    try:
-        given = {"schema": str(folder / "parties" / names[0] / "schema.toml"), "epsilon": 100.0}
-        server = str(folder / "server")
-        with parley.Session(
-            deployment=server, dataset="ward", delta=1e-6, out=home / "s", **given
-        ) as s:
+    given = {"schema": str(folder / "parties" / names[0] / "schema.toml"), "epsilon": 100.0}
+    given |= {"deployment": str(folder / "server"), "dataset": "ward", "delta": 1e-6}
+    with Supervisor() as supervisor:
+        for name in names:  # each waits for the port, which the session opens
+            command, log = ["parley", "party", str(folder / "parties" / name)], home / f"{name}.log"
+            supervisor.start(name, command, environment=own_environment(), log=log)
+        with parley.Session(out=home / "s", **given) as s:
             taken = []
             for _ in range(queries + 1):
                 begun = time.perf_counter()
@@ -81,17 +67,11 @@ def measured(home: Path, parties: int, queries: int) -> None:
             begun = time.perf_counter()
             found = s.find_quantile("age", 0.5, step=1.0, epsilon=1.0)
             by_counts = time.perf_counter() - begun
-        print(
-            f"{parties} parties, 100 cells: median {statistics.median(rest):.3f} s "
-            f"({min(rest):.3f} to {max(rest):.3f}) of {queries}, the first {first:.3f} s; a median "
-            f"by {len(found.answers)} counts {by_counts:.3f} s"
-        )
-    finally:
-        later.cancel()
-        for each in started:
-            each.terminate()
-        for each in started:
-            each.wait()
+    print(
+        f"{parties} parties, 100 cells: median {statistics.median(rest):.3f} s "
+        f"({min(rest):.3f} to {max(rest):.3f}) of {queries}, the first {first:.3f} s; a median "
+        f"by {len(found.answers)} counts {by_counts:.3f} s"
+    )
 
 
 def main() -> None:

@@ -1,22 +1,23 @@
 """How good synthetic tables are, and how long they take: `examples/adult-synthetic.toml`.
 
-    python -P benchmarks/synthetic.py quality PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
+    python benchmarks/synthetic.py quality PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
         [--kind marginals random-features] [--epsilon 0.3 1 3] [--seeds 3]
-    python -P benchmarks/synthetic.py speed
+    python benchmarks/synthetic.py speed
 
 `quality` adds a line a run to the file of `--kept`, and measures none again; the noise is seeded,
 to be repeatable. benchmarks/synthetic_table.py makes docs/synthetic.md's table of the lines.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from kept_lines import measured
 
 from parley.client.algorithms.pair_tables import PairTables, named_pairs
 from parley.client.algorithms.random_features import RandomFeatures
@@ -30,17 +31,17 @@ from parley.simulations.engine.fast import simulate
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
 
 
-def one(source, kind, epsilon, seed):
+def one(source, *, method, epsilon, seed):
     """Figures of one run, by the names of its report."""
     overrides = [
         f"data.source={source}",
         f"data.seed={seed}",
         f"privacy.epsilon={epsilon}",
-        f"algorithm.kind={kind}",
+        f"algorithm.kind={method}",
         f"algorithm.seed={seed}",
         f"run.seed={seed}",
     ]
-    if kind == "random-features":
+    if method == "random-features":
         overrides.append("algorithm.steps=1000")
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -51,19 +52,6 @@ def one(source, kind, epsilon, seed):
         if name.endswith(("_auc", "tv1", "tv2", "_accuracy")) and value is not None
     }
     return figures | {"seconds": time.process_time() - began}
-
-
-def quality(source, kept, kinds, budgets, seeds):
-    """A line for every run that has none."""
-    lines = kept.read_text().splitlines() if kept.exists() else []
-    measured = {(each["method"], each["epsilon"], each["seed"]) for each in map(json.loads, lines)}
-    for seed, kind, epsilon in product(range(1, seeds + 1), kinds, budgets):
-        if (kind, epsilon, seed) not in measured:
-            line = {"method": kind, "epsilon": epsilon, "seed": seed}
-            text = json.dumps(line | one(source, kind, epsilon, seed), allow_nan=False)
-            with kept.open("a") as file:
-                file.write(text + "\n")
-            print(text, flush=True)
 
 
 def speed():
@@ -137,7 +125,11 @@ def main():
         speed()
         features_speed()
     else:
-        quality(told.source, told.kept, told.kind, told.epsilon, told.seeds)
+        cases = (
+            {"method": kind, "epsilon": epsilon, "seed": seed}
+            for seed, kind, epsilon in product(range(1, told.seeds + 1), told.kind, told.epsilon)
+        )
+        measured(told.kept.resolve(), cases, partial(one, told.source))
 
 
 if __name__ == "__main__":

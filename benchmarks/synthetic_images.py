@@ -1,6 +1,6 @@
 """How good synthetic images are: `examples/mnist-synthetic.toml` as it is, by several seeds.
 
-    python -P benchmarks/synthetic_images.py PATH/mnist.npz [--seeds 3] [--kept FILE.jsonl]
+    python benchmarks/synthetic_images.py PATH/mnist.npz [--seeds 3] [--kept FILE.jsonl]
 
 Logistic regression and a small convolutional network are fitted to 10,000 of the images and asked
 about MNIST's test images. The noise is seeded, to be repeatable. The figures of the run's report
@@ -9,15 +9,17 @@ measured again.
 """
 
 import argparse
-import json
+import os
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import torch
+from kept_lines import measured
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -62,7 +64,7 @@ def logistic(images, labels, asked, truth):
     return LogisticRegression(max_iter=100, tol=1e-3).fit(rows, labels).score(asked, truth)
 
 
-def one_seed(source, seed):
+def one_seed(source, *, seed):
     """Figures of one run."""
     with np.load(source) as real:
         test, truth = real["x_test"], real["y_test"]
@@ -75,7 +77,6 @@ def one_seed(source, seed):
         with np.load(Path(folder) / "run" / "synthetic.npz") as made:
             images, labels = made["x_train"], made["y_train"]
     return {
-        "seed": seed,
         "logistic regression": logistic(images, labels, test, truth),
         "convolutional network": convolutional(images, labels, test, truth, seed),
         "seconds of the run": taken,
@@ -87,20 +88,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--kept", type=Path, default=None)
+    parser.add_argument("--kept", type=Path, default=Path(os.devnull))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     fast.with_table_figures = lambda summary, table, *_: summary.adding(synthetic=table)
-    lines = arguments.kept.read_text().splitlines() if arguments.kept else []
-    measured = {each["seed"]: each for each in map(json.loads, lines)}
-    for seed in range(1, arguments.seeds + 1):
-        if seed not in measured:
-            measured[seed] = one_seed(arguments.source, seed)
-            if arguments.kept:
-                with arguments.kept.open("a") as kept:
-                    kept.write(json.dumps(measured[seed], allow_nan=False) + "\n")
-    for name in list(measured[1])[1:]:
-        values = [each[name] for each in measured.values()]
+    cases = ({"seed": seed} for seed in range(1, arguments.seeds + 1))
+    lines = measured(arguments.kept.resolve(), cases, partial(one_seed, arguments.source))
+    for name in list(lines[0])[1:]:
+        values = [each[name] for each in lines]
         mean = fmean(values)
         print(f"{name}: {mean:.3f} ± {max(abs(value - mean) for value in values):.3f}")
 

@@ -1,6 +1,6 @@
 """Adult's synthetic table beside those of one curator who holds every record.
 
-    python -P benchmarks/synthetic_peers.py PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
+    python benchmarks/synthetic_peers.py PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
         [--epsilon 0.3 1 3] [--seeds 3] [--mst-python PATH/python]
 
 - columns counted one by one as diffprivlib's `histogram` does it (two-sided geometric noise, ε/14
@@ -13,15 +13,16 @@ the file of `--kept`, as benchmarks/synthetic.py writes its own; no line is meas
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from kept_lines import measured
 
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
 MST = """
@@ -101,21 +102,20 @@ def main():
         ways["MST (dpmm)"] = lambda *told: mst(*told, arguments.mst_python)
     else:
         print("MST: no --mst-python")
-    lines = arguments.kept.read_text().splitlines() if arguments.kept.exists() else []
-    measured = {(each["method"], each["epsilon"], each["seed"]) for each in map(json.loads, lines)}
-    for seed in range(1, arguments.seeds + 1):
-        train, test, sizes = records(arguments.source, seed)
-        for name, epsilon in product(ways, arguments.epsilon):
-            if (name, epsilon, seed) in measured:
-                continue
-            began = time.perf_counter()
-            drawn = ways[name](train, sizes, epsilon, seed)
-            line = {"method": name, "epsilon": epsilon, "seed": seed}
-            line["seconds"] = time.perf_counter() - began
-            line |= figures(drawn, train, test, sizes)
-            with arguments.kept.open("a") as file:
-                file.write(json.dumps(line, allow_nan=False) + "\n")
-            print(line, flush=True)
+    dealt = cache(partial(records, arguments.source))
+
+    def one(*, method, epsilon, seed):
+        train, test, sizes = dealt(seed)
+        began = time.perf_counter()
+        drawn = ways[method](train, sizes, epsilon, seed)
+        taken = time.perf_counter() - began
+        return {"seconds": taken} | figures(drawn, train, test, sizes)
+
+    cases = (
+        {"method": name, "epsilon": epsilon, "seed": seed}
+        for seed, name, epsilon in product(range(1, arguments.seeds + 1), ways, arguments.epsilon)
+    )
+    measured(arguments.kept.resolve(), cases, one)
 
 
 if __name__ == "__main__":

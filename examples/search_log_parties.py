@@ -14,12 +14,7 @@ What is printed for search logs (`examples/search_log.py`) is refused: it has no
 from __future__ import annotations
 
 import argparse
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +23,7 @@ import polars as pl
 import parley
 from parley.client.queries.base import QueryError
 from parley.deploy.making import make_deployment
-from parley.deploy.processes import free_ports
+from parley.deploy.processes import Supervisor, free_ports, own_environment
 
 PAIRS = ("book → shop", "google → google", "car price → dealer", "weather → forecast")
 SCHEMA = f"""
@@ -67,46 +62,30 @@ def own_clicks(engine: int, users: int) -> pl.DataFrame:
 
 def main(users: int = 1000, epsilon: float = 1.0) -> str:
     """Makes a deployment, starts its parties, asks them; all of it as text."""
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as home, Supervisor() as supervisor:
         folder, names = Path(home) / "made", ["north", "south", "east"]
         (port,) = free_ports(1)
         make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
         for engine, name in enumerate(names):
-            own = folder / "parties" / name
+            own, log = folder / "parties" / name, folder / f"{name}.log"
             own_clicks(engine, users).write_csv(own / "clicks.csv")
             (own / "schema.toml").write_text(SCHEMA)
             with (own / "party.toml").open("a") as file:
                 file.write(DATA.format(most=MOST))
-        started: list[subprocess.Popen[bytes]] = []
-
-        def start() -> None:
-            # The session opens the port: a party that finds nobody there would end.
-            while socket.socket().connect_ex(("127.0.0.1", port)):
-                time.sleep(0.05)
-            for name in names:
-                with (Path(home) / f"{name}.log").open("wb") as log:
-                    command = [str(Path(sys.executable).with_name("parley")), "party"]
-                    own = [*command, str(folder / "parties" / name)]
-                    started.append(subprocess.Popen(own, stdout=log, stderr=log))  # noqa: S603 - ours
-
-        threading.Thread(target=start, daemon=True).start()
-        try:
-            with parley.Session(
-                deployment=str(folder / "server"),
-                schema=str(folder / "parties" / "north" / "schema.toml"),
-                dataset="clicks",
-                neighbouring="add-or-remove-one",
-                unit="person",
-                records_per_id=MOST,
-                epsilon=1.0,
-                delta=1e-6,
-                out=Path(home) / "session",
-            ) as session:
-                return told(session, epsilon)
-        finally:
-            for each in started:
-                each.kill()  # what it answered is on its disk
-                each.wait()
+            command = ["parley", "party", str(own)]  # it waits for the port, which the session has
+            supervisor.start(name, command, environment=own_environment(), log=log)
+        with parley.Session(
+            deployment=str(folder / "server"),
+            schema=str(folder / "parties" / "north" / "schema.toml"),
+            dataset="clicks",
+            neighbouring="add-or-remove-one",
+            unit="person",
+            records_per_id=MOST,
+            epsilon=1.0,
+            delta=1e-6,
+            out=Path(home) / "session",
+        ) as session:
+            return told(session, epsilon)
 
 
 def told(session: parley.Session, epsilon: float) -> str:
@@ -116,13 +95,7 @@ def told(session: parley.Session, epsilon: float) -> str:
     except QueryError as error:
         refused = str(error)
     log = session.search_log(["pair"], clicks=MOST, epsilon=epsilon)
-    return "\n".join(
-        [
-            f"As printed: {refused}\n",
-            str(log),
-            str(log.frame.head(8)),
-        ]
-    )
+    return f"As printed: {refused}\n\n{log}\n{log.frame.head(8)}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from glob import glob
+from os.path import commonprefix
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,6 +83,14 @@ def _named(patterns: list[str], query: str) -> list[Path | SqlQuery]:
     return found
 
 
+def _glob_of(files: list[str]) -> str:
+    """The glob that names just these files; "GLOB" where there is none so simple."""
+    # Of letters, no parts of a path: hospital-*.csv.
+    begin, end = (commonprefix([each[::way] for each in files])[::way] for way in (1, -1))  # noqa: RUF071
+    found = f"{begin}*{end}"
+    return found if sorted(glob(found)) == sorted(files) else "GLOB"
+
+
 @schema_app.command("infer")
 def schema_infer(
     files: TableFiles,
@@ -126,7 +136,7 @@ def schema_infer(
         err=True,
     )
     if out is not None and not query:
-        source = files[0] if len(files) == 1 else "GLOB"
+        source = files[0] if len(files) == 1 else _glob_of(files)
         several = f" --set parties.count={len(named)}" if len(named) > 1 else ""
         told = f"data.source={source}", f"data.schema={out}"
         sets = " ".join(f"--set {shlex.quote(each)}" for each in told)

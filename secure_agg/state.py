@@ -57,9 +57,9 @@ class Pairing:
     """What a hybrid run's party keeps until its neighbours' ciphertexts come, by neighbour.
 
     Attributes:
-        transcripts: `hybrid.transcript` of each pair.
+        transcripts: `edges.transcript` of each pair.
         exchanged: X25519's secrets.
-        outgoing: `hybrid.Direction` of what this party encapsulated, 128 bytes.
+        outgoing: `edges.Direction` of what this party encapsulated, 128 bytes.
     """
 
     transcripts: list[bytes]

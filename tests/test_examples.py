@@ -51,20 +51,6 @@ def test_kdd_reaches_the_stated_excess_loss_and_accuracy(tmp_path):
     assert summary.accuracy > summary.baseline_accuracy - 0.002
 
 
-def test_output_perturbation_is_honest_about_every_law(tmp_path):
-    def own(name, *overrides):
-        output = "algorithm.kind=output-perturbation"
-        return run(tmp_path / name, "breast-cancer", None, output, *overrides).primary
-
-    pure, gaussian = own("pure"), own("gaussian", "privacy.noise=auto")
-    printed = own("printed", "privacy.noise=laplace-as-printed", "privacy.dataset-epsilon=5")
-    assert (pure.noise.law, gaussian.noise.law) == ("l2-laplace", "gaussian")
-    assert gaussian.noise.expected_norm < pure.noise.expected_norm
-    assert pure.epsilon <= 1
-    assert gaussian.epsilon <= 1
-    assert printed.epsilon > 3
-
-
 def test_adult_on_bins_ranks_better_than_its_columns_do(tmp_path, adult):
     source = f"data.source={DATA / 'adult.csv.gz'}"
     schema = f"data.schema={ROOT / 'examples' / 'adult.schema.toml'}"

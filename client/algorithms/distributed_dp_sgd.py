@@ -8,18 +8,11 @@ A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, acr
 3. It is divided by the public q·N, with sampled parties p·q·N, whoever was drawn or survived.
 4. The server's optimiser moves θ: post-processing, as the mean of later iterates is.
 
-The union of independent Poisson samples at one rate is a Poisson sample of the union, and a
-record's share of the sum is at most C long: a step is the Poisson-subsampled Gaussian
-(`parley.privacy.accounting.subsampled`), and the parties pay for one noise together, where fedavg
-pays for m. A round is a block of steps that are reserved, charged and committed together.
-
-- unit record: amplification holds against everyone but the record's own party, whose coins they
-  are. Where parties are sampled, a party's coin for a step may be seen, and a step that it is not
-  in costs its records nothing.
-- unit party: g_j is clipped to S in L2; replacing what a party holds moves the sum by at most 2S.
-  No party hides behind its records' coins; its own coin amplifies that, hidden or seen.
-- both: records clipped to C, then g_j to S. The projection on a ball brings no two vectors further
-  apart, so C still bounds a record: one noise, two accounts.
+A step is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled`), and the parties
+pay for one noise together, where fedavg pays for m. A round is a block of steps that are reserved,
+charged and committed together. Of unit party g_j is clipped to S in L2; of both, records to C and
+then g_j to S: one noise, two accounts. docs/privacy-shares.md, section 13, has the proofs, and what
+the coins of records and of parties amplify.
 """
 
 from __future__ import annotations

@@ -3,13 +3,11 @@
 Every round each party trains from θ and contributes its update v_j = θ_j − θ.
 
 - unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
-  clamping its coordinates is free, and nothing is added on the server. With a share for it the
-  party's noisy fraction of clipped gradients travels as one coordinate more.
-- unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum, whose
-  sensitivity is 2S when one party's data are replaced, and S when they are added or removed: a
-  party without any contributes zero (McMahan et al. 2018, arXiv:1710.06963).
-- both: DP-SGD in the party, then the clip to S and the server's noise: two guarantees of one
-  release.
+  clamping its coordinates is free. With a share for it the party's noisy fraction of clipped
+  gradients travels as one coordinate more.
+- unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum, which
+  a party moves by 2S, added or removed by S (McMahan et al. 2018, arXiv:1710.06963).
+- both: DP-SGD in the party, then the clip to S and noise: two guarantees of one release.
 
 A sampled party that is not in a round contributes zero, and the average is divided by the public
 fraction; one coin decides on all its steps of a round. The server's step is averaging, averaging

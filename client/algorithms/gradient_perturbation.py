@@ -15,7 +15,7 @@ replaced moves the sum by 2G/n, and one more or less by G/n:
 
 Clipping cuts long tails of targets, so that a model predicts too little of them on average. The
 last rounds may make that good: they learn one number, what all predictions lack, with four times
-the clip norm: the same whole numbers, each of which means four times as much.
+the clip norm: from gradients of a quarter of the length, on the same grid, in the same ball.
 
 Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in every round.
 """
@@ -69,6 +69,7 @@ class GradientPerturbation(Iterates):
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
+    assumption: ClassVar[str] = ""  # sums are of whole numbers
 
     model: LinearModel
     lambda_: float
@@ -121,11 +122,6 @@ class GradientPerturbation(Iterates):
         return self.lipschitz if self.lipschitz < self.model.lipschitz else None
 
     @property
-    def assumption(self) -> str:
-        """None: sums are of whole numbers."""
-        return ""
-
-    @property
     def bound(self) -> float:
         """G: of a mean of gradients no longer than that; entries of a private party's sum that are
         larger, which takes more records than n₍₁₎, are clamped to it.
@@ -144,16 +140,15 @@ class GradientPerturbation(Iterates):
         del randomness
         total = round(plan.mean_records * plan.parties)
         grid, records = self._grid(plan.parties, plan.min_records, total)
-        wider = _WIDER if plan.round_number > self.steps else 1
         values = gradients(
             self.model,
             state["theta"],
             block,
-            self.clip_norm and wider * self.clip_norm,
-            grid=grid.times(wider),
+            self.clip_norm,
+            divisor=_WIDER if plan.round_number > self.steps else 1,
+            grid=grid,
             records=None if self._of_means else records,
         )
-        values /= wider
         return Contribution(values=values, failed=(), weighted=True)
 
     def _grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:

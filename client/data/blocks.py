@@ -28,6 +28,16 @@ class NoRecords(DataError):
         super().__init__(f"at least one record in blocks {', '.join(blocks)}", "none", path=path)
 
 
+def check_ignored(schema: Schema, column: str, *, key: str, why: str) -> None:
+    """Refuses a column that a key names and that is not there, or of another kind than ignore."""
+    known = schema.columns.get(column)
+    if not isinstance(known, IgnoreColumn):
+        got = f"none {column!r}" if known is None else f"{column!r}, of kind {known.kind}"
+        raise SchemaError(
+            f"Expected {key}, a column of kind ignore in the schema, got {got}: {why}."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Division:
     """A column that divides records into blocks, and those that are read; none named: all."""
@@ -37,13 +47,8 @@ class Division:
 
     def check(self, schema: Schema) -> None:
         """Refuses a column that is not there, or that something is learned from."""
-        known = schema.columns.get(self.column)
-        if not isinstance(known, IgnoreColumn):
-            got = f"none {self.column!r}" if known is None else f"{self.column!r}, {known.kind}"
-            raise SchemaError(
-                f"Expected block-column, a column of kind ignore in the schema, got {got}: a block "
-                "is public, and a row is known again by its other cells."
-            )
+        why = "a block is public, and a row is known again by its other cells"
+        check_ignored(schema, self.column, key="block-column", why=why)
 
     def of(self, table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """`[N]` what a ledger knows each row's block by, and the places of those that are read."""

@@ -13,6 +13,7 @@ up to three words without a digit, in any language, that are all there is beside
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from parley.client.data.drafted_texts import are_codes
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""
 
+_NINES = r"-9+|99+"
 _ODD_SHARE = 0.01
 _FEW_WORDS, _MANY_NUMBERS = 3, 10
 
@@ -80,6 +82,20 @@ def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
     if there and len(odd) <= _ODD_SHARE * there:
         return Cells(values=_whole(numbers), missing=marked, odd=odd)
     return Cells(values=present, missing=missing, near=odd if 2 * len(odd) < there else odd[:0])
+
+
+def nines(values: pl.Series) -> float | None:
+    """A number like -99 or 9999 that lies farther from all others than they from each other."""
+    if not values.dtype.is_numeric():
+        return None
+    numbers = values.drop_nulls().cast(pl.Float64).to_numpy()
+    for end in (numbers.min(), numbers.max()) if len(numbers) else ():
+        others = numbers[numbers != end]
+        if len(others) and re.fullmatch(_NINES, f"{end:g}"):
+            gap = min(abs(end - others.min()), abs(end - others.max()))
+            if gap > others.max() - others.min() > 0:
+                return float(end)
+    return None
 
 
 def _words(numbers: pl.Series, cells: pl.Series) -> frozenset[str]:

@@ -85,7 +85,8 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
             return {"kind": "ignore"}, "a different text in every record: an identifier?"
         if distinct > most:
             counts = present.value_counts(name="records")
-            frequent = counts.filter(counts["records"] >= _FREQUENT * len(series))
+            least = max(_FREQUENT * len(series), _LEAST_DIFFERENT)
+            frequent = counts.filter(counts["records"] >= least)
             covered = int(frequent["records"].sum()) >= _COVERED * len(series)
             if not covered or (_mostly_numbers(present) and not are_codes(present)):
                 said = f"{distinct} distinct texts (names, identifiers?): too many for categories"

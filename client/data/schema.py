@@ -208,7 +208,8 @@ class Schema(SchemaPart):
         if self.scaling == "schema":
             rows *= self.row_scale * _SHRINK
             return rows
-        norms = np.sqrt(np.einsum("np,np->n", rows, rows))
+        # Not einsum: of more than 8192 columns it adds up one row alone in another order.
+        norms = np.linalg.norm(rows, axis=1)
         # Squares of shorter rows lose digits (subnormal numbers), and with them the bound of 1.
         least = 1.0 if self.scaling == "record" else _SHORTEST
         long = norms >= least

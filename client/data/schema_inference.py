@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.contract import toml_text
-from parley.client.data.column_reading import Cells, decimal_of, read_cells
+from parley.client.data.column_reading import Cells, decimal_of, nines, read_cells
 from parley.client.data.columns import canonical_text
 from parley.client.data.drafted_texts import SIGNS, drafted_texts, sides_of, with_signs
 from parley.client.data.frames import Source, name_of
@@ -59,10 +60,9 @@ _IDENTIFIERS = {"id", "uuid", "ssn"}
 _NUMBERED = _IDENTIFIERS | {"key", "index", "row", "name"}
 _LEAST_IDENTIFIERS = 10
 _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
-_NINES = r"-9+|99+"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _SHOWN = 5
-_MOST_CLASSES, _MOST_GRADES = 100, 11
+_MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _EACH_TAIL = 0.01
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
@@ -126,7 +126,8 @@ def infer_schema(
     label = names[-1] if label is None and names else label
     if label not in table.frame.columns:
         hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
-        raise DataError(f"a label column among {names}{hint}", repr(label), path=where)
+        near = get_close_matches(str(label), names, cutoff=0.4) or names
+        raise DataError(f"a label column among {near}{hint}", repr(label), path=where)
     if table.frame.height == 0:
         raise DataError("at least one record", "none", path=where)
     decimal = written.get("decimal", ".")
@@ -221,7 +222,7 @@ class _Reader:
                 said += f" in {self._places(at)}: a run refuses the file unless the "
                 said += 'label says missing = "drop", which leaves such records out'
             yield said
-        if (mark := _nines(cells.values)) is not None:
+        if (mark := nines(cells.values)) is not None:
             held = int((cells.values == mark).sum())
             yield (
                 f"{mark:g} stands in {held} of {self._rows} cells, far from all others: if it is "
@@ -286,7 +287,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     if bool((finite.abs() > 1e299).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
     values = finite.to_numpy()
-    values = values[values != _nines(series)]
+    values = values[values != nines(series)]
     low, high = _outwards(float(values.min()), float(values.max()))
     entry = {"kind": "numeric"}
     why = "range and centre read from the data, rounded"
@@ -300,6 +301,8 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     if "transform" not in entry and 0 < centre - low <= (high - low) / 5:
         entry["transform"] = "log"
         why += "; long tail, so its logarithm is taken"
+    if series.dtype.is_integer() and high - low <= _FEW_STEPS:
+        entry["step"] = 1
     return entry | {"range": [low, high], "centre": centre}, why
 
 
@@ -337,7 +340,7 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
     values = series.cast(pl.Float64).to_numpy()
     if not (np.abs(values) <= 1e299).all():
         raise DataError("labels of at most 1e299", "a larger one", path=path, column=name)
-    values = values[values != _nines(series)]
+    values = values[values != nines(series)]
     low, high, cut = _within(values)
     why = "numbers, for ridge; range and centre read from the data"
     centre = _rounded(float(np.clip(values, low, high).mean()))
@@ -348,20 +351,6 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
 def _sorted(series: pl.Series) -> list[Any]:
     values: Iterable[Any] = series.drop_nulls().unique().to_list()
     return sorted(values)
-
-
-def _nines(values: pl.Series) -> float | None:
-    """A number like -99 or 9999 that lies farther from all others than they from each other."""
-    if not values.dtype.is_numeric():
-        return None
-    numbers = values.drop_nulls().cast(pl.Float64).to_numpy()
-    for end in (numbers.min(), numbers.max()) if len(numbers) else ():
-        others = numbers[numbers != end]
-        if len(others) and re.fullmatch(_NINES, f"{end:g}"):
-            gap = min(abs(end - others.min()), abs(end - others.max()))
-            if gap > others.max() - others.min() > 0:
-                return float(end)
-    return None
 
 
 def _within(values: NDArray[np.float64]) -> tuple[float, float, str]:

@@ -3,15 +3,8 @@
 PostgreSQL reads in a transaction that is REPEATABLE READ and READ ONLY, through a cursor of the
 server, so that a batch is all that is held here; SQLite opens its file for reading alone, in one
 transaction, and an authoriser lets nothing but a SELECT through. Both take one statement. Cells
-become what a CSV's would be read as, so that a ledger knows the same rows again:
-
-| in the database | here |
-|---|---|
-| NULL | an empty cell, as "" of a CSV and NaN are |
-| integer, float, NUMERIC | a number, the nearest double; its text has all digits beyond 2^53 |
-| boolean | true, false; 1 and 0 in a column of numbers |
-| text, UUID, date, time, timestamp | its text; a timestamp with time zone in UTC |
-| bytea, array, JSON, interval, … | refused, by column and type |
+become what a CSV's would be read as, so that a ledger knows the same rows again; docs/deployment.md
+(*Records in a database*) says how each type is read, or that it is refused.
 
 In what order a database sends rows is no property of the records: whoever reads them puts them
 into the order of their contents (`parley.client.data.contents.order_of`).

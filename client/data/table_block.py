@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.block import Parties
-from parley.client.data.blocks import Division, read_of
+from parley.client.data.blocks import Division, check_ignored, read_of
 from parley.client.data.cells import (
     category_texts,
     label_texts,
@@ -47,7 +47,6 @@ from parley.client.data.columns import (
     MISSING_TEXTS,
     OTHER,
     CategoricalColumn,
-    IgnoreColumn,
     LabelColumn,
     NumericColumn,
 )
@@ -71,17 +70,6 @@ class Persons:
     def __post_init__(self) -> None:
         if self.most < 1 or not 1 <= len(self.key) <= _LONGEST_KEY:
             raise ValueError(f"Expected records of a person >= 1 and a key, got {self.most}.")
-
-
-def check_column(schema: Schema, column: str) -> None:
-    """Refuses a column that is not there, or could be asked about."""
-    known = schema.columns.get(column)
-    if not isinstance(known, IgnoreColumn):
-        got = f"none {column!r}" if known is None else f"{column!r}, of kind {known.kind}"
-        raise SchemaError(
-            f"Expected id, a column of kind ignore in the schema, got {got}: what says whose a "
-            "record is must not be asked about."
-        )
 
 
 def owners_of(table: Table, persons: Persons) -> NDArray[np.bytes_]:
@@ -278,7 +266,8 @@ def read_table_block(
     """
     keep = []
     if persons is not None:
-        check_column(schema, persons.column)
+        why = "what says whose a record is must not be asked about"
+        check_ignored(schema, persons.column, key="id", why=why)
         keep.append(persons.column)
     if division is not None:
         division.check(schema)

@@ -3,14 +3,12 @@
 Of networks that are no chains (`parley.client.dp_sgd.exact`): own modules.
 
 The sensitivity of a clipped sum is that of one term only if no record moves another's. Libraries
-do not promise it: BLAS takes other kernels for batches of other sizes, and for rows at other
-addresses, which add in another order. At a θ that a server sought, where a ReLU's input cancels to
-the last bit, that switches *other* records' gradients on or off: removing one record of four moved
-a sum by 5 C in float64. So
+do not promise it: BLAS adds in other orders for batches of other sizes and rows at other places,
+which at a θ that a server sought turns *other* records' gradients on or off (docs/attacks.md). So
 
-1. **Every pass has one shape**: `width` rows, a public number (`layout.widths_for`), filled up with
-   rows of weight zero. A kernel's order of operations follows from shapes and addresses, never from
-   values; so a row's bits are a function of its record, its place in the chunk, and θ.
+1. **Every pass has one shape**: `width` rows, a public number (`batches.widths_for`), filled up
+   with rows of weight zero. A kernel's order of operations follows from shapes and addresses, never
+   from values; so a row's bits are a function of its record, its place in the chunk, and θ.
 2. **A place is one of a class.** On this machine, for this network, rows are tried in other places
    and beside other rows, zero and huge ones among them (`layout_of`). If they keep their bits in
    all, a record may have any place; else places that agree repeat with a `period`, and a record
@@ -63,7 +61,7 @@ def layout_of(network: Network, widths: tuple[int, ...]) -> Layout:
     The network's parameters are as before afterwards.
 
     Args:
-        widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
+        widths: rows of a pass (`batches.widths_for`), fewer where records are not kept apart so.
     """
     known = _known(network)
     key = (widths, network.dtype, str(network.device), torch.get_num_threads())

@@ -2,7 +2,7 @@
 
     g_j = Σ_{i ∈ batch j} clip(∇_θ ℓ(f_θ(x_i), y_i), C)
 
-A real party works on as many rows in every step, whatever it drew (`layout.padded_width`): what a
+A real party works on as many rows in every step, whatever it drew (`batches.padded_width`): what a
 batch's size would say through the time that it takes (`pad`). A larger batch is worked on whole.
 
 Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact`): a party's sum

@@ -8,8 +8,7 @@ too small by a factor of the batch size.
 The sum is of whole numbers on a grid, and its noise is of integers (`parley.client.dp_sgd.noise`).
 
 With a share of every step's privacy (`parley.privacy.accounting.subsampled`) a party also tells
-which fraction of
-its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps.
+which fraction of its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps), of all steps.
 
 Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
 parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream:

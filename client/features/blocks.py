@@ -22,6 +22,9 @@ from parley.client.data.schema import Schema
 _BETWEEN_LOGS = 8
 """Points an interval where a column is transformed: what is linear there is none in its unit."""
 
+_MOST_STEPS = 20
+"""Of a column's `step`, up to which it is drawn at each."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
@@ -61,6 +64,10 @@ def line(name: str, begin: int, column: NumericColumn, intervals: int = 0) -> Bl
     low, high = column.encode(np.array(column.range, np.float64))
     finer = 1 if column.transform == "none" else _BETWEEN_LOGS
     cells = np.linspace(low, high, max(intervals, 1) * finer + 1)
+    begins, ends = column.range
+    if intervals and column.step and (ends - begins) / column.step <= _MOST_STEPS:
+        # No value lies between two.
+        cells = column.encode(np.arange(begins, ends + column.step / 2, column.step))
     if intervals:
         features, square = hats(cells, low, high, intervals), 2 / 3
     else:

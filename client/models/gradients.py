@@ -82,14 +82,6 @@ class SlopeGrid:
             bits = min(bits, 18 - math.frexp(longest / private)[1])
         return cls(longest=longest, largest=largest, bits=bits)
 
-    def times(self, factor: int) -> SlopeGrid:
-        """The same whole numbers, each of which means a power of two times as much."""
-        return SlopeGrid(
-            longest=self.longest * factor,
-            largest=self.largest * factor,
-            bits=self.bits - (factor.bit_length() - 1),
-        )
-
     @property
     def sum_bits(self) -> int:
         """k + 16, of the sums."""
@@ -110,6 +102,7 @@ def gradients(
     block: PartyBlock,
     clip: float | None = None,
     *,
+    divisor: int = 1,
     grid: SlopeGrid | None = None,
     records: Fraction | int | None = None,
 ) -> Real:
@@ -118,6 +111,7 @@ def gradients(
     Args:
         theta: `[d]`, or `[B, d]` a model of each party's own.
         clip: C; each record's gradient is scaled down to L2 norm ≤ C before the sum.
+        divisor: of each record's gradient, before it is clipped.
         grid: left out: that of means.
         records: n; None: each party's own number, which is public then.
 
@@ -146,6 +140,7 @@ def gradients(
             model=model,
             block=block,
             clip=clip,
+            divisor=divisor,
             longest=grid.longest,
             most=np.array([grid.most(records or n) for n in counts.tolist()])[which],
             theta=_cut(each.reshape(-1, *totals.shape[1:])),
@@ -203,6 +198,7 @@ class _Sums:
     model: LinearModel
     block: PartyBlock
     clip: float | None
+    divisor: int
     longest: float
     most: NDArray[np.int64]
     theta: Real
@@ -239,7 +235,7 @@ class _Sums:
         """`[B]` by which a slope is turned into whole numbers."""
         # Room for rounding to whole numbers, and for the test's own caution.
         room = 1 + math.sqrt(self.model.loss.outputs) / 2
-        return np.asarray(np.maximum(self.most - room, 0) / self.longest)
+        return np.asarray(np.maximum(self.most - room, 0) / self.longest / self.divisor)
 
     @cached_property
     def squared(self) -> Real:
@@ -250,7 +246,8 @@ class _Sums:
         """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
         slopes, scale = self.model.loss.slope(margins, labels), self.scale[own]
         if self.clip is not None:
-            norms = self.model.loss.slope_norm(slopes) * np.sqrt(lengths) * 2.0**-ROW_BITS
+            unit = 2.0**-ROW_BITS / self.divisor
+            norms = self.model.loss.slope_norm(slopes) * np.sqrt(lengths) * unit
             scale = scale * (self.clip / np.maximum(norms, self.clip))
         scaled = slopes.reshape(len(margins), -1) * scale[:, None]
         found = whole_slopes(scaled, lengths, self.squared[own])

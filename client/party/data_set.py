@@ -146,10 +146,10 @@ class DataSet(Part):
         "fits this machine's memory is decided by it, so that no answer tells the number itself.",
     )
     most_releases: int = Field(
-        100_000,
+        10_000,
         ge=1,
         description="Most releases that a record is in, of all jobs, however little each costs: "
-        "bounds the ledger's file.",
+        "bounds the ledger's file, and how long it takes to check it.",
     )
     deleted_records: int = Field(
         0,

@@ -1,10 +1,9 @@
 """The memory of openings: which sum each release was opened in, over all attempts and sessions.
 
-A release is charged and drawn once: a later attempt, or a server that resumed, gets the very same
-contribution. Two sums of it over two lists of survivors would differ by the vectors of a few
-parties, with their shares of the noise alone, or none. So a party keeps 32 bytes that name the
-release (`Agreement.release`) and 32 that name the parties it was summed with, before it lets the
-sum be opened; another list for the same release is refused.
+A release is charged and drawn once. Two sums of it over two lists of survivors would differ by the
+vectors of a few parties, with their shares of the noise alone, or none. So a party keeps 32 bytes
+that name the release (`Agreement.release`) and 32 that name the parties it was summed with, before
+it lets the sum be opened; another list for the same release is refused.
 
 **A release is known by its name, never by what is in it**: a refusal that compared values would
 tell whether two vectors are equal. Another release, of whatever values, is charged by itself and

@@ -13,7 +13,7 @@ dimension of a contribution, s the grid's scale bits:
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
 | the same, of whole numbers of that grid | ≥ 2^s·Δ; Δ₁ likewise, where noise is scaled to it |
 | noise inside the party, on sampled sums | it is the task's: rate, steps, a party's coin |
-| encoding | holds the party's largest contribution, and m of them do not wrap around |
+| encoding | holds the party's largest contribution whole, and m of them do not wrap around |
 | grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid`) |
 
 The event that is charged follows from the noise's own parameters, so that a plan that passes cannot
@@ -69,7 +69,9 @@ def check_computation(
     hold(Reason.ALGORITHM, "steps", f"<= {most_steps}", claim.work, claim.work <= most_steps)
     _check_covers(plan, claim)
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
-    sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
+    # To the bit: what is cut to a bound and does not fit would be zeros, for one record more.
+    entry, given = claim.bound * weight, plan.encoding.bound
+    hold(Reason.SENSITIVITY, "the encoding's bound", f">= {entry}", given, given >= entry)
     kind.check(algorithm, plan)
     asked = claim.scale_bits is None or plan.encoding.scale_bits >= claim.scale_bits
     if consent.insist_on_fine_grid and not (asked and claim.exact_on(plan.encoding.scale)):

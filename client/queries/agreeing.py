@@ -1,14 +1,11 @@
 """What answers of a batch say of each other: counts of the same records agree, at no cost.
 
-A count by sex is a sum of one by sex and ward; every table adds up to the same number of records,
-which may be public. Each answer takes what the others say of it, by least squares
-(`parley.privacy.estimation.marginals`): post-processing of one release.
+Each answer takes what the others, or a public number of records, say of it, by least squares
+(`parley.privacy.estimation.marginals`): post-processing of one release (docs/analytics-batches.md).
 
-How a batch's budget is best shared out then: with shares s_q, the parts p_q that minimise
-Σ s_q·ln(rms error of q); p = s where queries have nothing to do with each other. There a query's
-part is what its noisy cells do for all answers, the derivative of that sum by ln p. Putting this
-for p again and again goes there (Silvey, Titterington & Torsney 1978), of Laplace noise to a
-minimum near by. All of it follows from public facts.
+The budget is shared out so that Σ s_q·ln(rms error of q) is least, with shares s_q: a query's part
+is what its noisy cells do for all answers, the derivative of that sum by ln p; putting this for p
+again and again goes there (Silvey, Titterington & Torsney 1978). It follows from public facts.
 """
 
 from __future__ import annotations

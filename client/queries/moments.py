@@ -112,6 +112,14 @@ class Moments(ColumnQuery):
             found = [(np.clip(m, -1, 1), m - half, m + half) for m in means]
         return [_with_sampling(*each, counts, noise, level) for each in found]
 
+    def means(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """The mean of every group, and its noise interval."""
+        mean = self.averages(noisy, weight, noise, facts)[0]
+        centre, width = self.scale(facts.schema)
+        ends = zip(("value", "low", "high"), mean, strict=True)
+        keys = groups_of(facts.schema, self.by).keys()
+        return {**keys, **{name: centre + width * x for name, x in ends}}
+
     def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
         """Half-width^k/N·deviation·√(…), of all records, for want of a number of each group's."""
         a, s = balanced(weight, self.balance)
@@ -196,11 +204,7 @@ class Mean(Moments):
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """See `Query.answer`."""
-        ((value, low, high),) = self.averages(noisy, weight, noise, facts)
-        centre, width = self.scale(facts.schema)
-        ends = {"value": value, "low": low, "high": high}
-        keys = groups_of(facts.schema, self.by).keys()
-        return {**keys, **{name: centre + width * x for name, x in ends.items()}}
+        return self.means(noisy, weight, noise, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,12 +245,8 @@ class Variance(Moments):
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
         """The mean, from the same noisy sums; of groups the differences of their means, too."""
-        mean, _ = self.averages(noisy, weight, noise, facts)
-        centre, width = self.scale(facts.schema)
-        ends = zip(("value", "low", "high"), mean, strict=True)
-        keys = groups_of(facts.schema, self.by).keys()
-        own: Table = {**keys, **{name: centre + width * x for name, x in ends}}
-        return {"mean": own, **self._differences(noisy, weight, noise, facts)}
+        means = self.means(noisy, weight, noise, facts)
+        return {"mean": means, **self._differences(noisy, weight, noise, facts)}
 
     def relative(self, facts: Facts) -> float:
         """Of the column's range, of its mean: with t in [−1, 1] that is off twice as far."""

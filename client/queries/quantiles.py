@@ -2,9 +2,9 @@
 
 The column's range is a grid of K values that somebody wrote down (`step`); a record counts at the
 nearest. It adds 1 to one node on each of the h levels of a tree over them
-(`parley.privacy.estimation.trees`), whose branching is that of the least expected error: Gaussian
-noise has two levels from some ten values on, Laplace noise from sixty. The q-quantile is the first
-value at which the noisy counts, made consistent and summed up, reach q of all.
+(`parley.privacy.estimation.trees`), whose branching is that of the least expected error. The
+q-quantile is the first value at which the noisy counts, made consistent and summed up, reach q of
+all.
 
 The noise interval has the values at which that sum may cross q·N. The variance of a difference
 c·x of least-squares leaves is c·(AᵀA)⁻¹c, and (AᵀA)⁻¹c is what the tree makes of c on its leaves

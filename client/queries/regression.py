@@ -11,9 +11,7 @@ intervals. Its L2 norm is bounded by public numbers: the ranges, the categories 
 vector that is longer, or no number, adds nothing.
 
 `parley.analytics.steps` asks `STEPS` of them, each where those before point; the last one's answer
-is one step of Newton's beyond its start, with sandwich errors
-(`parley.privacy.estimation.regression`). Any start will do that is near: earlier steps need be
-neither exact nor honest.
+is one step of Newton's beyond its start (docs/analytics-regression.md).
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """How long until an event: `survival`, Kaplan–Meier's curve in every group, from one histogram.
 
-A record has a time and whether the event happened then; else it was last seen without it, and is
-censored. Time is cut into K public intervals (a, b] from 0 on. A record adds 1 to one cell of its
-group: of the interval of its event, or of how many intervals it was at risk in without one. A
-censored record counts as at risk in an interval whose middle it has reached, which is exact where
-times are whole units and intervals one unit wide, and near the life table's half (Cutler & Ederer
-1958) where they are not. Beyond the last interval nothing is seen: a record with a later time,
-whatever happened then, is censored at the end.
-
-Curve, cumulative hazard, medians and the log-rank test are post-processing of these counts
-(`parley.privacy.estimation.survival`).
+A record adds 1 to one cell of its group: of the interval of its event, or of how many of K public
+intervals (a, b] it was at risk in without one (docs/analytics-survival.md says when). The curve and
+all else are post-processing (`parley.privacy.estimation.survival`).
 """
 
 from __future__ import annotations

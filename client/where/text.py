@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from parley.client.contract.decoding import LONGEST_TEXT, DecodingError
@@ -140,16 +140,13 @@ class _Parser:
         return f"the name {token}" if kind in {"name", "quoted"} else token
 
     def _either(self, levels: int) -> Expression:
-        parts = [self._all(levels)]
-        while self._take("or"):
-            parts.append(self._all(levels))
-        return parts[0] if len(parts) == 1 else joined("or", *parts)
+        return self._parts("or", lambda: self._parts("and", lambda: self._negated(levels)))
 
-    def _all(self, levels: int) -> Expression:
-        parts = [self._negated(levels)]
-        while self._take("and"):
-            parts.append(self._negated(levels))
-        return parts[0] if len(parts) == 1 else joined("and", *parts)
+    def _parts(self, word: str, part: Callable[[], Expression]) -> Expression:
+        parts = [part()]
+        while self._take(word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else joined(word, *parts)
 
     def _negated(self, levels: int) -> Expression:
         if levels < 1:

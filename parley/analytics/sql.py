@@ -104,7 +104,8 @@ def _select(text: str) -> Any:
         found = sqlglot.parse(text)
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else "no SQL"
-        raise QueryError(f"Expected one SELECT statement, got an error: {first[:200]}.") from None
+        expected = 'one SELECT statement (a column with a word of SQL as its name: "Alter")'
+        raise QueryError(f"Expected {expected}, got an error: {first[:200]}.") from None
     if len(found) != 1 or not isinstance(found[0], sqlglot.exp.Select):
         kind = "none" if not found or found[0] is None else found[0].key.upper()
         raise QueryError(f"Expected one SELECT statement, got {len(found)} ({kind}).")

@@ -68,6 +68,30 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
     yield _item("keys", _keys, folder)
     yield _item("certificate and clock", _certificate, folder)
     yield _item("roster", _roster, folder)
+    yield from _records(folder)
+    yield _item("contributions", _contributions, folder)
+    try:
+        deployment = load_deployment(folder / "deployment.toml")
+    except ValueError:
+        yield Item(what="server", said="not asked, for want of a roster", status=2)
+        return
+    address = server or deployment.server_address
+    reached = _item("server", _reach, address, folder / "ca.crt")
+    yield reached
+    if not reached.status:
+        known = partial(check_known, folder, address, deployment)
+        yield _item("this party at the server", lambda: f"known as {known()}")
+
+
+def check_accounts(folder: Path) -> None:
+    """Raises DeployError where a record would be charged to two accounts, or to a fresh one."""
+    for item in _records(folder):
+        if item.what == "accounts" and item.status:
+            raise DeployError(item.said)
+
+
+def _records(folder: Path) -> Iterator[Item]:
+    """Policy, data sets, ledger, and which records are charged where."""
     policy = _item("policy", _policy, folder)
     yield policy
     if not policy.status:
@@ -85,18 +109,6 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
     yield ledger
     if not policy.status and not ledger.status and rows.keys() == consent.data.keys():
         yield _item("accounts", _accounts, own, consent, rows)
-    yield _item("contributions", _contributions, folder)
-    try:
-        deployment = load_deployment(folder / "deployment.toml")
-    except ValueError:
-        yield Item(what="server", said="not asked, for want of a roster", status=2)
-        return
-    address = server or deployment.server_address
-    reached = _item("server", _reach, address, folder / "ca.crt")
-    yield reached
-    if not reached.status:
-        known = partial(check_known, folder, address, deployment)
-        yield _item("this party at the server", lambda: f"known as {known()}")
 
 
 def _item(what: str, check: Callable[..., str], *given: object) -> Item:

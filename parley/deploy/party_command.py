@@ -13,7 +13,7 @@ import typer
 from parley.client.contract.roster import load_deployment
 from parley.deploy.events import Event, teller
 from parley.deploy.folders import own_entry
-from parley.deploy.party_check import check_items
+from parley.deploy.party_check import check_accounts, check_items
 from parley.deploy.stream.party import Attending, party_answers
 from parley.options import LogJson, PartyDir
 
@@ -61,7 +61,8 @@ def party(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, partial(_end, tell))
     tell(f"What it answers is in {folder / 'party.log'}.")
-    Attending(folder, address=address, answers=party_answers(folder), say=tell).forever()
+    answers = party_answers(folder, check=partial(check_accounts, folder))
+    Attending(folder, address=address, answers=answers, say=tell).forever()
 
 
 def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:

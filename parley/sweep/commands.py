@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
-from parley.sweep.page import compared, differing, write_comparison
+from parley.sweep.page import compared, differing, names_of, write_comparison
 from parley.sweep.running import Progress, run_sweep
 from parley.terminal.screen import Screen, plain_table
 
@@ -100,7 +100,7 @@ def compare(
 
 
 def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
-    table = plain_table("", *(Text(one_line(run.name)) for run in runs))
+    table = plain_table("", *(Text(one_line(name)) for name in names_of(runs)))
     for name, values in rows:
         cells = (Text(one_line(value)) for value in values)
         table.add_row(Text(one_line(name), style="dim"), *cells)

@@ -49,6 +49,12 @@ def compared(folders: Sequence[Path]) -> tuple[Table, Table]:
     return settings, [(name, [each[name] for each in told]) for name in told[0]]
 
 
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their paths where two are called alike."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
 def differing(settings: Table) -> str:
     """How many settings differ, as a heading."""
     if not settings:
@@ -159,6 +165,6 @@ def write_comparison(runs: Sequence[Path], target: Path) -> Path:
         target,
         "compare.html.j2",
         package="parley.sweep",
-        names=[run.resolve().name for run in runs],
+        names=names_of(runs),
         tables=tables,
     )

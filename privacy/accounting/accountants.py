@@ -10,7 +10,8 @@
 | rdp | DP-SGD steps (behind coins too) and anything | RDP of the steps plus αρ of the rest, δ > 0 |
 | pld | the same steps, Gaussians, pure | privacy loss distributions convolved, δ > 0 |
 
-ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively.
+ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively,
+of events that were fixed before; docs/privacy.md, section 7, has what holds where answers choose.
 An accountant is one function and one row of `ACCOUNTANTS`.
 """
 
@@ -104,9 +105,9 @@ def by_parts(counts: Counts, epsilon: float) -> float:
     """The ε at which a distance γ of any of these events from its law costs (1 + e^ε)·γ at most.
 
     Basic composition adds up the parts' δ, each paid at its own ε, and not at the sum's: a pure
-    event's at its own, all others' at what is left of the whole. Adaptively, in any order: the
-    parts are interactive mechanisms that run at once (Vadhan & Zhang 2023, arXiv:2207.08335, for
-    (ε, δ)). Which part a distance belongs to is not kept, so the largest is taken.
+    event's at its own, all others' at what is left of the whole. In any order: the parts are
+    interactive mechanisms that run at once (Vadhan & Zhang 2023, arXiv:2207.08335, for (ε, δ)).
+    Which part a distance belongs to is not kept, so the largest is taken.
     """
     single = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
     rest = 0.0

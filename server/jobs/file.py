@@ -32,6 +32,8 @@ from parley.server.jobs.section import JobError
 READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
 """Key of a schema's label → `model.kind` where a job says none."""
 
+_IF_A_TABLE = " (A table is named by --set data.source=TABLE --set data.schema=SCHEMA.)"
+
 
 def load_job(
     path: str | Path | None = None,
@@ -50,7 +52,9 @@ def load_job(
         except OSError as error:
             raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise JobError(f"{path} is not TOML: {error}.") from error
+            raise JobError(f"{path} is not TOML: {error}.{_IF_A_TABLE}") from error
+        if "columns" in tree:
+            raise JobError(f"{path} is a schema, no job: --set data.schema={path} names it.")
     for section, content in (values or {}).items():
         tree.setdefault(section, {}).update(content)
     for text in overrides:

@@ -15,11 +15,7 @@ guarantee N is m. Then
     L                  steps of a round: T/max(4m, 20) with noise inside each of m parties, which
                        leads each away by itself; distributed 10, which are reserved together
 
-Why: T steps with noise of C√T/A each move every coordinate of θ by noise of τ/A = 1/5, whatever C,
-T and q are. (Of a linear model it is ½ to 1: its rows are of length 1, a network's are scaled by
-√p.) C hardly matters, as the rate goes with 1/C: that is automatic clipping (Bu et al. 2023,
-arXiv:2206.07136) without another way to clip. The constants were found on splits of digits and
-breast cancer; docs/methods.md has what they give.
+docs/methods.md, *Steps of networks by the rule*, says why, and what it gives.
 
 Where an update of a whole party is clipped (fedavg, unit party or both), S is τ over the rounds;
 a party's clipped sum of a batch (distributed) has C of each of the qn records that it draws.

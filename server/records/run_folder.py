@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,11 +98,16 @@ class Folder:
 
 def write_whole(target: Path, content: bytes) -> None:
     """Writes a file whole or not at all: a full disk keeps the old one."""
+    made_whole(target, lambda draft: draft.write_bytes(content))
+
+
+def made_whole(target: Path, write: Callable[[Path], object]) -> None:
+    """The same of a file that is written piece by piece, under the name that it is given."""
     draft = target.with_name(f".{target.name}.part")
     try:
-        draft.write_bytes(content)
+        write(draft)
         os.replace(draft, target)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
 

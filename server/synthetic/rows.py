@@ -5,9 +5,8 @@ Pieces are written as they come: memory does not grow with how many there are.
 
 from __future__ import annotations
 
-import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from parley.client.data.codes import array_of, class_names, coded_columns
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import Schema
+from parley.server.records.run_folder import made_whole
 
 Pieces = Iterable[NDArray[Any]]
 
@@ -61,17 +61,7 @@ def write_rows(drawn: Pieces, schema: Schema, out: Path, *, rows: int, seed: int
         return
     if out.suffix != ".npz":
         raise ValueError(f"Expected a file that ends with .npz for arrays, got {out.name}.")
-    _whole(out, lambda draft: _write_arrays(drawn, schema, array, draft, rows))
-
-
-def _whole(out: Path, write: Callable[[Path], None]) -> None:
-    draft = out.with_name(f".{out.name}.part")
-    try:
-        write(draft)
-        os.replace(draft, out)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    made_whole(out, lambda draft: _write_arrays(drawn, schema, array, draft, rows))
 
 
 def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFrame]:
@@ -106,7 +96,7 @@ def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> No
                 header = file.header and not number
                 written.write(frame.write_csv(separator=file.separator, include_header=header))
 
-    _whole(out, write)
+    made_whole(out, write)
 
 
 def array_values(shares: NDArray[np.floating[Any]], column: ArrayColumn) -> NDArray[Any]:

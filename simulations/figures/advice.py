@@ -29,6 +29,9 @@ from parley.simulations.figures.ways import LARGEST_EPSILON, MAY_LOSE, against_n
 _NEAR = 0.05
 """An AUC that is so much lower ranks as well, for whoever asks for a threshold."""
 
+_FOUND = 0.3
+"""Of a rare label's records a threshold finds so many, where one does."""
+
 _FEW = 100
 """Held-out records below which a figure is held against chance."""
 
@@ -315,13 +318,14 @@ def _schema(world: Experiment) -> str:
 
 
 def _threshold(found: Judgement | TargetJudgement | None) -> str:
-    """From which probability on as many records are answered positive as there are."""
+    """From which probability on as many records are answered positive as there are, or more."""
     if not isinstance(found, Judgement) or not found.thresholds or (found.auc or 0) < RANKS:
         return ""
     share = sum(found.confusion[1]) / found.records
     useful = [row for row in found.thresholds if row.recall]
     if not useful:
         return ""
+    useful = [row for row in useful if (row.recall or 0) >= _FOUND] or useful
     best = min(useful, key=lambda row: abs(row.positive - share))
     return (
         f"It does rank (AUC {number(found.auc, 3)}): `parley predict RUN ROWS --threshold "

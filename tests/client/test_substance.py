@@ -1,5 +1,6 @@
 """A grid on which the small vanish, and tasks that say nothing, are refused before any charge."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
+from parley.client.contract.plan import ReleasePlan
 from parley.secure_agg.encoding import RingTooSmall
 from parley.secure_agg.fitting import fitted, is_finest
 from parley.server.jobs.federation import Federation
@@ -155,6 +157,7 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, point, ring):
         federation = Federation.of_sizes(np.arange(50, 50 + parties))
         algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
         plan = plan_release(job, algorithm=algorithm, federation=federation)
+        assert ReleasePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
         tail = plan.noise_tail(TAIL_PROBABILITY)
         assert is_finest(plan.encoding, parties, tail)
         grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)

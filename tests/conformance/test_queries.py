@@ -8,55 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
-from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Choose, Count, Histogram, Marginals
-from parley.client.queries.kmeans import KMeansGrid, KMeansStep
-from parley.client.queries.moments import Mean, Variance
-from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.moments import Mean
 from parley.client.queries.regression import Regression
-from parley.client.queries.response import Response
-from parley.client.queries.sums import Balance, Choosable, ChooseBest, Total
-from parley.client.queries.survival import Survival
-from parley.client.where import parse_where
+from parley.client.queries.sums import Choosable
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.kernel.sets import moved_by
 
-SCHEMA = Schema.from_toml(
-    """
-[columns]
-age = { kind = "numeric", range = [0, 100], outside = "refuse" }
-change = { kind = "numeric", range = [-30, 10] }
-sex = { kind = "categorical", categories = ["Female", "Male"] }
-ward = { kind = "categorical", categories = ["a", "b"], other = true }
-sick = { kind = "label", positive = "yes", negative = "no" }
-first = { kind = "numeric", range = [0, 1] }
-second = { kind = "numeric", range = [0.25, 1] }
-"""
-)
-OLD = parse_where("age > 60 and not sex == 'Male'")
 RELATIONS = list(Neighbouring)
 WEIGHTS = (1, 7, 4096)
-
-
-def records(count, rng):
-    """Raw columns with the ends of every range among them."""
-    return {
-        "age": rng.choice([0.0, 100.0, 60.0, 61.0, 33.3, 99.9], count),
-        "change": rng.choice([-30.0, 10.0, 0.0, -9.7], count),
-        "sex": rng.integers(0, 3, count),
-        "ward": rng.integers(0, 3, count),
-        "sick": rng.integers(0, 2, count),
-        "first": rng.choice([0.0, 1.0, 0.3], count),
-        "second": rng.choice([0.25, 1.0], count),
-    }
-
-
 SPECIAL = [np.nan, np.inf, -np.inf, 5e-324, -1e308, 1.8e308, -1e-9, 100.0000001]
 
 
@@ -68,15 +33,6 @@ def hostile(count, rng):
         special = SPECIAL if values.dtype == float else [-1, 3, -(2**63), 2**63 - 1]
         values[odd] = rng.choice(special, odd.sum())
     return found
-
-
-def block_of(*parties):
-    sizes = [len(each["age"]) for each in parties]
-    return TableBlock(
-        schema=SCHEMA,
-        columns={name: np.concatenate([each[name] for each in parties]) for name in parties[0]},
-        offsets=np.cumsum([0, *sizes]),
-    )
 
 
 def one_winner(query):
@@ -194,137 +150,17 @@ class QueryConformance:
             assert query.expected_error(4096, noise, facts) > 0
 
 
-class TestCount(QueryConformance):
-    examples = (Count(), Count(where=OLD), Count(by=("sex",)), Count(where=OLD, by=("sex", "ward")))
-
-
-class TestHistogram(QueryConformance):
-    examples = (
-        Histogram(column="age", bins=7),
-        Histogram(column="age", edges=(0.0, 18.0, 65.0, 100.0), where=OLD),
-        Histogram(column="ward", by=("sex",)),
-    )
-
-
-class TestTotal(QueryConformance):
-    examples = (
-        Total(column="change"),
-        Total(column="change", where=OLD),
-        Total(column="age", by=("ward",)),
-    )
-
-
-class TestMean(QueryConformance):
-    examples = (
-        Mean(column="change"),
-        Mean(column="change", where=OLD),
-        Mean(column="age", by=("ward",)),
-    )
-
-
-class TestVariance(QueryConformance):
-    examples = (
-        Variance(column="change"),
-        Variance(column="change", where=OLD),
-        Variance(column="age", by=("ward",)),
-    )
-
-
-class TestKMeansStep(QueryConformance):
-    examples = (
-        KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),
-        KMeansStep(of=("age",), centres=(0.0,)),
-        KMeansStep(of=("age",), centres=(0.0,), where=OLD, balance=1448),
-    )
-
-
-class TestMarginals(QueryConformance):
-    examples = (Marginals(of=("sex", "ward")), Marginals(of=("sex", "ward", "sick"), where=OLD))
-
-
-class TestQuantiles(QueryConformance):
-    examples = (
-        Quantiles(column="age", quantiles=(0.1, 0.5), step=5.0),
-        Quantiles(column="change", step=4.0, by=("sex",), where=OLD),
-        Quantiles(column="age", quantiles=(0.3,), step=5.0),
-        Quantiles(column="age", quantiles=(0.9,), step=5.0, where=OLD),
-    )
-
-
-class TestChoose(QueryConformance):
-    examples = (Choose(column="ward"), Choose(column="ward", where=OLD))
-
-
-class TestChooseBest(QueryConformance):
-    examples = (
-        ChooseBest(of=("first", "second")),
-        ChooseBest(of=("first", "second"), least=True, where=OLD),
-    )
-
-
-class TestResponse(QueryConformance):
-    examples = (Response(column="ward"), Response(column="sick"))
-
-
-class TestBalance(QueryConformance):
-    examples = (
-        Balance(column="age", border=60.5),
-        Balance(column="age", border=33.3, share=0.9),
-        Balance(column="change", border=0.0, share=0.125, where=OLD),
-    )
-
-
-class TestSurvival(QueryConformance):
-    examples = (
-        Survival(column="age", event="sick", occurred="yes", bins=5),
-        Survival(column="age", event="first", edges=(0.0, 33.3, 60.0), where=OLD, by=("sex",)),
-    )
-
-
-class TestRegression(QueryConformance):
-    near = (0.25, 0.3)  # a ball: of slopes that differ, with curvatures that do not
-    examples = (
-        Regression(
-            column="sick",
-            of=("age", "change"),
-            family="logistic",
-            occurred="yes",
-            start=(-9.0, 0.0, 0.0),
-        ),
-        Regression(
-            column="age",
-            of=("change", "sex"),
-            family="hazards",
-            event="first",
-            bins=3,
-            step=2,
-            start=(-1.0, -0.5, 0.25, 0.5, -2.0),
-            centres=(0.5, -0.25, 0.1, 0.0),
-        ),
-        Regression(
-            column="first",
-            of=("change",),
-            family="negative-binomial",
-            exposure="second",
-            dispersion=0.5,
-            where=OLD,
-            start=(-9.0, 0.0),
-        ),
-        Regression(column="first", of=("change",), family="poisson", cap=0.5, start=(-9.0, 0.0)),
-    )
-
-
-class TestCorrelations(QueryConformance):
-    examples = (
-        Correlations(of=("age", "change")),
-        Correlations(of=("age", "change", "first"), where=OLD, by=("sex",)),
-        Correlations(of=("sex", "ward")),
-        Correlations(of=("age", "change", "ward", "first")),
-    )
-
-
-class TestKMeansGrid(QueryConformance):
-    examples = (KMeansGrid(of=("age", "change"), clusters=2, grid=8),)
+NEAR = {Regression: (0.25, 0.3)}  # a ball: of slopes that differ, with curvatures that do not
+globals().update(
+    {
+        f"Test{kind.__name__}": type(
+            f"Test{kind.__name__}",
+            (QueryConformance,),
+            {"examples": examples, "near": NEAR.get(kind, QueryConformance.near)},
+        )
+        for kind, examples in EXAMPLES.items()
+    }
+)
 
 
 def test_every_query_is_held_to_it():

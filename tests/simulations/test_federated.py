@@ -11,6 +11,7 @@ import pytest
 from plans import planned
 from quick_runs import StopAfter
 
+from parley.client.models.layers import NetworkError
 from parley.client.party.block_policy import PartyPolicy
 from parley.client.party.block_session import PartySession
 from parley.privacy.accounting.composition import Composition
@@ -145,7 +146,7 @@ def test_a_model_that_gives_nan_on_every_record_trains_on_noise_and_nothing_tell
     assert "not finite" in result.summary.verdict
 
 
-def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
+def test_own_models_run_by_file_are_named_by_digest_and_a_missing_one_is_refused(tmp_path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("import torch\ndef net(p, k):\n    return torch.nn.Linear(p, k)\n")
     base = [text for text in BASE if not text.startswith("model.")]
@@ -154,8 +155,8 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         out=tmp_path / "r",
     )
     assert result.summary.dimension == 62
-    from parley.client.models.layers import NetworkError
-
+    assert result.summary.model == "mine.py:net"  # and never its place
+    assert result.summary.model_digest == hashlib.sha256(mine.read_bytes()).hexdigest()
     with pytest.raises(NetworkError, match="model file at"):
         simulate(load_job(overrides=[*base, "model.kind=nowhere.py:net"]), out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
@@ -298,15 +299,3 @@ def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
             facts.append(ledger.entries()[0].entry.facts)
     assert smaller.summary.records_by_party != result.summary.records_by_party
     assert facts[0] == facts[1]
-
-
-def test_a_summary_names_a_model_of_ones_own_by_file_and_digest_and_never_by_place(tmp_path):
-    file = tmp_path / "tiny.py"
-    file.write_text("import torch\n\ndef net(p, k):\n    return torch.nn.Linear(p, k)\n")
-    overrides = [
-        "algorithm.kind=fedavg", f"model.kind={file}:net", "algorithm.rounds=1",
-        "dp-sgd.sampling-rate=0.1", "dp-sgd.local-steps=1", "privacy.epsilon=8",
-    ]  # fmt: skip
-    run = simulate(load_job(overrides=overrides), out=tmp_path / "run")
-    assert run.summary.model == "tiny.py:net"
-    assert run.summary.model_digest == hashlib.sha256(file.read_bytes()).hexdigest()

@@ -62,10 +62,15 @@ _A_LIBRARY = 200
 Answers = Callable[[bytes], bytes]
 
 
-def party_answers(folder: Path) -> Answers:
-    """What the party in a folder answers; its service is opened again when its files change."""
+def party_answers(folder: Path, *, check: Callable[[], None] = lambda: None) -> Answers:
+    """What the party in a folder answers; its service is opened again when its files change.
+
+    Args:
+        check: is called when they did; while it raises, nothing is answered.
+    """
     watched = [folder / name for name in ("party.toml", "deployment.toml", "identity.key")]
     opened: list[tuple[object, PartyService]] = []
+    checked: list[object] = []
 
     def answer(request: bytes) -> bytes:
         try:
@@ -73,6 +78,10 @@ def party_answers(folder: Path) -> Answers:
             if not opened or opened[0][0] != stamps:
                 for _, before in opened:
                     before.close()
+                opened.clear()
+                if checked and checked != stamps:
+                    check()
+                checked[:] = stamps
                 opened[:] = [(stamps, PartyService.open(folder))]
             return opened[0][1].handle(request)
         except BaseException:

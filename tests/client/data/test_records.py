@@ -172,7 +172,7 @@ def test_an_inferred_schema_reads_its_own_file_and_says_it_must_be_reviewed(tmp_
     inferred = Schema.from_toml(text)
     kinds = {name: column.kind for name, column in inferred.columns.items()}
     assert [n for n, k in kinds.items() if k == "ignore"] == [
-        "patient_id", "name", "note", "constant",
+        "patient_id", "name", "constant",
     ]  # fmt: skip
     assert inferred.columns["age"].range == (10, 100)
     assert inferred.columns["cost"].transform == "log1p"

@@ -113,6 +113,13 @@ def test_record_scaling_leaves_short_rows_alone_and_is_row_by_row():
     np.testing.assert_array_equal(both[1:], s.scale_rows(rows[1:].copy()))
 
 
+def test_rows_of_very_many_columns_are_scaled_alike_alone_and_among_others():
+    s = schema('a = { kind = "array", shape = [9000], range = [-1, 1] }\n' + LABEL)
+    rows = np.random.default_rng(0).uniform(-1, 1, (40, 9000))
+    alone = [s.scale_rows(row[None].copy()) for row in rows]
+    np.testing.assert_array_equal(s.scale_rows(rows.copy()), np.concatenate(alone))
+
+
 def test_the_public_row_scale_counts_columns_and_array_entries():
     s = schema(
         AGE + 'c = { kind = "categorical", categories = ["a", "b"], other = true }\n'

@@ -323,6 +323,7 @@ def test_texts_as_people_write_them(tmp_path):
     table = {name: [texts[k * 7 % len(texts)] for k in rows] for name, texts in TEXTS.items()}
     table["paid"] = [f"({k},{k % 900 + 100})" for k in rows]
     table["code"] = [f"I{k}" if k < 150 else f"J{k % 4}" for k in rows]
+    table["name"] = [f"Ann {k // 2}" for k in rows]
     table["temperature"] = [str(-999 if k % 20 == 3 else 36 + k % 4) for k in rows]
     path = tmp_path / "d.csv"
     pl.DataFrame(table).write_csv(path)
@@ -339,6 +340,7 @@ def test_texts_as_people_write_them(tmp_path):
     assert reading(inferred, "code").entry == {
         "kind": "categorical", "categories": ["J0", "J1", "J2", "J3"], "other": True,
     }  # fmt: skip
+    assert reading(inferred, "name").entry == {"kind": "ignore"}
     temperature = reading(inferred, "temperature")
     assert temperature.entry["range"] == [36, 39]
     assert "-999 stands in 20 of 400 cells" in temperature.remarks[0]
@@ -360,6 +362,10 @@ def test_counts_are_a_target_and_grades_are_classes(tmp_path):
         ("sep=;\nage;ward;sick\n1;a;0\n2;b;1\n", "line 1: .*each of 3 columns.*delete"),
         ("age,age,sick\n1,1,0\n2,2,1\n", "rename one in the file"),
         ("sick\n0\n1\n", "the label 'sick' alone"),
+        (
+            "".join(f"a{k}," for k in range(9)) + "sick\n" + "1," * 9 + "0",
+            r"among \['sick'\], got 'sicc'",
+        ),
         ("x,y\n" + "".join(f"{k % 3},{k}.5%\n" for k in range(120)), "with signs in them"),
     ],
 )
@@ -367,4 +373,4 @@ def test_what_a_draft_cannot_be_made_of_says_what_to_do(text, told, tmp_path):
     path = tmp_path / "d.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=told):
-        infer_schema(path)
+        infer_schema(path, label="sicc" if "sicc" in told else None)

@@ -102,3 +102,16 @@ def test_an_array_has_no_blocks():
         """)
     )
     assert not build_map("random-fourier", {}).blocks(SCHEMA)
+
+
+def test_a_column_of_whole_steps_is_drawn_where_its_values_lie():
+    text = "[columns]\nasks = {{ kind = 'numeric', range = [0, {}], step = 1 }}\n"
+    label = "y = { kind = 'label', range = [0, 1] }"
+    for most, values in ((1, (0, 1)), (5, (0, 1, 2, 3, 4, 5)), (40, (0, 10, 20, 30, 40))):
+        schema = Schema.from_toml(text.format(most) + label)
+        (block,) = build_map("hats", {"intervals": 4}).blocks(schema)
+        assert block.values == values
+        table = table_of({"asks": np.array(values)}, schema, path="t")
+        cells = encoded(table, schema.unscaled)[0]
+        rows = build_map("hats", {"intervals": 4}).on(schema).of(cells)
+        np.testing.assert_allclose(block.features, rows, atol=1e-4)

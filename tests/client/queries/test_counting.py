@@ -5,59 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
 from parley.client.contract.decoding import DecodingError
-from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.batch import Batch, Counting, counting_from
-from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Count, Histogram, Marginals
+from parley.client.queries.counts import Choose, Count, Histogram
 from parley.client.queries.kmeans import KMeansStep
-from parley.client.queries.moments import Mean, Variance
-from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.regression import Regression
-from parley.client.queries.sums import Balance, ChooseBest, Total
-from parley.client.queries.survival import Survival
-from parley.client.where import parse_where
+from parley.client.queries.moments import Mean
+from parley.client.queries.response import Response
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
-SCHEMA = Schema.from_toml(
-    """
-[columns]
-age = { kind = "numeric", range = [0, 100], outside = "refuse" }
-change = { kind = "numeric", range = [-30, 10] }
-sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
-first = { kind = "numeric", range = [0, 1] }
-second = { kind = "numeric", range = [0, 1] }
-sick = { kind = "label", positive = "yes", negative = "no" }
-"""
-)
-OLD = parse_where("age > 60")
 BATCHES = [
-    (Count(where=OLD),),
-    (Count(by=("sex",)),),
-    (Histogram(column="age", bins=5),),
-    (Total(column="change"),),
-    (Total(column="age", by=("sex",)),),
-    (Mean(column="change", where=OLD),),
-    (Variance(column="change", by=("sex",)),),
-    (Quantiles(column="age", step=5.0),),
-    (Marginals(of=("sex", "sick")),),
-    (Balance(column="age", border=50.0),),
-    (Survival(column="age", event="first", bins=3, end=61.0, by=("sex",)),),
-    (Correlations(of=("age", "change", "sick")),),
-    (ChooseBest(of=("first", "second")),),
-    (KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),),
-    (
-        Regression(
-            column="sick",
-            of=("age", "sex"),
-            family="logistic",
-            occurred="yes",
-            start=(-9.0, 0.0, 0.0),
-        ),
-    ),
+    *((examples[-1],) for kind, examples in EXAMPLES.items() if kind not in (Choose, Response)),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),
 ]
 PARTIES = [
@@ -74,24 +34,10 @@ def batch_of(queries, weight):
     return Batch(queries=queries, weights=tuple(weight + k for k in range(len(queries))))
 
 
-def records(count, rng):
-    """Raw columns with the ends of every range among them."""
-    return {
-        "age": rng.choice([0.0, 100.0, 61.0, 33.3], count),
-        "change": rng.choice([-30.0, 10.0, -9.7], count),
-        "sex": rng.integers(0, 2, count),
-        "first": rng.choice([0.0, 1.0, 0.3], count),
-        "second": rng.choice([0.0, 1.0], count),
-        "sick": rng.integers(0, 2, count),
-    }
-
-
-def block_of(*parts):
-    return TableBlock(
-        schema=SCHEMA,
-        columns={name: np.concatenate([each[name] for each in parts]) for name in parts[0]},
-        offsets=np.array([0, sum(len(each["age"]) for each in parts)]),
-    )
+def of_one(*parts):
+    """A block of one party."""
+    block = block_of(*parts)
+    return replace(block, offsets=block.offsets[[0, -1]])
 
 
 def summed(counting, batch, block, place=0):
@@ -127,7 +73,7 @@ def test_no_person_moves_the_sum_further_than_so_many_records(queries, relation)
     for _ in range(20):
         rest, one, other = (records(k, rng) for k in (4, most, most))
         same = {name: np.repeat(column[:1], most) for name, column in one.items()}
-        pair = [block_of(rest, same if rng.random() < 0.5 else one), block_of(rest, other)]
+        pair = [of_one(rest, same if rng.random() < 0.5 else one), of_one(rest, other)]
         if relation is Neighbouring.ADD_OR_REMOVE_ONE:
             pair[1] = block_of(rest)
         pairs.append(pair)
@@ -178,7 +124,7 @@ def test_by_party_each_fills_cells_of_its_own():
     block = block_of(records(30, np.random.default_rng(7)))
     alone, counting = summed(Counting(), batch, block), Counting(parties=3)
     wide = summed(counting, batch, block, place=1)
-    assert wide.tolist() == [0] * 3 + alone.tolist() + [0] * 3
+    assert wide.tolist() == [0] * 4 + alone.tolist() + [0] * 4
     moved = [each.moved(batch, SCHEMA, Neighbouring.REPLACE_ONE) for each in (counting, Counting())]
     assert moved[0] == moved[1]
     with pytest.raises(ValueError, match="below 3"):

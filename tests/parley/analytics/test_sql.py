@@ -125,6 +125,7 @@ def test_conditions_mean_what_sql_means(condition, expected):
         ("SELECT COUNT(*) FROM t; DROP TABLE t", "2"),
         ("DROP TABLE t", "DROP"),
         ("", "one SELECT"),
+        ("SELECT AVG(Alter) FROM t", 'word of SQL as its name: "Alter"'),
         ("SELECT FROM WHERE", "one SELECT|columns alone"),
         ("SELECT COUNT(*) FROM t WHERE (", "error"),
         ("SELECT COUNT(*) FROM t WHERE " + "(" * 3000, "error"),

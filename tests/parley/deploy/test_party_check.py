@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,16 +15,17 @@ from attending import World
 from commands import invoked
 from ledgers import ADULT, an_entry
 
-from parley.client.contract.protocol import Frame, encode_frame
+from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import load_deployment
 from parley.client.party.consent import Consent, load_consent
 from parley.client.party.dataset import load_holding
 from parley.deploy.folders import DeployError
 from parley.deploy.making import rotate_party
-from parley.deploy.party_check import _accounts, check_items
+from parley.deploy.party_check import _accounts, check_accounts, check_items
 from parley.deploy.pki import PkiError, make_server_certificate
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.caller import check_known, check_reachable
+from parley.deploy.stream.party import party_answers
 from parley.privacy.ledger.blocks import block_number
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
@@ -109,6 +112,28 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     assert "152 in 'visits'" in items(north)["accounts"].said
     path.write_text(policy.replace('account = ""', 'account = "visits"'))
     assert "Expected account of data set" in items(north)["policy"].said
+
+
+def test_a_policy_that_is_changed_while_its_party_runs_is_checked_like_one_that_starts(north):
+    path, answers = north / "party.toml", party_answers(north, check=partial(check_accounts, north))
+
+    def said():
+        head = {"version": WIRE_VERSION, "dataset": "visits", "label": "logistic"}
+        head |= {"run": "r", "intercept": True, "sizes": False, "features": {}, "blocks": []}
+        head["clock"] = time.time()
+        request = Frame(kind="inspect", head=head, blobs=())
+        return decode_frame(answers(encode_frame(request))).head.get("reason", "ok")
+
+    assert said() == "unknown-dataset"
+    dataset = load_consent(path).data["breast-cancer"]
+    rows = load_holding(dataset, north, label="network", intercept=False).row_digests
+    with Ledger.open(north / "ledger.sqlite") as ledger:
+        ledger.register(*dataset.budgets("breast-cancer", "sha256:1", rows=rows[:7]))
+    before = path.read_text()
+    path.write_text(before.replace("[data.breast-cancer]", "[data.visits]"))  # a fresh budget
+    assert (said(), said()) == ("error", "error")
+    path.write_text(before)
+    assert said() == "unknown-dataset"
 
 
 def test_equal_records_deleted_from_a_block_are_told_with_what_to_write(north):

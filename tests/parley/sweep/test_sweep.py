@@ -19,7 +19,7 @@ from parley.simulations.engine.fast import simulate
 from parley.sweep import running, worker
 from parley.sweep.cells import cells_of, load_sweep
 from parley.sweep.figures import draw
-from parley.sweep.page import compared, cost_text, write_comparison, write_page
+from parley.sweep.page import compared, cost_text, names_of, write_comparison, write_page
 from parley.sweep.results import charged_together, summarised, write_results
 from parley.sweep.running import SweepResult, run_cells
 
@@ -216,6 +216,8 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
         assert not any(tag in text for tag in ("<b>", "<script", "<img"))
     sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
     assert "2 runs compared" in sides.read_text()
+    assert names_of([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
+    assert names_of(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".json"}
     assert "No setting differs" in sides.read_text()
     settings, results = map(

@@ -71,7 +71,10 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         load_job(tmp_path / "nowhere.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("[privacy\nepsilon = 1")
-    with pytest.raises(JobError, match="is not TOML"):
+    with pytest.raises(JobError, match=r"is not TOML.*data\.source=TABLE"):
+        load_job(broken)
+    broken.write_text("[columns]\nage = { kind = 'ignore' }")
+    with pytest.raises(JobError, match=r"a schema, no job: --set data\.schema="):
         load_job(broken)
 
 
