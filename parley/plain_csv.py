@@ -2,8 +2,8 @@
 
 One that a spreadsheet would compute has ' before it; numbers are as they were.
 
->>> csv_text(["city", "=1+1"], [["@SUM(A1)", -1.5], ["-7", "b"]]).splitlines()
-["city,'=1+1", "'@SUM(A1),-1.5", '-7,b']
+>>> csv_text(["city", "=1+1"], [["@SUM(A1)", -1.5], ["-7", "b"]], note="ε = 1").splitlines()
+['# ε = 1', "city,'=1+1", "'@SUM(A1),-1.5", '-7,b']
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(guarded.otherwise(texts.str.replace(_FORMULA, "'${0}"))).rename(_text)
 
 
-def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Lines of a CSV."""
+def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]], *, note: str) -> str:
+    """A CSV whose first line says, after #, what it cost."""
     text = io.StringIO()
+    text.write(f"# {one_line(note)}\n")
     cells = (
         [one_line(_text(x)) if isinstance(x, str) else x for x in row] for row in (head, *rows)
     )
@@ -41,4 +42,4 @@ def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _text(cell: str) -> str:
-    return cell if re.search(_NUMBER, cell) else re.sub(_FORMULA, r"'\g<0>", cell)
+    return cell if re.fullmatch(_NUMBER, cell) else re.sub(_FORMULA, r"'\g<0>", cell)

@@ -185,7 +185,7 @@ class TableOne:
         rows = (
             [*each[:4], *("" if math.isnan(x) else x for x in each[4:])] for each in self.figures
         )
-        return f"# {self.head}\n{csv_text(Figure._fields, rows)}"
+        return csv_text(Figure._fields, rows, note=self.head)
 
 
 def _kind(figure: Figure) -> tuple[str, str]:

@@ -68,4 +68,4 @@ def _csv(table: dict[str, list[Any]], whole: str) -> str:
         ["" if isinstance(x, float) and math.isnan(x) else x for x in row]
         for row in zip(*table.values(), strict=True)
     )
-    return f"# {whole}\n{csv_text(table, rows)}"
+    return csv_text(table, rows, note=whole)

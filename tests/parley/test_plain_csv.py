@@ -17,7 +17,9 @@ SIGNS = "=+-@\t\r\n\uff1d"
 @given(st.lists(st.text(alphabet=SIGNS + "1e.a \"',"), min_size=1, max_size=8))
 def test_both_ways_to_write_guard_the_same_texts(texts):
     frame = without_formulas(pl.DataFrame({"-x": texts, "y": [-1.5] * len(texts)}))
-    read = list(csv.reader(io.StringIO(csv_text(["-x", "y"], ([x, -1.5] for x in texts)))))
+    text = csv_text(["-x", "y"], ([x, -1.5] for x in texts), note="of a server\n=1+1")
+    note, *read = csv.reader(io.StringIO(text))
+    assert note == ["# of a server?=1+1"]
     assert frame.columns == read[0] == ["'-x", "y"]
     assert [[one_line(x), str(y)] for x, y in frame.iter_rows()] == read[1:]
     for text, cell in zip(texts, frame["'-x"], strict=True):
