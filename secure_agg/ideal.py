@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -82,15 +82,12 @@ def _check_round(round_number: int, last_round: int) -> None:
 class IdealSum:
     """A `SecureSum` that adds in the open, with the protocol's thresholds and byte counts."""
 
+    name: ClassVar[Literal["ideal"]] = "ideal"
+
     def __init__(self, parameters: RunParameters) -> None:
         """A sum for one run."""
         self.parameters = parameters
         self._last_round = self._wire_round = 0
-
-    @property
-    def name(self) -> Literal["ideal", "masked"]:
-        """ideal."""
-        return "ideal"
 
     def sum(
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]

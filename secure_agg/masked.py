@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
 from parley.secure_agg.encoding import Ring
@@ -42,6 +42,8 @@ class MaskedSum:
 
     Set-up (keys, roster, pair secrets) happens once, at the first round.
     """
+
+    name: ClassVar[Literal["masked"]] = "masked"
 
     def __init__(
         self,
@@ -76,11 +78,6 @@ class MaskedSum:
 
     def __repr__(self) -> str:
         return f"<MaskedSum: {self.parameters.parties} parties, round {self._last_round}>"
-
-    @property
-    def name(self) -> Literal["ideal", "masked"]:
-        """masked."""
-        return "masked"
 
     def sum(
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]

@@ -69,6 +69,7 @@ class GradientPerturbation(Iterates):
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
+    assumption: ClassVar[str] = ""  # sums are of whole numbers
 
     model: LinearModel
     lambda_: float
@@ -119,11 +120,6 @@ class GradientPerturbation(Iterates):
     def clip_norm(self) -> float | None:
         """To which every record's gradient is clipped: G, where the loss's own is larger."""
         return self.lipschitz if self.lipschitz < self.model.lipschitz else None
-
-    @property
-    def assumption(self) -> str:
-        """None: sums are of whole numbers."""
-        return ""
 
     @property
     def bound(self) -> float:

@@ -48,6 +48,7 @@ class OutputPerturbation(AsReleased):
     """
 
     kind: ClassVar[str] = "output-perturbation"
+    assumption: ClassVar[str] = CERTIFIED  # the certificate is proved, the solver is not
 
     model: LinearModel
     lambda_: float
@@ -64,11 +65,6 @@ class OutputPerturbation(AsReleased):
         """See `parley.client.algorithms.iterates.KnowsGain`: the noise is on θ itself."""
         del done
         return 1.0
-
-    @property
-    def assumption(self) -> str:
-        """That no party fails: its certificate is proved, its solver is not."""
-        return CERTIFIED
 
     def check_certifiable(self, records: int) -> None:
         """Refuses problems whose optimum double precision may not reach, for some records.

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,8 @@ class SumOfRecords(AsReleased):
             is the largest party's number of records. Clamping brings no two sums further apart.
     """
 
+    assumption: ClassVar[str] = ""  # contributions are whole numbers
+
     neighbouring: Neighbouring
     bound: float
 
@@ -78,11 +80,6 @@ class SumOfRecords(AsReleased):
             raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
         if self.bound != math.floor(self.bound):
             raise ValueError(f"Expected a whole number as a bound, got {self.bound}.")
-
-    @property
-    def assumption(self) -> str:
-        """None: contributions are whole numbers."""
-        return ""
 
     @abstractmethod
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from parley.client.contract.protocol import (
     Declined,
@@ -59,6 +59,8 @@ class Public:
 class Released:
     """An answer with a masked contribution."""
 
+    said: ClassVar[str] = "ok"  # in the log
+
     receipt: Receipt
     blobs: tuple[bytes, ...]
 
@@ -66,11 +68,6 @@ class Released:
     def frame(self) -> Frame:
         """What is sent: of a length that plan and protocol decide."""
         return answer(blobs=self.blobs)
-
-    @property
-    def said(self) -> str:
-        """What the log says of it: that it was sent."""
-        return "ok"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from parley.report.parts import Figure, Key, Table, keys_of
 from parley.report.plots import Bars, Palette, bars, heat, ranges
 from parley.server.records.numerals import number
-from parley.server.records.summary import Partition, RunSummary
+from parley.server.records.summary import OTHERS, Partition, RunSummary
 
 _STACK = (Palette.ACCENT, Palette.QUIET, Palette.LIMIT)
 _TITLE = "Labels by party"
@@ -43,14 +43,20 @@ def _finding(split: Partition) -> str:
     if split.parties and len(split.parties) <= _MOST_NAMED:
         each = (_party(split, party) for party in range(1, len(split.parties) + 1))
         named = f" Parties: {', '.join(each)}."
+    most = max(split.overall[: _single(split)])
     what = "fifth of the labels" if split.numeric else "label"
     return (
         f"{kind}. A party's commonest {what} is {_percent(commonest[3])} of its records in the "
         f"middle party, from {_percent(commonest[0])} to {_percent(commonest[-1])}; over all "
-        f"parties the commonest is {_percent(max(split.overall))}. Total variation distance "
+        f"parties the commonest is {_percent(most)}. Total variation distance "
         f"from all records' shares: {number(skew.mean)} on average, {number(skew.largest)} "
         f"at most.{named}"
     )
+
+
+def _single(split: Partition) -> int:
+    """How many labels are named, without all others together."""
+    return len(split.labels) - (split.labels[-1] == OTHERS)
 
 
 def _stacked(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
@@ -70,7 +76,7 @@ def _mapped(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
-        for at, name in enumerate(split.labels)
+        for at, name in enumerate(split.labels[: _single(split)])
     ]
     most = max(share for _, _, share in cells) or 1.0
     shades = [(party, name, share / most) for party, name, share in cells]

@@ -151,6 +151,10 @@ class Skew(Facts):
     largest: float
 
 
+OTHERS = "other"
+"""What labels beyond the commonest 12 are called together."""
+
+
 class Partition(Facts):
     """Who holds which labels (`parley.simulations.data.spread`), known to a simulation alone.
 

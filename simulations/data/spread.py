@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.server.jobs.job import Job
-from parley.server.records.summary import Partition, Skew
+from parley.server.records.summary import OTHERS, Partition, Skew
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _MOST_PARTIES = 30
@@ -70,13 +70,14 @@ def spread(
     shares = counts / np.maximum(sizes, 1)[:, None]
     distance = np.abs(shares - overall).sum(axis=1) / 2
     few = parties <= _MOST_PARTIES
+    named = shares[:, :-1] if shown[-1] == OTHERS else shares
     return Partition(
         labels=shown,
         numeric=numeric,
         overall=overall.tolist(),
         skew=Skew(mean=float(distance.mean()), largest=float(distance.max())),
         quantiles=QUANTILES,
-        commonest=np.quantile(shares.max(axis=1), QUANTILES).tolist(),
+        commonest=np.quantile(named.max(axis=1), QUANTILES).tolist(),
         sizes=np.quantile(sizes, QUANTILES).tolist(),
         counts=counts.tolist() if few else None,
         shares=None if few else np.quantile(shares, QUANTILES, axis=0).T.tolist(),
@@ -97,7 +98,7 @@ def _named(
     kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
     place = np.full(len(values), _MOST_LABELS)
     place[kept] = np.arange(_MOST_LABELS)
-    return [*(names[i] for i in kept), "other"], place[at]
+    return [*(names[i] for i in kept), OTHERS], place[at]
 
 
 def _binned(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:

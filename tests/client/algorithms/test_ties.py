@@ -83,7 +83,9 @@ def test_no_record_moves_a_sum_by_more_than_is_charged_where_theta_ties(name, dt
 
         def given(own, said, algorithm=algorithm, theta=theta):
             block = PartyBlock(features=own, labels=said, offsets=np.array([0, len(said)]))
-            plan = SimpleNamespace(min_records=RECORDS, mean_records=RECORDS, parties=1)
+            plan = SimpleNamespace(
+                min_records=RECORDS, mean_records=RECORDS, parties=1, round_number=1
+            )
             return algorithm.local({**algorithm.init(), "theta": theta}, block, plan, None).values
 
         whole, charged = given(rows, labels), algorithm.claim(facts).covered
@@ -122,7 +124,7 @@ def test_no_record_moves_others_where_classes_tie_by_rounding_alone(dtype):
                     labels=np.zeros(count - gone, dtype=np.int64),
                     offsets=np.array([0, count - gone]),
                 ),
-                SimpleNamespace(min_records=count, mean_records=count, parties=1),
+                SimpleNamespace(min_records=count, mean_records=count, parties=1, round_number=1),
                 None,
             ).values
             for gone in (0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parley.report.spread import _finding
 from parley.server.jobs.file import load_job
 from parley.server.records.summary import Skew
 from parley.simulations.data.spread import QUANTILES, spread
@@ -38,6 +39,8 @@ def test_labels_beyond_the_commonest_are_one() -> None:
     assert told.labels == (*(str(k) for k in range(12)), "other")
     assert sum(map(sum, told.counts)) == 64
     assert told.overall[-1] == 28 / 64
+    assert (told.commonest[0], told.commonest[-1]) == (1 / 32, 2 / 32)
+    assert "over all parties the commonest is 4.7 %" in _finding(told)
 
 
 def test_numbers_are_told_by_fifths() -> None:
