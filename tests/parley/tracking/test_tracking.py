@@ -1,20 +1,16 @@
 """Trackers are told of a run; one that fails is told of once, and the run goes on."""
 
-import contextlib
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 import struct
-import subprocess
-import sys
-import time
 
 import pytest
 from commands import invoked
 
 import parley
+from parley.deploy.processes import Supervisor, free_ports, wait_until
 from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.tracking.tracking import TRACKERS, Tracked, _public, tracked
@@ -154,8 +150,7 @@ def test_event_files_say_it_when_they_are_read_back(tmp_path):
 
 def test_a_server_that_is_away_holds_nothing_up(tmp_path, capsys):
     pytest.importorskip("mlflow", reason="needs the extra parley[mlflow]")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    (port,) = free_ports(1)
     (away,) = tracked([f"mlflow:http://127.0.0.1:{port}"])
     result = parley.run(load_job(overrides=QUICK), out=tmp_path / "run", track=[away])
     assert result.summary.status == "complete"
@@ -173,28 +168,18 @@ def server(tmp_path, monkeypatch):
     )
     if not full or not (importlib.util.find_spec("flask") or "PARLEY_TEST_MLFLOW" in os.environ):
         pytest.skip("needs a whole mlflow for its server: PARLEY_TEST_MLFLOW names its program")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    process = subprocess.Popen(
-        [program, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-         "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db",
-         "--artifacts-destination", str(tmp_path / "kept")],
-        stdout=sys.stderr, stderr=sys.stderr, start_new_session=True,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 240
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.5)
+    (port,) = free_ports(1)
+    command = [
+        *(program, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db"),
+        *("--artifacts-destination", str(tmp_path / "kept")),
+    ]
+    with Supervisor() as supervisor:
+        log = tmp_path / "mlflow.log"
+        process = supervisor.start("mlflow", command, environment=os.environ, log=log)
+        there = lambda: not socket.socket().connect_ex(("127.0.0.1", port))  # noqa: E731 - read once
+        wait_until(there, what="mlflow", timeout_s=240, check=process.check)
         yield f"http://127.0.0.1:{port}"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @pytest.mark.heavy

@@ -17,10 +17,7 @@ from parley.analytics.asked import ServedQueries, submission_from
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.where import WhereError
-from parley.deploy.folders import check_server
 from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.party import party_answers
-from parley.deploy.stream.server import Serving
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 
@@ -73,15 +70,7 @@ class Ward(World):
             pl.DataFrame(rows).write_csv(home / "records.csv")
             (home / "schema.toml").write_text(SCHEMA)
             (home / "party.toml").write_text("version = 1\n" + DATA)
-        home = check_server(self.root)
-        self.serving = Serving(home, say=self.said.append, questions=ServedQueries(), away_s=2.0)
-        self.serving.port.__enter__()
-        self.ports.append(self.serving.port)
-
-    def everybody(self):
-        for party in range(3):
-            self.attend(party, party_answers(self.home(party)))
-        self.complete()
+        self.serving = self.serve(questions=ServedQueries(), away_s=2.0)
 
     def conduct(self):
         def work():
