@@ -287,7 +287,6 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     if bool((finite.abs() > 1e299).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
     values = finite.to_numpy()
-    values = values[values != nines(series)]
     low, high = _outwards(float(values.min()), float(values.max()))
     entry = {"kind": "numeric"}
     why = "range and centre read from the data, rounded"
@@ -295,6 +294,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         entry |= {"transform": "log1p"}
         why += "; long tail, so log(1 + x) is taken"
     else:
+        values = values[values != nines(series)]
         low, high, cut = _within(values)
         why += cut
     centre = min(max(_rounded(float(np.median(values))), low), high)

@@ -32,7 +32,6 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
     name = dataset.account or agreed.dataset
     spent = spent_before(ledger, plan, name=name)
     check_job(dataset, plan, releases=agreed.rounds, spent=spent)
-    ledger.check()
     register(ledger, dataset, name=name, holding=accepted.holding)
     check_room(ledger, dataset, plan, name=name, party=party, rounds=agreed.rounds)
 

@@ -210,8 +210,10 @@ class PartyService:
         agreed = joined.agreement
         policy = check_run(self._consent, self._deployment, agreed.parameters)
         accepted, ledger = self._accepted(agreed), self._ledger.opened()
+        ledger.check(anchor=self._keeper.ledger_head())
         dataset = self._consent.dataset(agreed.dataset)
         limits.check_budget(ledger, dataset, accepted, party=self.name)
+        self._keeper.keep_ledger_head(ledger.head())
         approval.check(self._keeper, ledger, self._consent, agreed, clock=self._clock())
         return policy
 
@@ -291,6 +293,7 @@ class PartyService:
         session = session_of(frame.head)
         self._keeper.session(session)
         self._keeper.end_session(session)
+        self._keeper.keep_ledger_head(self._ledger.opened().head())
         # Between runs the ledger is one whole file, which its owner may copy.
         self._ledger.close()
         return Public.answer()

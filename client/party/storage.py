@@ -5,6 +5,7 @@
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
     state/proposal-<proposal>    what was proposed, where the owner is asked
+    state/ledger-head            the end of the ledger when a run was last joined or ended
     openings                     which sum each release was opened in
 
 A process may be killed at any point and another one serve the next message: what an answer relies
@@ -38,6 +39,7 @@ from parley.client.contract.protocol import (
     encode_frame,
 )
 from parley.client.party.openings import Openings, sync_folder
+from parley.privacy.ledger.chain import Head
 
 _IDLE_S = 7 * 24 * 3600.0
 """How long a session outlives its last message: a run whose server never came back has ended."""
@@ -100,6 +102,19 @@ class Keeper:
     def ledger(self) -> Path:
         """The party's own ledger: where a link leads, which folders on the same records share."""
         return (self.folder / "ledger.sqlite").resolve()
+
+    def ledger_head(self) -> Head | None:
+        """A head that the ledger had, and still contains unless an older copy was put back."""
+        with suppress(FileNotFoundError):
+            records, end = (self._state / "ledger-head").read_text(encoding="ascii").split()
+            return Head(records=int(records), hash=end)
+        return None
+
+    def keep_ledger_head(self, head: Head) -> None:
+        """Keeps what the ledger has to contain from now on."""
+        before = self.ledger_head()
+        if before is None or head.records > before.records:
+            self._write(self._state / "ledger-head", f"{head.records} {head.hash}".encode("ascii"))
 
     @property
     def openings(self) -> Openings:

@@ -105,7 +105,7 @@ def _records(folder: Path) -> Iterator[Item]:
         for name, dataset in consent.data.items():
             yield _item(f"data set {name}", _data, folder, name, dataset, rows)
     own = Keeper(folder=folder).ledger
-    ledger = _item("ledger", _ledger, own)
+    ledger = _item("ledger", _ledger, folder)
     yield ledger
     if not policy.status and not ledger.status and rows.keys() == consent.data.keys():
         yield _item("accounts", _accounts, own, consent, rows)
@@ -237,14 +237,20 @@ def _accounts(path: Path, consent: Consent, rows: dict[str, NDArray[np.uint64] |
     return "no record is in two"
 
 
-def _ledger(path: Path) -> str:
+def _ledger(folder: Path) -> str:
     """That what was spent is still what was written down."""
+    keeper = Keeper(folder=folder)
+    path = keeper.ledger
     if not is_made(path):
         return f"none yet; the first charge makes {path}"
     with Ledger.open(path, read_only=True) as ledger:
-        wrong, entries = ledger.verify(), ledger.entries()
+        wrong, entries = ledger.verify(anchor=keeper.ledger_head()), ledger.entries()
     if wrong:
-        raise LedgerError(f"{path} was edited or damaged, and pays for nothing: {wrong[0].message}")
+        raise LedgerError(
+            f"{path} was edited, damaged or replaced, and pays for nothing: {wrong[0].message} Put "
+            "it back as it was. Whoever removes state/ledger-head takes an older copy for all that "
+            "was released."
+        )
     return f"{path.name}, {len(entries)} releases, as they were written"
 
 

@@ -247,7 +247,7 @@ class Ledger:
         with self._place.reading() as reader:
             return reader.head
 
-    def check(self) -> None:
+    def check(self, *, anchor: Head | None = None) -> None:
         """Verifies the ledger, once, for whoever is about to begin a run.
 
         From here on the chain's end vouches for every total that a reservation is checked
@@ -256,7 +256,7 @@ class Ledger:
         Raises:
             LedgerCorrupt: it doesn't, or something else was edited that a budget rests on.
         """
-        wrong = [each for each in self.verify() if not each.of_checkpoint]
+        wrong = [each for each in self.verify(anchor=anchor) if not each.of_checkpoint]
         if wrong:
             raise LedgerCorrupt(
                 f"Expected a sound ledger at {self._name}, got: {wrong[0]} Nothing was charged; "

@@ -206,7 +206,7 @@ def _anchor_problems(anchor: Head | None, log: Replay) -> Iterator[str]:
         yield (
             f"Expected record {anchor.records} as it was at the given head, "
             f"{'it is another' if anchor.records in log.hashes else 'there is none'}: "
-            "the log was rewritten."
+            "an older copy was put back, or the log was rewritten."
         )
 
 

@@ -97,10 +97,11 @@ def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
 def _words(steps: Any, model: Any) -> str:
     """The steps, in a line."""
     descent = "Nesterov's momentum" if steps.nesterov is True else "momentum"
-    level = f", the last {steps.level_rounds} for the level" if steps.level_rounds else ""
+    level = steps.level_rounds
     return (
-        f"{steps.rounds} rounds{level} at the rate {steps.learning_rate:.3g}, {descent} "
+        f"{steps.rounds} rounds at the rate {steps.learning_rate:.3g}, {descent} "
         f"{steps.momentum:.3g}, clip norm {steps.clip_norm:.3g}, λ = {model.lambda_:.3g}"
+        + (f", the last {level} for what all predictions lack" if level else "")
     )
 
 

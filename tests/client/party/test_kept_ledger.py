@@ -91,6 +91,23 @@ def test_a_ledger_that_is_gone_while_its_key_is_there_is_not_begun_anew(tmp_path
         is_made(world.folders[0] / "ledger.sqlite")
 
 
+def test_an_older_ledger_that_is_put_back_is_not_taken_for_what_was_released(tmp_path, wired):
+    world = wired.World(tmp_path)
+    path, other = world.folders[0] / "ledger.sqlite", {"run": "r-2"}
+    other["plan"] = world.plan.for_run("r-2").to_json()
+    world.join()
+    world.services[0].close()
+    shutil.copy(path, tmp_path / "backup")
+    world.vectors(1)
+    world.opened()
+    wired.ok(world.ask(0, "finish", session=world.session))
+    shutil.copy(tmp_path / "backup", path)
+    assert wired.reason(world.ask(0, "propose", **world.join_head(**other))) == "error"
+    assert "an older copy was put back" in (world.folders[0] / "party.log").read_text()
+    (world.folders[0] / "state" / "ledger-head").unlink()  # its owner says so
+    assert wired.ok(world.ask(0, "propose", **world.join_head(**other)))
+
+
 def test_two_consortia_on_the_same_records_spend_one_budget(tmp_path, wired, monkeypatch):
     """The second folder's ledger is a link. Neither server has what the other's run paid for."""
     worlds = []

@@ -209,7 +209,7 @@ def no_data(north):
         (spoil_policy, {"policy"}, "min-part"),
         (spoil_roster, {"roster", "server"}, "changed by hand"),
         (spoil_data, {"data set breast-cancer"}, "plain arrays"),
-        (spoil_ledger, {"ledger"}, "was edited or damaged"),
+        (spoil_ledger, {"ledger"}, "was edited, damaged or replaced"),
         (lose_a_contribution, {"contributions"}, "release-0a: MemoryError at steps.py:7"),
         (no_data, {"data"}, "every job is declined"),
     ],

@@ -84,7 +84,7 @@ def test_every_loss_predicts_in_the_labels_own_terms(kind, tmp_path):
     job = _job("data.source=synthetic", "data.records=3000", f"model.kind={kind}")
     result = parley.run(job, out=tmp_path / "run")
     model = load_model(result.folder)
-    columns = BUNDLED["synthetic"].columns(kind, 3000, 20, 0)
+    columns = BUNDLED["synthetic"].columns(kind, 3000, 0)
     predicted = model.predict({"x": columns["x"]})
     truth = np.asarray(columns["y"], np.float64)
     if kind == "ridge":
@@ -108,7 +108,7 @@ def test_networks_predict_on_their_components(kind, tmp_path):
     )
     result = parley.run(job, out=tmp_path / "run")
     model = load_model(result.folder)
-    images = BUNDLED["digits"].columns("softmax", 0, 0, 0)["image"][:50]
+    images = BUNDLED["digits"].columns("softmax", 0, 0)["image"][:50]
     assert model.predict_proba({"image": images}).shape == (50, 10)
     assert set(model.predict({"image": images})) <= set("0123456789")
 
@@ -162,7 +162,7 @@ def test_a_threshold_that_means_nothing_is_refused(kind, threshold, message, tmp
 def test_a_score_has_a_threshold_too(tmp_path):
     job = _job("data.source=synthetic", "model.kind=huber-svm", "data.records=1000")
     model = load_model(parley.run(job, out=tmp_path / "run").folder)
-    columns = {"x": BUNDLED["synthetic"].columns("huber-svm", 1000, 20, 0)["x"]}
+    columns = {"x": BUNDLED["synthetic"].columns("huber-svm", 1000, 0)["x"]}
     scores = model.decision_function(columns)
     positive = model.predict(columns, threshold=0.25) == model.classes_[1]
     np.testing.assert_array_equal(positive, scores >= 0.25)
@@ -232,7 +232,7 @@ def _metadata(folder):
         ({"extra": 1}, "Expected the keys"),
         ({"intercept": 1}, "Expected intercept as bool"),
         ({"label": "oracle"}, "known kind"),
-        ({"task": {"kind": "gradient-perturbation"}}, "model and settings"),
+        ({"task": {"kind": "gradient-perturbation"}}, "keys kind, model, settings"),
         ({"task": {"kind": "/tmp/evil.py:Evil"}}, "Expected a task of"),
         ({"intercept": False}, "another schema"),
     ],
@@ -373,6 +373,6 @@ def test_show_names_a_loss_of_ones_own(tmp_path):
     (tmp_path / "own.py").unlink()  # nobody needs the code to predict
     shown = invoked("show", result.folder)
     assert shown.output.splitlines()[0].split() == ["model", "own-residual-loss"]
-    rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 20, 0)["x"]}
+    rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 0)["x"]}
     with pytest.raises(ModelFileError, match="ranks alone"):
         load_model(result.folder).predict_proba(rows)
