@@ -31,7 +31,7 @@ from parley.simulations.data.partitions import (
     iid,
     split_test,
 )
-from parley.simulations.data.prepared import PreparedData
+from parley.simulations.data.prepared import PreparedData, file_digest
 from parley.simulations.data.reading import Given, read_sources, read_test
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
@@ -202,15 +202,8 @@ def _fingerprint(job: Job) -> str:
     if source in BUNDLED:
         return f"bundled:{source}"
     paths = find_party_files(source) if job.data.several else [Path(source)]
-    digests = []
-    for path in paths:
-        digests.append(_digest(path))
-    return "sha256:" + hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digests = "".join(sorted(map(file_digest, paths)))
+    return "sha256:" + hashlib.sha256(digests.encode()).hexdigest()
 
 
 def _raw(
@@ -232,8 +225,7 @@ def _raw(
 
 def _raw_test(job: Job, features: FeatureMap | None, held: Records) -> NDArray[np.floating[Any]]:
     schema = load_schema(job.data.test_schema or job.data.data_schema)
-    source = Path(job.data.test_source)
-    return _raw(job, features, held, schema, _digest(source))
+    return _raw(job, features, held, schema, file_digest(job.data.test_source))
 
 
 def _split(

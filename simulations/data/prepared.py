@@ -221,7 +221,12 @@ def _map_key(job: Job) -> Any:
 
 def _identity(path: str, *, contents: bool) -> list[int | str]:
     if contents:
-        with open(path, "rb") as file:
-            return [hashlib.file_digest(file, "sha256").hexdigest()]
+        return [file_digest(path)]
     found = os.stat(path)
     return [found.st_size, found.st_mtime_ns]
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
