@@ -30,6 +30,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from parley.client.contract import toml_text
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.toml_reading import parse_toml
+from parley.client.data.chunks import row_ranges
 from parley.client.data.columns import (
     READINGS,
     ArrayColumn,
@@ -209,11 +210,13 @@ class Schema(SchemaPart):
             rows *= self.row_scale * _SHRINK
             return rows
         # Not einsum: of more than 8192 columns it adds up one row alone in another order.
-        norms = np.linalg.norm(rows, axis=1)
         # Squares of shorter rows lose digits (subnormal numbers), and with them the bound of 1.
         least = 1.0 if self.scaling == "record" else _SHORTEST
-        long = norms >= least
-        rows[long] *= (_SHRINK / norms[long])[:, None]
+        for begin, end in row_ranges(rows):
+            part = rows[begin:end]
+            norms = np.linalg.norm(part, axis=1)
+            long = norms >= least
+            part[long] *= (_SHRINK / norms[long])[:, None]
         return rows
 
     def to_toml(self) -> str:
