@@ -25,7 +25,7 @@ def test_files_are_readable_by_their_owner_alone(tmp_path, wired):
         os.umask(old)
     made = ["ledger.sqlite", "party.log", "party.lock", "state"]
     made += [f"state/{path.name}" for path in (world.folders[0] / "state").iterdir()]
-    assert len(made) == 6
+    assert len(made) == 7
     for name in made:
         mode = stat.S_IMODE((world.folders[0] / name).stat().st_mode)
         assert mode == (0o700 if name == "state" else 0o600), name
