@@ -46,7 +46,7 @@ from parley.server.jobs.section import (
     check_unchanged,
     unless_auto,
 )
-from parley.server.jobs.settling import by_rule, without_rule
+from parley.server.jobs.settling import by_rule, has_level, without_rule
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
 
 _LINEAR_IDLE: Idle = {
@@ -128,7 +128,7 @@ class GradientPerturbation(_OfLinearModel):
         none = (0,) if self.rounds == "auto" else (0, "auto")
         if self.nesterov is True and self.momentum in none:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
-        if unless_auto(self.level_rounds, 0) and not job.model.has_level:
+        if unless_auto(self.level_rounds, 0) and not has_level(job.model):
             raise ValueError(
                 "Expected algorithm.level-rounds = 0 but of targets (model.kind = 'ridge') with "
                 f"model.intercept = true or hats, got {self.level_rounds}."

@@ -65,12 +65,6 @@ class ModelSection(Section):
         return False
 
     @property
-    def has_level(self) -> bool:
-        """Whether it is of targets, and which model answers 1 for every row is known."""
-        hats = getattr(self, "features", "none") == "hats"
-        return self.metric == "r2" and (self.has_intercept or hats)
-
-    @property
     def regularisation(self) -> float:
         """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
         own: float | Auto = getattr(self, "lambda_", 0.0)

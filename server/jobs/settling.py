@@ -17,6 +17,7 @@ from parley.privacy.calibration.inverses import gaussian_mu
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm_section import Settled, WholeJob
 from parley.server.jobs.federation import Federation
+from parley.server.jobs.model import ModelSection
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import Section
 from parley.server.jobs.steps import Ruled, steps_by_rule
@@ -74,11 +75,19 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
             curvature=model.smoothness,
             targets=job.model.metric == "r2",
         )
-        if not mapped.has_level:
+        if not has_level(mapped):
             ruled = replace(ruled, level_rounds=0, rounds=ruled.rounds - ruled.level_rounds)
         sections = {"algorithm": _with(steps, ruled), "model": _with(mapped, ruled)}
         reasons.insert(0, _words(sections["algorithm"], sections["model"]))
     return Settled(sections, (f"from {facts}", *reasons) if reasons else ())
+
+
+def has_level(model: ModelSection) -> bool:
+    """Whether the mean of what its predictions lack can be learned: a slope is what a prediction is
+    off by (ridge), and which model answers 1 for every row is known (a constant, or hats).
+    """
+    hats = getattr(model, "features", "none") == "hats"
+    return model.kind == "ridge" and (model.has_intercept or hats)
 
 
 def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:

@@ -136,7 +136,10 @@ def test_the_level_is_the_same_whole_numbers_as_steps_with_four_times_the_clip_n
     np.testing.assert_array_equal(4 * ours, theirs)
 
 
-def test_a_tenth_of_the_rounds_by_the_rule_where_targets_have_signal():
+def test_a_tenth_of_the_rounds_by_the_rule_where_targets_have_signal(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("def of(z, y):\n    return abs(z - y)\n")
+
     def steps(records, *keys):
         each = {"min_records": records, "total_records": 10 * records, "max_records": records}
         parties = Federation(parties=10, numbers=2, columns=3, **each)
@@ -145,8 +148,12 @@ def test_a_tenth_of_the_rounds_by_the_rule_where_targets_have_signal():
 
     found = steps(1000)
     assert found.level_rounds == -(-(found.rounds - found.level_rounds) // 10) > 0
-    none = (steps(20), steps(1000, "model.intercept=false", "model.features=none"))
-    assert [each.level_rounds for each in none] == [0, 0]
+    none = (
+        steps(20),
+        steps(1000, "model.intercept=false", "model.features=none"),
+        steps(1000, "model.kind=own-residual-loss", f"model.loss={own}:of"),  # no mean's
+    )
+    assert [each.level_rounds for each in none] == [0, 0, 0]
 
 
 def test_the_task_says_it():
