@@ -26,6 +26,9 @@ from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.queue import ANSWERS, ASKED, PAGE
 from parley.server.records.plain_json import json_text
 
+_KEYS = {"whole", "left", "answers", "plans"}
+_EXPECTED = "Expected answers as a server of this version writes them"
+
 
 def ask_server(
     to: Path, file: QueryFile | None, *, plan: bool, resume: Path | None, as_json: bool
@@ -47,14 +50,21 @@ def ask_server(
         )
     submission = "" if file is None else _submission(file, plan=plan)
     answered = _answered(submission, to=to, resume="" if resume is None else resume.name)
-    texts = [*answered["plans"]] or [answered["whole"], *_told(answered)]
-    for text in texts:
+    for text in texts_of(answered):
         typer.echo(f"{text}\n", err=as_json)
     if as_json:
         answers = [{k: v for k, v in each.items() if k != "text"} for each in answered["answers"]]
         typer.echo(json_text({**answered, "answers": answers}))
     elif answered["report"]:
         typer.echo(f"answers in {answered['folder']}; all on one page: {answered['report']}")
+
+
+def texts_of(answered: dict[str, Any]) -> list[str]:
+    """What is shown of a server's answers; writes their CSV files. Raises ProcessError."""
+    try:
+        return [*answered["plans"]] or [answered["whole"], *_told(answered)]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProcessError(f"{_EXPECTED}, got others in {answered['folder']}.") from error
 
 
 def _told(answered: dict[str, Any]) -> Iterator[str]:
@@ -87,24 +97,31 @@ def _answered(submission: str, *, to: Path, resume: str) -> dict[str, Any]:
         folder = (
             operator.begin("query", queries=submission) if submission else (operator.resume(resume))
         )
-        name = folder.name
         typer.echo(
-            f"{name} waits for its turn; what it answers is in {folder}. To end it: parley stop.",
+            f"{folder.name} waits for its turn; what it answers is in {folder}. "
+            "To end it: parley stop.",
             err=True,
         )
         state = until_ended(folder, lambda: operator.ended(folder), every=2)
     if state == "stopped":
         raise RunStopped
+    return answers_in(folder, state)
+
+
+def answers_in(folder: Path, state: str) -> dict[str, Any]:
+    """What a server answered. In which folder that is, is not the server's to say.
+
+    Raises:
+        ProcessError: there is none, or it is something else.
+    """
     try:
-        answered: dict[str, Any] = strict_json(text_of(folder / ANSWERS, largest=LARGEST_LOG))
+        came = strict_json(text_of(folder / ANSWERS, largest=LARGEST_LOG))
     except (OSError, ValueError) as error:
         raise ProcessError(
             f"The queries ended ({state}) without answers; the server's log says why."
         ) from error
+    if not isinstance(came, dict) or set(came) != _KEYS:
+        raise ProcessError(f"{_EXPECTED}, got others in {folder}.")
     page = folder / PAGE
-    return {
-        "run": name,
-        "folder": str(folder),
-        **answered,
-        "report": str(page) if page.exists() else "",
-    }
+    own = {"run": folder.name, "folder": str(folder)}
+    return {**own, **came, "report": str(page) if page.exists() else ""}

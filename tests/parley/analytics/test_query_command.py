@@ -6,11 +6,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from parley.analytics.asked import Submission
 from parley.analytics.query_file import example_file, load_queries
+from parley.analytics.server_command import answers_in, texts_of
 from parley.cli import app
+from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
 from parley.client.queries.base import QueryError
 from parley.client.where import WhereError
+from parley.deploy.processes import ProcessError
 
 SCHEMA = """
 [columns]
@@ -140,3 +144,44 @@ def test_a_file_whose_last_query_cannot_be_asked_pays_for_none(folder):
     assert refused.exit_code != 0
     assert "Expected a column of numbers" in str(refused.exception) + refused.output
     assert not (folder / "asked" / "answers.jsonl").exists()
+
+
+def answered(run, **changed):
+    """What a server wrote, of one query."""
+    answer = {"name": "n", "table": {"value": [1.0]}, "text": "n: 1"}
+    told = {"whole": "ε = 1", "left": 0.5, "answers": [answer], "plans": []} | changed
+    (run / "answers.json").write_text(json.dumps(told))
+    return answers_in(run, "complete")
+
+
+def test_a_server_does_not_say_where_its_answers_are_written(folder):
+    assert answered(folder)["folder"] == str(folder)
+    with pytest.raises(ProcessError, match="Expected answers"):
+        answered(folder, folder="/elsewhere")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"answers": 3},
+        {"answers": ["n"]},
+        {"answers": [{"name": "n"}]},
+        {"answers": [{"name": 3, "table": {}, "text": ""}]},
+        {"answers": [{"name": "n", "table": [], "text": ""}]},
+        {"answers": [{"name": "n", "table": {"a": [1], "b": []}, "text": ""}]},
+        {"plans": 3},
+        {"more": 1},
+    ],
+)
+def test_malformed_answers_of_a_server_are_an_error_in_a_line(folder, changed):
+    one = FILE[: FILE.index('[[query]]\nquery = "histogram"')]
+    begin = one.index("[[query]]")
+    session = '[session]\ndataset = "care"\nepsilon = 1.0\n'
+    (folder / "queries.toml").write_text(session + one[begin:])
+    file = load_queries(folder / "queries.toml")
+    schema = load_schema(folder / "schema.toml")
+    (folder / "asked.json").write_text(Submission(file=file, schema=schema).to_json())
+    assert texts_of(answered(folder)) == ["ε = 1", "n: 1"]
+    assert (folder / "tables" / "n.csv").read_text().startswith("# ε = 1")
+    with pytest.raises(ProcessError, match="Expected answers"):
+        texts_of(answered(folder, **changed))
