@@ -42,6 +42,7 @@ class ModelSection(Section):
         learns: in which world its simulation runs.
         label: how a party reads its labels: as for that loss, or as a network's classes.
         bounded_everywhere: whether a record's gradient is bounded at every θ.
+        residuals: whether a slope is what a prediction is off by.
     """
 
     title: ClassVar[str] = ""
@@ -50,6 +51,7 @@ class ModelSection(Section):
     metric: ClassVar[str] = "accuracy"
     measured: ClassVar[bool] = True
     bounded_everywhere: ClassVar[bool] = True
+    residuals: ClassVar[bool] = False
 
     kind: CodeReference = Field("logistic", description=_KIND)
 
@@ -299,6 +301,7 @@ class Ridge(Linear):
     label: ClassVar[str] = "ridge"
     metric: ClassVar[str] = "r2"
     bounded_everywhere: ClassVar[bool] = False
+    residuals: ClassVar[bool] = True
 
     radius: Positive | Auto = Field(
         "auto",

@@ -83,11 +83,11 @@ def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int)
 
 
 def has_level(model: ModelSection) -> bool:
-    """Whether the mean of what its predictions lack can be learned: a slope is what a prediction is
-    off by (ridge), and which model answers 1 for every row is known (a constant, or hats).
+    """Whether the mean of what its predictions lack can be learned: its slopes are residuals, and
+    which model answers 1 for every row is known (a constant, or hats).
     """
     hats = getattr(model, "features", "none") == "hats"
-    return model.kind == "ridge" and (model.has_intercept or hats)
+    return model.residuals and (model.has_intercept or hats)
 
 
 def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
