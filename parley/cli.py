@@ -16,6 +16,7 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
+from parley.client.contract.os_errors import describe_error
 from parley.client.contract.printable import guard_streams
 from parley.command_table import CommandTable
 from parley.errors import exit_status
@@ -73,7 +74,7 @@ def main() -> NoReturn:
         status = _status(error)
         if status is None:
             raise
-        _fail(str(error), status)
+        _fail(describe_error(error), status)
     sys.exit(code if isinstance(code, int) else 0)
 
 

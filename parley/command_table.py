@@ -11,6 +11,8 @@ import typer.main
 from typer.core import TyperGroup
 from typer.models import CommandInfo
 
+from parley.interrupts import raise_interrupts
+
 _PANEL = "Deployments: real parties, each on its own machine"
 
 _COMMANDS = {
@@ -133,7 +135,9 @@ class Named(click.Command):
 
     def make_context(self, *words: Any, **more: Any) -> click.Context:
         """That of the command itself, which then is what click goes on with."""
-        return self.loaded.make_context(*words, **more)
+        loaded = self.loaded
+        raise_interrupts()
+        return loaded.make_context(*words, **more)
 
 
 class CommandTable(TyperGroup):

@@ -23,6 +23,7 @@ from safetensors.numpy import save
 
 from parley.client.contract.file_reading import LARGEST_MODEL
 from parley.client.contract.file_reading import opened as opened_to_read
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.protocol import strict_json
 
 MODEL_VERSION = 2
@@ -98,7 +99,8 @@ def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
             return tensors, dict(opened.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise ModelFileError(
-            f"Expected a model at {file} (a run's folder, or its {_NAME}), got: {error}."
+            f"Expected a model at {file} (a run's folder, or its {_NAME}), got: "
+            f"{describe_cause(error)}."
         ) from error
 
 

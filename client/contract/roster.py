@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import load_toml
 from parley.secure_agg.primitives import digest
 
@@ -149,8 +150,8 @@ def load_deployment(path: Path) -> Deployment:
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
         raise RosterError(
-            f"Expected a deployment file at {path}: {error.strerror}. Folders that `parley deploy "
-            "init` made have one: the server's, an operator's, each party's."
+            f"Expected a deployment file at {path}: {describe_cause(error)}. Folders that "
+            "`parley deploy init` made have one: the server's, an operator's, each party's."
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error

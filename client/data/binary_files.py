@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.data.memory import Room
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
@@ -34,7 +35,7 @@ def _parquet(path: str | Path) -> Iterator[Any]:
         yield pl
     # What polars raises on damaged input; PanicException is no Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        got = (str(error).splitlines() or ["damaged data"])[0]
+        got = (describe_cause(error).splitlines() or ["damaged data"])[0]
         raise DataError("a Parquet file", got, path=path) from error
 
 

@@ -20,6 +20,7 @@ from typing import BinaryIO, cast
 
 import polars as pl
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
 
@@ -43,7 +44,7 @@ def open_plain(path: str | Path) -> Iterator[BinaryIO]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError("whole gzip data", str(error).rstrip("."), path=path) from error
     except OSError as error:
-        raise DataError("a readable file", error.strerror, path=path) from error
+        raise DataError("a readable file", describe_cause(error), path=path) from error
 
 
 def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from parley.client.contract import toml_text
 from parley.client.contract.file_reading import text_of
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.chunks import row_ranges
 from parley.client.data.columns import (
@@ -236,7 +237,9 @@ def load_schema(path: str | Path) -> Schema:
     try:
         text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(f"{path}: Expected a schema file (TOML, UTF-8), got: {error}.") from error
+        raise SchemaError(
+            f"{path}: Expected a schema file (TOML, UTF-8), got: {describe_cause(error)}."
+        ) from error
     return Schema.from_toml(text, source=str(path))
 
 

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.plain_names import public_name
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError, FeatureMap, Features
@@ -138,7 +139,7 @@ class OwnFeatures(FeatureMap):
             own = tuple(_digest(file) for file in files)
             return own + tuple((name, _digest(file)) for name, file in near.items())
         except OSError as error:
-            raise FeatureError(f"Cannot read {error.filename}: {error.strerror}.") from error
+            raise FeatureError(f"Cannot read {error.filename}: {describe_cause(error)}.") from error
         except SyntaxError as error:
             raise FeatureError(f"Expected Python in {error.filename}, got: {error.msg}.") from error
 
@@ -153,7 +154,7 @@ class OwnFeatures(FeatureMap):
         except NetworkError as error:
             raise FeatureError(f"{self.place}: {error}") from error
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            said = next(iter(str(error).splitlines()), "")
+            said = next(iter(describe_cause(error).splitlines()), "")
             raise FeatureError(
                 f"Expected {self.place} to take rows of {schema.dimension} cells, got "
                 f"{type(error).__name__}: {said}."
@@ -220,7 +221,7 @@ class OwnFeatures(FeatureMap):
             try:
                 module.load_state_dict(load_file(file), strict=True)
             except (OSError, SafetensorError, RuntimeError) as error:
-                said = next(iter(str(error).splitlines()), "")
+                said = next(iter(describe_cause(error).splitlines()), "")
                 raise FeatureError(f"Cannot load the weights {file}: {said}") from error
         return module.to(torch.float32).requires_grad_(False)
 

@@ -31,6 +31,7 @@ from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract import toml_text
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.guarantee import LAWS
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.plain_names import beside, is_own, public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.toml_reading import parse_toml
@@ -267,7 +268,9 @@ def load_consent(path: Path) -> Consent:
     try:
         text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConsentError(f"Expected the party's policy at {path}, got: {error}.") from error
+        raise ConsentError(
+            f"Expected the party's policy at {path}, got: {describe_cause(error)}."
+        ) from error
     consent = parse_consent(text, source=str(path))
     # Files of models and algorithms are beside the policy, wherever the party was started.
     folder = path.resolve().parent

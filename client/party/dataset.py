@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
 from parley.client.contract.feature_map import prepared_schema
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.binary_files import read_arrays
 from parley.client.data.block import PartyBlock
@@ -155,7 +156,7 @@ def file_fingerprint(path: Path) -> str:
         with path.open("rb") as file:
             return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise _unreadable(path, str(error.strerror)) from error
+        raise _unreadable(path, describe_cause(error)) from error
 
 
 def load_holding(

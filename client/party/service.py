@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, plan_from, session_of
+from parley.client.contract.os_errors import describe_error
 from parley.client.contract.protocol import Declined, Frame, Reason, request_from
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission, approval, limits, sessions
@@ -142,7 +143,7 @@ class PartyService:
         except Declined as declined:
             leaving = Public.declined(declined)
         except (LedgerError, OSError) as error:
-            leaving = Public.error(str(error))
+            leaving = Public.error(describe_error(error))
         except Exception as error:
             # A bug, perhaps in what was sent: what computes with records raises none. Neither its
             # text nor its trace leaves the machine; the log has no text either.

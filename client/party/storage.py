@@ -29,6 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import (
     Declined,
@@ -65,7 +66,7 @@ class Keeper:
             mode = folder.stat().st_mode
         except OSError as error:
             raise PartyFolderError(
-                f"Expected a party's folder at {folder}: {error.strerror}."
+                f"Expected a party's folder at {folder}: {describe_cause(error)}."
             ) from error
         if not stat.S_ISDIR(mode) or mode & 0o022:
             raise PartyFolderError(
@@ -286,4 +287,4 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PartyFolderError(f"Expected to use {path}: {error.strerror}.") from error
+        raise PartyFolderError(f"Expected to use {path}: {describe_cause(error)}.") from error

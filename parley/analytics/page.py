@@ -20,6 +20,7 @@ import numpy as np
 from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
 from parley.analytics.curve_figure import curve_plot
 from parley.analytics.table_one_shown import TableOne
+from parley.client.contract.os_errors import describe_cause
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import found, group_epsilon
@@ -209,7 +210,9 @@ def write_session_page(
             footer=_footer(),
         )
     except OSError as error:
-        raise RunFolderError(f"Expected to write {target}, got: {error}.") from error
+        raise RunFolderError(
+            f"Expected to write {target}, got: {describe_cause(error)}."
+        ) from error
 
 
 def _headline(answers: Sequence[Answer], totals: Account) -> str:

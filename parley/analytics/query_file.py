@@ -35,6 +35,7 @@ from parley.analytics.table_one import KIND, Asked, expected
 from parley.analytics.told import file_of
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import load_toml
 from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
@@ -264,7 +265,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         given = load_toml(path)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise QueryError(f"{path}: Expected a file of queries (TOML), got: {error}.") from error
+        raise QueryError(
+            f"{path}: Expected a file of queries (TOML), got: {describe_cause(error)}."
+        ) from error
     unknown = sorted(set(given) - {"session", "query"})
     if unknown or not isinstance(given.get("session"), dict):
         raise QueryError(f"{path}: Expected [session] and [[query]], got {unknown or 'neither'}.")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.table_one_shown import TableOne
+from parley.client.contract.os_errors import describe_cause
 from parley.plain_csv import csv_text
 from parley.server.records.run_folder import RunFolderError, write_whole
 
@@ -40,7 +41,9 @@ def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: 
             (folder / name.parent).mkdir(exist_ok=True)
             write_whole(folder / name, content.encode())
     except OSError as error:
-        raise RunFolderError(f"Expected to write into {folder}, got: {error}.") from error
+        raise RunFolderError(
+            f"Expected to write into {folder}, got: {describe_cause(error)}."
+        ) from error
     return text
 
 

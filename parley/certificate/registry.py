@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from parley.certificate.statement import CertificateError, CertifiedGuarantee, Statement
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import load_toml
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
@@ -67,7 +68,7 @@ def read_about(path: Path) -> About:
     try:
         return About.parse(json_text(load_toml(path)), path)
     except OSError as error:
-        raise CertificateError(f"Cannot read {path}: {error.strerror}.") from error
+        raise CertificateError(f"Cannot read {path}: {describe_cause(error)}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CertificateError(f"{path} is not TOML: {error}.") from error
     except FactsError as error:

@@ -13,17 +13,21 @@ are. `party.toml` belongs to the party alone, and is checked by `party_check`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
 from parley.client.contract.toml_reading import load_toml
 from parley.deploy.peers import NotAdmitted, admit_party
 from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate
 from parley.secure_agg.primitives import signing_public
+
+_ADDRESS = re.compile(r"(?P<host>\[[^\[\]/\s]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
 
 class DeployError(Exception):
@@ -32,7 +36,7 @@ class DeployError(Exception):
 
 class _ServerFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-    listen: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=255)]
+    listen: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]+$", max_length=255)]
     port: Annotated[int, Field(ge=1, le=65535, strict=True)]
 
 
@@ -55,13 +59,33 @@ def first_of(error: Exception) -> str:
 
 
 def host_of(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; brackets of an IPv6 address are taken off."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+    """Return host and port of `host:port`; brackets of an IPv6 address are taken off.
+
+    >>> host_of("[::1]:9092")
+    ('::1', 9092)
+
+    Raises:
+        DeployError: the address has no port, or an IPv6 address no brackets.
+    """
+    found = _ADDRESS.fullmatch(address.strip())
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise DeployError(
+            f"Expected the server's address as HOST:PORT, such as fl.example.org:9092 or "
+            f"[2001:db8::1]:9092, got {address[:80]!r}. The port is in the server's server.toml "
+            "(9092 if nobody changed it)."
+        )
+    return plain_host(found["host"]), int(found["port"])
+
+
+def plain_host(host: str) -> str:
+    """Return a host as certificates name it: an IPv6 address without its brackets."""
+    bracketed = host.startswith("[") and host.endswith("]")
+    return host[1:-1] if bracketed else host
 
 
 def address_of(host: str, port: int) -> str:
-    """`host:port`, an IPv6 address in brackets."""
+    """Return `host:port`, an IPv6 address in brackets."""
+    host = plain_host(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -113,8 +137,9 @@ def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
         certified = deployment.parties[admit_party(deployment, pem.read_bytes())]
     except OSError as error:
         raise DeployError(
-            f"Expected {found[0].name}'s certificate at {pem}: {error.strerror}. After `parley "
-            "deploy own-keys` the operator makes it (parley deploy accept) and sends it back."
+            f"Expected {found[0].name}'s certificate at {pem}: {describe_cause(error)}. After "
+            "`parley deploy own-keys` the operator makes it (parley deploy accept) and sends it "
+            "back."
         ) from error
     except NotAdmitted as error:
         raise DeployError(f"{pem}: {error}") from error

@@ -6,7 +6,9 @@ folder holds: `parley.deploy.folders`. After every change everyone needs the new
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from parley.client.contract.roster import (
 )
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.party.consent import Consent, render_consent
-from parley.deploy.folders import DeployError, address_of, first_of, host_of, own_entry
+from parley.deploy.folders import DeployError, address_of, first_of, host_of, own_entry, plain_host
 from parley.deploy.peers import certify_party, make_operator
 from parley.deploy.pki import (
     client_request,
@@ -35,6 +37,7 @@ from parley.deploy.pki import (
 )
 
 _LARGEST_ENTRY = 1 << 14
+_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _EXAMPLE = """
 # A data set that you serve, under the name that jobs ask for (data.source or privacy.dataset).
 # [data.records]
@@ -75,6 +78,7 @@ def make_deployment(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
+    hosts = _checked_hosts(hosts)
     for name in parties:
         RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
     authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
@@ -83,9 +87,11 @@ def make_deployment(
     make_authority(authority, name="Parley deployment")
     for home in (server, operator):
         shutil.copy(authority / "ca.crt", home)
+    # "::" listens on IPv6 and IPv4; a machine without IPv6 has no such address.
+    listen = "::" if any(":" in host for host in hosts) else "0.0.0.0"  # noqa: S104
     (server / "server.toml").write_text(
         "# Where the server listens for parties: every interface, one port.\n"
-        + tomli_w.dumps({"listen": "0.0.0.0", "port": port}),  # noqa: S104
+        + tomli_w.dumps({"listen": listen, "port": port}),
         encoding="utf-8",
     )
     _certify_server(folder, hosts)
@@ -94,9 +100,24 @@ def make_deployment(
     return _publish(folder, deployment)
 
 
+def _checked_hosts(hosts: Sequence[str]) -> list[str]:
+    """Return names and addresses without brackets; raise DeployError if one is neither."""
+    checked = [plain_host(host.strip()) for host in hosts]
+    for given, host in zip(hosts, checked, strict=True):
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            if not _NAME.fullmatch(host):
+                raise DeployError(
+                    "Expected a host name or an IP address, such as fl.example.org or ::1, got "
+                    f"{given[:80]!r}. A port is given apart: --port 9092."
+                ) from None
+    return checked
+
+
 def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
     """The server's key and certificate, and the operators', made anew."""
-    authority, server = folder / "authority", folder / "server"
+    authority, server, hosts = folder / "authority", folder / "server", _checked_hosts(hosts)
     names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     make_server_certificate(server, authority=authority, hosts=names)
     make_operator(server, "server", authority=authority)

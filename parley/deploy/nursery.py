@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import strict_json
 from parley.deploy.processes import (
@@ -90,7 +91,9 @@ class Nursery:
             return int(strict_json(told)["told"])
         except (OSError, ValueError, KeyError) as error:
             self._process.check()
-            raise ProcessError(f"The processes' nursery does not answer: {error}.") from error
+            raise ProcessError(
+                f"The processes' nursery does not answer: {describe_cause(error)}."
+            ) from error
 
 
 class _Forked(subprocess.Popen[bytes]):

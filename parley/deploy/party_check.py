@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.os_errors import describe_error
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
@@ -120,7 +121,7 @@ def _item(what: str, check: Callable[..., str], *given: object) -> Item:
             raise
         # No answer of a server; one that refuses, or is another's, is told apart from that.
         waits = isinstance(error, ProcessError)
-        return Item(what=what, said=str(error), status=status, waits=waits)
+        return Item(what=what, said=describe_error(error), status=status, waits=waits)
 
 
 def _keys(folder: Path) -> str:

@@ -27,6 +27,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parley.client.contract.os_errors import describe_cause
+
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.
 _BACKDATED = timedelta(minutes=5)
@@ -55,7 +57,7 @@ def check_private(path: Path) -> None:
     try:
         mode = path.stat().st_mode & 0o777
     except OSError as error:
-        raise PkiError(f"Cannot read key {path}: {error.strerror}.") from error
+        raise PkiError(f"Cannot read key {path}: {describe_cause(error)}.") from error
     if mode & 0o077:
         raise PkiError(
             f"Expected key {path} to be readable by its owner only (mode 0600), got mode "
@@ -227,7 +229,7 @@ def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
-        raise PkiError(f"Cannot read certificate {path}: {error.strerror}.") from error
+        raise PkiError(f"Cannot read certificate {path}: {describe_cause(error)}.") from error
     except ValueError as error:
         raise PkiError(f"Expected a PEM certificate in {path}, got something else.") from error
 

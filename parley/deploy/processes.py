@@ -22,6 +22,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import Self
 
+from parley.client.contract.os_errors import describe_cause
+
 _POLITE_S = 5.0
 _LINES_SHOWN = 6
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -146,7 +148,7 @@ class Supervisor:
                 )
         except OSError as error:
             raise ProcessError(
-                f"Cannot start {name} ({arguments[0]}): {error.strerror}."
+                f"Cannot start {name} ({arguments[0]}): {describe_cause(error)}."
             ) from error
         process = Process(
             name=name, arguments=arguments, environment=environment, log=log, popen=popen

@@ -31,6 +31,7 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
+from parley.client.contract.os_errors import describe_cause
 from parley.deploy.processes import ProcessError
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -82,7 +83,7 @@ class ShardWorker:
             if self._answers is None:
                 self._answers = pickle.loads(self._packed).opened()  # noqa: S301 - the driver's own
         except OSError as error:
-            what = error.strerror or type(error).__name__
+            what = describe_cause(error)
             return f"Expected the file {error.filename}, got: {what}"
         except ValueError as error:
             return f"Expected records as where the run was begun, got: {error}"

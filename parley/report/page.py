@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.os_errors import describe_cause
 from parley.report.columns import column_section
 from parley.report.evidence import (
     parties_named,
@@ -56,7 +57,9 @@ def write_report(run_dir: Path) -> Path:
     try:
         return write_page(target, "report.html.j2", **names)
     except OSError as error:
-        raise RunFolderError(f"Expected to write {target}, got: {error}.") from error
+        raise RunFolderError(
+            f"Expected to write {target}, got: {describe_cause(error)}."
+        ) from error
 
 
 def _context(run: RunContent, folder: Path) -> dict[str, Any]:

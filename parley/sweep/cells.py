@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import load_toml
 from parley.privacy.ledger.chain import canonical_json
 from parley.server.jobs.file import checked_key, load_job, parse_override, render_job
@@ -100,7 +101,7 @@ def load_sweep(
     try:
         tree = load_toml(Path(path))
     except OSError as error:
-        raise JobError(f"Cannot read sweep file {path}: {error.strerror}.") from error
+        raise JobError(f"Cannot read sweep file {path}: {describe_cause(error)}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise JobError(f"{path} is not TOML: {error}.") from error
     for text in overrides:

@@ -24,6 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import load_toml, parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job
@@ -50,7 +51,7 @@ def load_job(
         try:
             tree = load_toml(Path(path))
         except OSError as error:
-            raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
+            raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise JobError(f"{path} is not TOML: {error}.{_IF_A_TABLE}") from error
         if "columns" in tree:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.contract.file_reading import lines_of, text_of
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.toml_reading import parse_toml
 from parley.privacy.accounting.guarantee import Adversary, point_named
 from parley.privacy.ledger.errors import LedgerError
@@ -221,7 +222,7 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     except FactsError as error:
         raise RunFolderError(str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"Expected to read {path}, got: {error}.") from error
+        raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error
     remarks = () if torn is None else (f"{_TORN} (line {number}) is torn; it is left out.",)
     return tuple(rounds[each] for each in sorted(rounds)), remarks
 
@@ -232,4 +233,4 @@ def _text(path: Path) -> str:
     except FileNotFoundError as error:
         raise RunFolderError(f"Expected {path.name} in {path.parent}, got no such file.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"Expected to read {path}, got: {error}.") from error
+        raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error

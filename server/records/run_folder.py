@@ -26,6 +26,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from parley.client.contract.file_reading import lines_of, text_of
+from parley.client.contract.os_errors import describe_cause, describe_error
 from parley.client.contract.plain_names import beside, public_name
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
@@ -115,7 +116,7 @@ def made_whole(target: Path, write: Callable[[Path], object]) -> None:
 def write_error(folder: Path, error: BaseException) -> None:
     """Writes the error's class, message and trace, whole or not at all."""
     kind, trace = type(error), "".join(traceback.format_exception(error))
-    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": describe_error(error)}
     write_whole(folder / "error.json", json_text({**said, "trace": trace}).encode())
 
 
@@ -136,7 +137,7 @@ def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> t
             raise RunFolderError(f"{path} exists and is not empty. {instead.format(str(path))}")
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"Cannot make folder {path}: {error.strerror}.") from error
+        raise RunFolderError(f"Cannot make folder {path}: {describe_cause(error)}.") from error
     return path, f"{path.resolve().name[:64]}-{secrets.token_hex(8)}"
 
 
@@ -154,7 +155,9 @@ class RunFolder(Folder):
         try:
             folder._write("job.toml", render_job(anchored(job)))
         except OSError as error:
-            raise RunFolderError(f"Cannot write to {folder.path}: {error.strerror}.") from error
+            raise RunFolderError(
+                f"Cannot write to {folder.path}: {describe_cause(error)}."
+            ) from error
         return folder
 
     def keep_job(self, job: Job) -> None:

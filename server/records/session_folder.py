@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.contract.file_reading import LARGEST_LOG, bytes_of, text_of
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.protocol import strict_json
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import Folder, RunFolderError, new_folder
@@ -50,7 +51,7 @@ class SessionFolder(Folder):
             folder.keep_schema(schema)
             folder._write(cls.begun_with, json_text({"run": run_id, **settings}, indent=2) + "\n")
         except OSError as error:
-            raise RunFolderError(f"Cannot write to {path}: {error.strerror}.") from error
+            raise RunFolderError(f"Cannot write to {path}: {describe_cause(error)}.") from error
         return folder
 
     @classmethod

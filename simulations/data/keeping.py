@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES
 from parley.server.jobs.job import Job
@@ -114,7 +115,9 @@ def keep_at(
                     if not (place / "facts.json").exists():
                         raise
         except OSError as error:
-            raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
+            raise JobError(
+                f"Expected room to keep the rows in {place}: {describe_cause(error)}"
+            ) from error
     return _opened(place)
 
 
@@ -139,7 +142,7 @@ def _opened(place: Path) -> PreparedData:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
             f"Expected the rows that an earlier run of yours kept in {place}: "
-            f"{type(error).__name__}: {error}. Remove that folder, or name another in "
+            f"{describe_cause(error)}. Remove that folder, or name another in "
             "run.prepared, and they are prepared again."
         ) from error
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
@@ -98,7 +99,9 @@ def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
             "know it? Another address: --server HOST:PORT."
         ) from error
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no answer"
+        # A time-out of Python's own has no number.
+        numbered = isinstance(error, OSError) and error.errno is not None
+        reason = describe_cause(error) if numbered else "no answer"
         raise ProcessError(
             f"Cannot reach the server at {address}: {reason}. Is `parley server` running there, "
             "and does the firewall let this machine in?"

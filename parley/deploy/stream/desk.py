@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 
+from parley.client.contract.os_errors import describe_error
 from parley.client.contract.protocol import strict_json
 from parley.client.contract.roster import Deployment
 from parley.deploy.follow import board_of
@@ -120,7 +121,10 @@ class Desk:
                 _log.exception("An operator's request could not be answered.")
                 await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
             kind = type(error)
-            answer = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}
+            answer = {
+                "error": f"{kind.__module__}.{kind.__qualname__}",
+                "message": describe_error(error),
+            }
         return json_text(answer).encode()
 
     async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:

@@ -20,6 +20,7 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.plan import ReleasePlan
 from parley.deploy.events import Event, Say
 from parley.deploy.processes import ProcessError
@@ -173,8 +174,8 @@ class Pages:
             self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self._monitor))
         except OSError as error:
             raise ProcessError(
-                f"Cannot listen on 127.0.0.1:{self.port}: {error.strerror}. Choose another port "
-                "for what watches this server: --monitor PORT."
+                f"Cannot listen on 127.0.0.1:{self.port}: {describe_cause(error)}. Choose another "
+                "port for what watches this server: --monitor PORT."
             ) from error
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

@@ -26,6 +26,7 @@ from typing import Any
 
 import grpc
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.printable import guard_streams
 from parley.client.contract.protocol import LARGEST_REQUEST, Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
@@ -264,7 +265,7 @@ class Attending:
             reason = str(refusal)
         except (OSError, ValueError, PkiError) as error:
             # A file that its owner is changing, or a server that sends what is no chunk.
-            reason = str(error)
+            reason = describe_cause(error)
         if self._attended or reason != self._said:
             line = f"Not connected to {self._address}: {reason.rstrip('.')}. Trying again."
             self._say(Event("disconnected", line, server=self._address, reason=reason))

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.plain_names import is_plain
 from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
@@ -134,7 +135,9 @@ class Queue:
             path.mkdir()
             (path / ASKED).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
+            raise RunFolderError(
+                f"Cannot make run folder {path}: {describe_cause(error)}."
+            ) from error
         return self._enqueue(path.name, by=by)
 
     def resume(self, name: str, *, by: str) -> None:

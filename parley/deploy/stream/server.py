@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from parley.client.contract.os_errors import describe_error
 from parley.client.data.schema import Schema
 from parley.deploy.evaluating import evaluated, load_test_set
 from parley.deploy.events import Event, Say
@@ -111,7 +112,7 @@ class Serving:
             return "stopped"
         except Exception as error:
             # Whatever ends a run must not end the server: its cause is in error.json and the log.
-            _log.error("%s failed: %s (more in its error.json)", run.name, error)
+            _log.error("%s failed: %s (more in its error.json)", run.name, describe_error(error))
             return "failed"
 
     def _learned(self, path: Path, transport: StreamTransport) -> str:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
 from parley.client.contract.roster import RosterError, load_deployment, render_deployment
-from parley.deploy.folders import DeployError, check_server, own_entry
+from parley.deploy.folders import DeployError, check_server, host_of, own_entry
 from parley.deploy.making import (
     accept,
     add_party,
@@ -211,6 +211,28 @@ def machine(folder, tmp_path):
 def entry(machine):
     """The public keys that north made there."""
     return make_own_keys(machine)
+
+
+@pytest.mark.parametrize("host", ["fl.example.org:9092", "https://fl.example.org", "", "[::1"])
+def test_a_host_is_a_name_or_an_address_alone(tmp_path, host):
+    with pytest.raises(DeployError, match="A port is given apart: --port 9092"):
+        make_deployment(tmp_path / "d", hosts=[host], parties=["a", "b"])
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_ipv6_host_in_brackets_is_reached_where_the_server_listens(tmp_path):
+    deployment = make_deployment(tmp_path / "d", hosts=["[::1]"], parties=["a", "b"])
+    assert deployment.server_address == "[::1]:9092"
+    assert check_server(tmp_path / "d").listen == "::"
+    assert host_of(deployment.server_address) == ("::1", 9092)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]", "::1", "https://a.b:9092", "a.b:0"])
+def test_an_address_without_a_port_is_refused_before_any_call(folder, address):
+    said = invoked("party", folder / "parties" / "north", "--server", address)
+    assert said.exit_code == 2
+    assert "HOST:PORT, such as fl.example.org:9092" in said.stdout + said.stderr
+    assert "firewall" not in said.stdout + said.stderr
 
 
 def test_the_operator_never_has_the_keys_and_only_one_party_and_the_id_change(

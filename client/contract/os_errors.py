@@ -1,0 +1,79 @@
+"""Words for errors of the operating system: what is wrong, where, and what to do.
+
+`OSError` prints as "[Errno 28] No space left on device". Every message of Parley takes its words
+from here instead, whichever package caught the error.
+
+    >>> describe_error(FileNotFoundError(2, "No such file or directory", "rows.csv"))
+    'rows.csv: no such file or folder. Check the path.'
+    >>> describe_cause(OSError(28, "No space left on device"))
+    'the disk is full'
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_WRITE = "Choose another folder, or have its owner give this user the right to it."
+_NETWORK = "Check the address, and that the other side is running."
+
+_WORDS = {
+    errno.ENOENT: ("no such file or folder", "Check the path."),
+    errno.ENOTDIR: ("a part of this path is a file, not a folder", "Check the path."),
+    errno.EISDIR: ("a folder, expected a file", "Check the path."),
+    errno.EEXIST: ("it exists already", "Choose another name."),
+    errno.ENAMETOOLONG: ("a name in this path is too long", "Choose a shorter one."),
+    errno.ELOOP: ("its links lead in a circle", "Check the path."),
+    errno.EACCES: ("this user may not use it", _WRITE),
+    errno.EPERM: ("this user may not use it", _WRITE),
+    errno.EROFS: ("its disk can only be read", "Choose a folder on another disk."),
+    errno.ENOSPC: (
+        "the disk is full",
+        "Free some space, then start again; a run that began continues with --resume RUN.",
+    ),
+    errno.EDQUOT: (
+        "this user's share of the disk is used up",
+        "Free some space, then start again; a run that began continues with --resume RUN.",
+    ),
+    errno.EIO: ("the disk failed", "Check the disk (the system's log has more)."),
+    errno.EMFILE: ("this process has too many files open", "Raise its limit: ulimit -n 4096."),
+    errno.ENFILE: ("this machine has too many files open", "End what holds them, then try again."),
+    errno.ENOMEM: ("this machine has no memory left", "Free memory, then try again."),
+    errno.EADDRINUSE: ("another process has that port", "Choose another port."),
+    errno.EADDRNOTAVAIL: ("not an address of this machine", "Choose another address."),
+    errno.ECONNREFUSED: ("no process listens there", _NETWORK),
+    errno.ECONNRESET: ("the connection was cut", _NETWORK),
+    errno.ETIMEDOUT: ("no answer", _NETWORK),
+    errno.EHOSTUNREACH: ("no route to that machine", _NETWORK),
+    errno.ENETUNREACH: ("no route to that network", _NETWORK),
+}
+
+
+def describe_cause(error: Exception) -> str:
+    """Return the cause in a few words, without the path; of another error than `OSError` its text.
+
+    >>> describe_cause(ValueError("expected a number, got 'x'"))
+    "expected a number, got 'x'"
+    """
+    if not isinstance(error, OSError):
+        return str(error)
+    said = error.strerror or ""
+    if error.errno is None:
+        return str(error) or type(error).__name__
+    if error.errno in _WORDS and said in ("", os.strerror(error.errno)):
+        return _WORDS[error.errno][0]
+    # What our own code raises says more than its number does.
+    return said or "the system refused it"
+
+
+def describe_error(error: BaseException) -> str:
+    """Return one message for a person; of an `OSError` its path, its cause, and what to do."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    cause = describe_cause(error).rstrip(".")
+    _, remedy = _WORDS.get(error.errno, ("", ""))
+    name = error.filename
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    said = f"{name}: {cause}." if isinstance(name, str) else f"{cause[:1].upper()}{cause[1:]}."
+    return f"{said} {remedy}".rstrip()
