@@ -57,17 +57,35 @@ REPORTED: Final = "a record's report is drawn by its party from new coins; nothi
 _OF_PARTIES: Final = frozenset({OWN_CLAIM, CHOSEN})
 """What a guarantee of unit party rests on too: all that a party sends is clipped as a whole."""
 
+_PUBLIC_SCHEMA: Final = "the schema is public"
 
-def of_queries(unit: Unit, *, reported: bool, chosen: bool = False) -> tuple[str, ...]:
-    """Of a batch of queries, whose sums are of whole numbers."""
-    said = {PERSONS: unit is Unit.PERSON, REPORTED: reported, CHOSEN: chosen}
+
+def of_draft(source: str) -> str:
+    """Return the assumption of a drafted schema: a guarantee of any unit rests on it.
+
+    Args:
+        source: name of what the schema was read from.
+    """
+    return f"{_PUBLIC_SCHEMA} (drafted from {source}, not reviewed)"
+
+
+def of_queries(
+    unit: Unit, *, reported: bool, chosen: bool = False, draft: str = ""
+) -> tuple[str, ...]:
+    """Return those of a batch of queries, whose sums are of whole numbers.
+
+    Args:
+        draft: the assumption of a drafted schema; empty if the schema is none.
+    """
+    said = {PERSONS: unit is Unit.PERSON, REPORTED: reported, CHOSEN: chosen, draft: draft != ""}
     return tuple(each for each, holds in said.items() if holds)
 
 
 def assumptions_for(unit: Unit, said: Iterable[str]) -> tuple[str, ...]:
     """Those that the guarantee of a unit rests on, each once."""
-    kept = (each for each in filter(None, said) if unit is not Unit.PARTY or each in _OF_PARTIES)
-    return tuple(dict.fromkeys(kept))
+    if unit is Unit.PARTY:
+        said = (each for each in said if each in _OF_PARTIES or each.startswith(_PUBLIC_SCHEMA))
+    return tuple(dict.fromkeys(filter(None, said)))
 
 
 def assumed_fact(unit: Unit, said: Iterable[str]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """How a draft of a schema takes a column of texts: as categories, as a label, or not at all.
 
 >>> import polars as pl
->>> drafted_texts(pl.Series(["north", "south", None]), absent=1, most=50)[0]["categories"]
+>>> drafted_texts(pl.Series(["north", "south"] * 10 + [None]), absent=1, most=50)[0]["categories"]
 ['north', 'south']
 >>> sides_of(["Yes", "no", "YES", "No"])
 (['YES', 'Yes'], ['No', 'no'])
@@ -25,6 +25,8 @@ _LEADING_ZEROS = r"^0\d\d+$"
 _LEAST_DIFFERENT = 10
 _MOST_CELLS = 0.9
 _FREQUENT, _COVERED = 0.01, 0.5
+LEAST_RECORDS = 10
+"""Records that a text needs to be named in a draft as a category."""
 _READ = "categories read from the data"
 SIGNS = "numbers with signs in them ($, %, thousands): written plainly they can be learned from"
 _DATES = (
@@ -73,7 +75,9 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
     """
     present = series.drop_nulls()
     distinct = present.n_unique()
-    listed, why = sorted(present.unique().to_list()), f"{distinct} texts; {_READ}"
+    counts = present.value_counts(name="records")
+    common = counts.filter(counts["records"] >= LEAST_RECORDS)
+    listed, why = sorted(common[:, 0].to_list()), f"{distinct} texts; {_READ}"
     other = bool(absent)
     if series.dtype == pl.String:
         if bool(present.str.contains(_DATE).all()):
@@ -84,9 +88,7 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
         if different and distinct <= most:
             return {"kind": "ignore"}, "a different text in every record: an identifier?"
         if distinct > most:
-            counts = present.value_counts(name="records")
-            least = max(_FREQUENT * len(series), _LEAST_DIFFERENT)
-            frequent = counts.filter(counts["records"] >= least)
+            frequent = common.filter(common["records"] >= _FREQUENT * len(series))
             covered = int(frequent["records"].sum()) >= _COVERED * len(series)
             if not covered or (_mostly_numbers(present) and not are_codes(present)):
                 said = f"{distinct} distinct texts (names, identifiers?): too many for categories"
@@ -94,6 +96,12 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
             listed = sorted(frequent[:, 0].to_list())
             why = f"{distinct} texts; {_READ}: those of 1 % of the records, {len(listed)}"
             why, other = f"{why}; all others share the bucket of other categories", True
+    if not listed:
+        return {"kind": "ignore"}, f"{distinct} texts, none in {LEAST_RECORDS} records or more"
+    if distinct <= most and (rare := distinct - len(listed)):
+        why += f"; {rare} of fewer than {LEAST_RECORDS} records are not named: "
+        why += "they go to the bucket of other categories"
+        other = True
     entry: dict[str, Any] = {"kind": "categorical", "categories": listed}
     if other:
         entry["other"] = True

@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from parley.client.contract import toml_text
+from parley.client.contract.assumptions import of_draft
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.os_errors import describe_cause
+from parley.client.contract.printable import one_line
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.chunks import row_ranges
 from parley.client.data.columns import (
@@ -101,9 +103,18 @@ class FileFormat(SchemaPart):
 
 
 class Schema(SchemaPart):
-    """Columns in the order of the file, which is the order of the features; one of kind "label"."""
+    """Columns in the order of the file, which is the order of the features; one of kind "label".
+
+    Attributes:
+        drafted: whether the schema was read off records and has not been reviewed. No budget covers
+            what it says about them: every ε then rests on an assumption, and a real party refuses
+            the schema. It does not decide how a record is read, so it is not in the digest.
+        drafted_from: name of what it was read from; a note once the schema has been reviewed.
+    """
 
     scaling: Scaling = "record"
+    drafted: bool = Field(default=False, strict=True)
+    drafted_from: str = Field(default="", max_length=300)
     file: FileFormat = FileFormat()
     columns: dict[str, Annotated[Column, Field(discriminator="kind")]]
 
@@ -194,6 +205,12 @@ class Schema(SchemaPart):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
+    def assumption(self) -> str:
+        """The assumption that every ε rests on while the schema is a draft; empty otherwise."""
+        source = one_line(self.drafted_from) or "records"
+        return of_draft(source) if self.drafted else ""
+
+    @property
     def unscaled(self) -> Schema:
         """The same columns, whose cells stay in [−1, 1]: for a map that scales its own rows."""
         return self.model_copy(update={"scaling": _UNSCALED})
@@ -224,6 +241,8 @@ class Schema(SchemaPart):
         """The schema as a file: `Schema.from_toml` reads the same schema back."""
         given = self.model_dump(by_alias=True, exclude_defaults=True, exclude_none=True)
         lines = [f"scaling = {toml_value(self.scaling)}"]
+        for key in ("drafted", "drafted-from"):
+            lines += [f"{key} = {toml_value(given[key])}"] if key in given else []
         if "file" in given:
             lines += ["", "[file]", *(f"{k} = {toml_value(v)}" for k, v in given["file"].items())]
         lines += ["", "[columns]"]
@@ -241,6 +260,21 @@ def load_schema(path: str | Path) -> Schema:
             f"{path}: Expected a schema file (TOML, UTF-8), got: {describe_cause(error)}."
         ) from error
     return Schema.from_toml(text, source=str(path))
+
+
+def load_public_schema(path: str | Path) -> Schema:
+    """Return the schema in the file at `path`, for a real party.
+
+    Raises SchemaError if it cannot be read, or is a draft that has not been reviewed.
+    """
+    schema = load_schema(path)
+    if schema.drafted:
+        raise SchemaError(
+            f"{path}: Expected a schema of public knowledge, got a draft (drafted = true): its "
+            "ranges and categories were read from records, and no privacy budget covers that. "
+            "Replace them by public knowledge, then delete the line drafted = true."
+        )
+    return schema
 
 
 def check_label(schema: Schema, model_kind: str) -> None:

@@ -29,8 +29,14 @@ from numpy.typing import NDArray
 from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, nines, read_cells
 from parley.client.data.columns import canonical_text
-from parley.client.data.drafted_texts import SIGNS, drafted_texts, sides_of, with_signs
-from parley.client.data.frames import Source, name_of
+from parley.client.data.drafted_texts import (
+    LEAST_RECORDS,
+    SIGNS,
+    drafted_texts,
+    sides_of,
+    with_signs,
+)
+from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.schema_words import toml_value
 from parley.client.data.table import DataError, Table
@@ -48,12 +54,17 @@ _HEAD = """\
 # REVIEW IT BEFORE USE. Ranges, centres and categories below were READ FROM THE DATA. They say
 # something about the records (an extreme age, a rare diagnosis), and NO PRIVACY BUDGET COVERS
 # THAT. Replace each by public knowledge: a questionnaire's answers, a sensor's range, a
-# classification's codes. Only then share this file with the other parties.
+# classification's codes. Then delete `drafted = true` below, and only then share this file with
+# the other parties. Until then every ε is printed with the assumption that this schema is public,
+# and real parties refuse it.
 # What every key means: docs/schema.md.
 
 # Rows are scaled to norm at most 1: "record" divides the longer ones by their own norm, "unit"
 # divides every row by its own norm, "schema" divides all rows by one public factor.
 scaling = "record"
+
+drafted = true
+drafted-from = {source}
 """
 
 _IDENTIFIERS = {"id", "uuid", "ssn"}
@@ -62,6 +73,7 @@ _LEAST_IDENTIFIERS = 10
 _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _SHOWN = 5
+_LONGEST_SOURCE = 100
 _MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _EACH_TAIL = 0.01
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
@@ -140,11 +152,11 @@ def infer_schema(
     if reader.null_values:
         written["null-values"] = sorted(reader.null_values)
     remarks = []
-    if csv and header and all(_names_itself(column) for column in columns):
+    if csv and header and all(_names_itself(column, table) for column in columns):
         remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
     if csv and len(columns) == 1:
         remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
-    names_of_files = ", ".join(Path(name_of(source)).name for source in sources)
+    names_of_files = ", ".join(map(_said_name, sources))
     return InferredSchema(
         text=_text(names_of_files, table.frame.height, written, columns),
         records=table.frame.height,
@@ -155,8 +167,14 @@ def infer_schema(
     )
 
 
+def _said_name(source: Source) -> str:
+    """Return what the draft calls the file, the database or the table in memory."""
+    return "records in memory" if isinstance(source, Frame) else Path(name_of(source)).name
+
+
 def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
-    lines = [_HEAD.format(name=toml_text.comment(name)[2:], rows=rows)]
+    source = toml_value(name if len(name) <= _LONGEST_SOURCE else f"{name[:_LONGEST_SOURCE]}…")
+    lines = [_HEAD.format(name=toml_text.comment(name)[2:], rows=rows, source=source)]
     if file:
         lines += ["[file]", *(f"{key} = {toml_value(value)}" for key, value in file.items()), ""]
     lines += ["[columns]"]
@@ -166,14 +184,17 @@ def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...])
     return "\n".join(lines) + "\n"
 
 
-def _names_itself(column: ColumnReading) -> bool:
-    """Whether its name would be one of its cells."""
+def _names_itself(column: ColumnReading, table: Table) -> bool:
+    """Return whether a column's name could be one of its cells."""
     entry = column.entry
     lists = (entry.get(key, ()) for key in ("categories", "classes", "positive", "negative"))
     cells = [cell for each in lists for cell in each]
     if "range" in entry or (cells and not any(isinstance(cell, str) for cell in cells)):
         return re.fullmatch(_NUMBER, column.name.strip()) is not None
-    return entry["kind"] == "ignore" or column.name in cells
+    if entry["kind"] == "ignore":
+        return True
+    # A draft names common categories only, so the name is looked up among all of the cells.
+    return column.name in table.column(column.name).cast(pl.String).to_list()
 
 
 class _Reader:
@@ -272,7 +293,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
 ) -> tuple[Entry, str]:
     distinct = series.drop_nulls().n_unique()
     if distinct < 2:
-        if distinct and absent:
+        if distinct and absent and len(series) - absent >= LEAST_RECORDS:
             entry = {"kind": "categorical", "categories": _sorted(series), "other": True}
             return entry, "one value or none: the bucket of other categories takes none"
         why = "one value only: nothing to learn from" if distinct else "no values"

@@ -33,7 +33,7 @@ from parley.client.data.contents import of_rows, row_digests
 from parley.client.data.frames import Source, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.records import as_classes, read_records
-from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.schema import Schema, SchemaError, load_public_schema
 from parley.client.data.table import DataError
 from parley.client.data.table_block import Persons, TableBlock, of_persons, read_table_block
 from parley.client.features.base import FeatureError, FeatureMap, Features
@@ -198,7 +198,7 @@ def load_holding(
     if dataset.prepared and isinstance(source, Path):
         return _of_prepared(dataset, source, fingerprint, intercept=intercept)
     with _declining():
-        schema = load_schema(folder / dataset.data_schema)
+        schema = load_public_schema(folder / dataset.data_schema)
         if division is not None:
             division.check(schema)
     if label not in LABEL_READERS:  # a network's: classes where there are some
@@ -313,7 +313,7 @@ def _raw(
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     with _declining():
-        schema = load_schema(folder / dataset.data_schema)
+        schema = load_public_schema(folder / dataset.data_schema)
         table = _bounded(source, schema, dataset, secret, division)
         if division is not None and not table.records:
             raise NoRecords(division.read, path=name_of(source))

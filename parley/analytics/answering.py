@@ -54,6 +54,7 @@ def answers_of(
             budget.unit,
             reported=batch.reports is not None,
             chosen=released.law in SELECTIONS,
+            draft=terms.facts.schema.assumption,
         ),
     )
     whole = _parts(released, terms, batch.cells(terms.facts.schema))

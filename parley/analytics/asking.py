@@ -388,6 +388,8 @@ def plan_text(
         f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
         "was charged"
     )
+    if planned.assumptions:
+        lines.append(f"assuming: {'; '.join(planned.assumptions)}")
     if shares := queries[0].shares:
         parts = ", ".join(f"{share} %" for share in shares)
         lines.append(f"in {len(shares)} steps, each such a sum, with {parts} of the budget")

@@ -55,7 +55,8 @@ def certificate_issue(
     """Write a signed statement that binds model, job, ledger head and accounts of a run.
 
     It says ε, δ, unit, relation and adversary, and holds the charged entries, so that anybody can
-    compute ε again. It names no data, path or party.
+    compute ε again. It names no data, path or party. If the schema is a draft that was not
+    reviewed, it names the file that the draft was read from.
     """
     target = out or run / "certificate.json"
     if target.exists():

@@ -50,12 +50,14 @@ class PlannedBatch:
     """A batch as it will be released.
 
     Attributes:
+        draft: the assumption of a drafted schema; empty if the schema is none.
         instead: what is done in the place of noise on the sum; None: noise is added.
     """
 
     batch: Batch
     plan: ReleasePlan
     counting: Counting = field(default_factory=Counting)
+    draft: str = ""
     instead: Instead | None = None
 
     @property
@@ -82,14 +84,19 @@ class PlannedBatch:
         """Of the noise on a sum of so many parties, or of what is done instead."""
         return self.noise(survivors).scale if self.instead is None else self.instead.scale
 
-    def entries(self, dataset: str) -> tuple[Entry, ...]:
-        """What the server's ledger charges."""
-        assumed = of_queries(
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What its ε rests on beyond its proof."""
+        return of_queries(
             self.counting.unit,
             reported=self.batch.reports is not None,
             chosen=self.law in SELECTIONS,
+            draft=self.draft,
         )
-        entries = self.plan.entries(dataset, party="server", assumed=assumed)
+
+    def entries(self, dataset: str) -> tuple[Entry, ...]:
+        """What the server's ledger charges."""
+        entries = self.plan.entries(dataset, party="server", assumed=self.assumptions)
         if self.instead is None:
             return entries
         return tuple(self.instead.charged(entry) for entry in entries)
@@ -280,7 +287,9 @@ def _planned(
         seeded=terms.seeded,
         guarantees=(guarantee,),
     )
-    return PlannedBatch(batch=batch, plan=plan, counting=terms.counting)
+    return PlannedBatch(
+        batch=batch, plan=plan, counting=terms.counting, draft=facts.schema.assumption
+    )
 
 
 def _weights(

@@ -19,6 +19,7 @@ from parley.client.algorithms.registry import assumptions_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State, components_in
+from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.federation import Federation
@@ -89,6 +90,7 @@ def stages_of(
     Raises CalibrationError, RingTooSmall.
     """
     own_map = job.model.feature_map.get("name", "")
+    draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     first: tuple[Stage, ...] = ()
@@ -106,7 +108,7 @@ def stages_of(
             plan=ahead.plan,
             rounds=1,
             algorithm=lambda _: moments,
-            assumptions=assumptions_of(moments, own_map),
+            assumptions=(*assumptions_of(moments, own_map), draft),
             result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
         )
         first = (stage,)
@@ -114,7 +116,7 @@ def stages_of(
         plan=plan,
         rounds=job.rounds,
         algorithm=learner,
-        assumptions=assumptions_of(algorithm, own_map),
+        assumptions=(*assumptions_of(algorithm, own_map), draft),
     )
     if not job.evaluation.asked:
         return (*first, rounds)
@@ -124,7 +126,7 @@ def stages_of(
         plan=evaluation_plan(job, counts, parties=federation.parties, run_id=run_id),
         rounds=1,
         algorithm=lambda state: replace(counts, learner=learner(state)),
-        assumptions=assumptions_of(counts, own_map),
+        assumptions=(*assumptions_of(counts, own_map), draft),
     )
     return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
 

@@ -73,7 +73,10 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
 
 
 def _seeded(summary: RunSummary) -> str:
-    costs = ", and ".join(words.stated(of) for of in summary.guarantees)
+    costs = ", and ".join(
+        words.stated(of) + (f" (assuming: {assumed})" if (assumed := words.assumed(of)) else "")
+        for of in summary.guarantees
+    )
     return (
         "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
         "repeatable. With noise from the operating system's entropy the same run would cost "

@@ -94,7 +94,6 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
         contents=contents,
         row_digests=row_digests(records.contents),
         schema=schema.to_toml(),
-        schema_inferred=given is not None and given.inferred,
         label_names=schema.label.names(job.label_kind(classes)),
         party_names=_party_names(job, records, in_memory=given is not None),
         features={**job.model.feature_map, "digest": features.digest} if features else {},

@@ -59,7 +59,6 @@ class PreparedData:
     contents: str
     row_digests: NDArray[np.uint64]
     schema: str
-    schema_inferred: bool
     label_names: tuple[str, ...]
     features: Mapping[str, Any]
     party_names: tuple[str, ...] = ()

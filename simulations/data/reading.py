@@ -42,13 +42,11 @@ class Given:
     Attributes:
         frames: of one table for all parties, or of each party.
         one_a_party: which of both.
-        inferred: the schema was read off the data, which no ε covers.
     """
 
     frames: tuple[Frame, ...]
     one_a_party: bool
     schema: Schema
-    inferred: bool
 
 
 def of_memory(job: Job, given: Given) -> Job:
@@ -96,10 +94,9 @@ def given_data(
             f"Expected parties.count = {len(frames)}, the length of the list of one a party, got "
             f"{job.parties.count}."
         )
-    inferred = known is None
     if known is None:
         known = Schema.from_toml(infer_schema(_joined(frames), label=label).text)
-    return Given(frames=frames, one_a_party=several, schema=known, inferred=inferred)
+    return Given(frames=frames, one_a_party=several, schema=known)
 
 
 def _joined(frames: tuple[Frame, ...]) -> Frame:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
+from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.ledger import Ledger
@@ -43,9 +44,10 @@ SIMULATION_ONLY = (
     "advice",
 )
 
-_INFERRED = (
-    "The schema was read off the records: ranges, centres and categories say something about them "
-    "that no ε covers. Before anything is released, hand over a schema made of public knowledge."
+_DRAFTED = (
+    "The schema was read off the records, and no ε covers that. Before anything is released, "
+    "replace its ranges, centres and categories by public knowledge, and delete its line "
+    "drafted = true."
 )
 _DIVERGED = (
     "The model diverged: its loss on the training records is not finite. Records whose gradient is "
@@ -85,7 +87,7 @@ def with_simulated_figures(
         judgement=judged(experiment.predictions(theta)),
         baseline_judgement=None if best is None else judged(experiment.predictions(best)),
     )
-    advice = [_INFERRED] if experiment.data.schema_inferred else []
+    advice = [_DRAFTED] if Schema.from_toml(experiment.data.schema).drafted else []
     verdict, better = advised(summary, job=job, world=experiment)
     if not math.isfinite(figures.get("loss") or 0.0):
         verdict, better = _DIVERGED, []

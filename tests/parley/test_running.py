@@ -80,6 +80,8 @@ def test_arrays_without_a_schema_say_that_their_ranges_were_read_off_them(tmp_pa
         out=tmp_path / "run",
     )
     assert "schema was read off the records" in result.summary.advice[0]
+    assumed = ("the schema is public (drafted from records in memory, not reviewed)",)
+    assert result.summary.primary.assumptions == assumed
     model = parley.load_model(result.folder)
     assert model.feature_names_in_.tolist() == ["x1", "x2"]
     assert set(model.predict({"x1": rows[:, 0], "x2": rows[:, 1]})) <= {"yes", "no"}

@@ -219,11 +219,11 @@ def test_inference_refuses_what_it_can_not_describe(tmp_path):
 
 
 def test_files_without_a_header_take_the_order_of_the_schema(tmp_path):
-    text = infer_schema(write(tmp_path, "1,a,yes\n2,b,no\n3,a,no\n"), header=False).text
+    text = infer_schema(write(tmp_path, "1,a,yes\n2,b,no\n3,a,no\n" * 10), header=False).text
     inferred = Schema.from_toml(text)
     assert not inferred.file.header
     records = read_records(tmp_path / "data.csv", inferred, "logistic")
-    assert records.labels.tolist() == [1, -1, -1]
+    assert records.labels.tolist() == [1, -1, -1] * 10
     with pytest.raises(DataError, match="line 2: Expected 3 fields, got 4"):
         read_records(write(tmp_path, "1,a,yes\n2,b,no,5\n"), inferred, "logistic")
     with pytest.raises(DataError, match="line 2, column 'column_2'"):

@@ -130,7 +130,10 @@ def test_several_files_give_one_schema_that_reads_each_of_them(tmp_path):
     assert inferred.records == 42
     assert "from north.csv, east.csv, south.csv (42 records)" in inferred.text
     assert reading(inferred, "id").entry["kind"] == "ignore"
-    assert reading(inferred, "ward").entry["categories"] == ["east", "north", "south"]
+    assert reading(inferred, "ward").entry["categories"] == ["east", "north"]
+    assert reading(inferred, "ward").entry["other"]
+    assert "1 of fewer than 10 records" in reading(inferred, "ward").why
+    assert "south" not in inferred.text.replace("south.csv", "")
     (missing,) = reading(inferred, "sick").remarks
     assert "north.csv line 5; " in missing
     assert "east.csv line 5: " in missing
@@ -220,14 +223,14 @@ def test_values_without_a_range_of_numbers_are_ignored_with_that_reason(large, t
 
 def test_numbers_that_a_parquet_file_stores_as_text_are_not_taken_for_numbers(tmp_path):
     path = tmp_path / "d.parquet"
-    columns = {"x": ["1", "2", "NA"] * 9, "z": [1.0, None, 3] * 9, "y": [0, 1, 1] * 9}
+    columns = {"x": ["1", "2", "NA"] * 10, "z": [1.0, None, 3] * 10, "y": [0, 1, 1] * 10}
     pl.DataFrame(columns).write_parquet(path)
     inferred = infer_schema(path)
     assert reading(inferred, "x").entry == {
         "kind": "categorical", "categories": ["1", "2"], "other": True,
     }  # fmt: skip
     assert reading(inferred, "z").entry["missing"] == 2
-    assert len(read_records(path, Schema.from_toml(inferred.text), "logistic")) == 27
+    assert len(read_records(path, Schema.from_toml(inferred.text), "logistic")) == 30
 
 
 def test_centres_are_medians_and_long_tails_are_outside_the_range(tmp_path):
@@ -374,3 +377,42 @@ def test_what_a_draft_cannot_be_made_of_says_what_to_do(text, told, tmp_path):
     path.write_text(text)
     with pytest.raises(DataError, match=told):
         infer_schema(path, label="sicc" if "sicc" in told else None)
+
+
+def test_a_draft_names_no_category_of_fewer_than_ten_records(tmp_path):
+    path = tmp_path / "wards.csv"
+    wards = ["north"] * 10 + ["south"] * 25 + ["hospice"] * 9 + ["morgue"]
+    rows = [f"{k},{ward},{k % 2}" for k, ward in enumerate(wards)]
+    path.write_text("\n".join(["age,ward,sick", *rows]) + "\n")
+    inferred = infer_schema(path)
+    assert reading(inferred, "ward").entry["categories"] == ["north", "south"]
+    assert "2 of fewer than 10 records are not named" in reading(inferred, "ward").why
+    assert not re.search("hospice|morgue", inferred.text)
+    records = read_records(path, Schema.from_toml(inferred.text), "logistic")
+    others = records.features[:, records.feature_names.index("ward=(other)")]
+    assert int((others > 0).sum()) == 10
+
+
+def test_a_column_of_rare_texts_alone_is_ignored_with_the_reason(tmp_path):
+    path = tmp_path / "wards.csv"
+    rows = [f"{k % 7},ward {k % 4},{k % 2}" for k in range(36)]
+    path.write_text("\n".join(["age,ward,sick", *rows]) + "\n")
+    column = reading(infer_schema(path), "ward")
+    assert column.entry == {"kind": "ignore"}
+    assert column.why == "4 texts, none in 10 records or more"
+
+
+def test_a_draft_says_so_in_a_key_that_is_no_part_of_the_digest(tmp_path):
+    path = tmp_path / "patients of \u202e2024.csv"
+    path.write_text("age,sick\n" + "".join(f"{k % 7},{k % 2}\n" for k in range(20)))
+    inferred = infer_schema(path)
+    draft = Schema.from_toml(inferred.text)
+    assert draft.drafted
+    assumed = "the schema is public (drafted from patients of ?2024.csv, not reviewed)"
+    assert draft.assumption == assumed
+    assert Schema.from_toml(draft.to_toml()) == draft
+    reviewed = Schema.from_toml(inferred.text.replace("\ndrafted = true\n", "\n"))
+    assert reviewed.assumption == ""
+    assert reviewed.digest == draft.digest
+    with pytest.raises(SchemaError, match="drafted"):
+        Schema.from_toml(inferred.text.replace("drafted = true", 'drafted = "no"'))
