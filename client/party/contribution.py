@@ -28,7 +28,7 @@ from parley.client.party.admission import Accepted
 from parley.client.party.block_policy import PartyPolicy
 from parley.client.party.block_session import PartySession
 from parley.client.party.consent import Consent
-from parley.client.party.storage import Keeper
+from parley.client.party.storage import Keeper, contribution_head
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.encoding import Ring
@@ -66,6 +66,9 @@ def contribution(
     account = dataset.account or name
     holding = accepted.holding
     kept, records = keeper.contribution(agreement.run_id, name), holding.contents
+    if keeper.ledger_head() is not None:  # without it the owner took an older copy for all
+        for head in contribution_head(kept):
+            ledger.check_contains(head)
     is_of = {"release": agreement.release().hex(), "content": content.hex()}
     again = kept is not None and is_of.items() <= kept.head.items()
     if kept is not None and not again and kept.head.get("records", records) != records:
@@ -91,11 +94,20 @@ def contribution(
         # The plan alone says whether a seed may be used, and the seed is this party's own.
         seed = consent.seed if plan.seeded else None
         encoded, wrong = _computed(consent, accepted, Randomness(seed=seed, party=index))
-        head = {**is_of, "round": plan.round_number, "step": plan.step, "records": records}
+        head = {
+            **is_of,
+            "round": plan.round_number,
+            "step": plan.step,
+            "records": records,
+            "ledger": ledger.head().to_json(),
+        }
         note = wrong.encode("ascii", "replace")[:_NOTE].ljust(_NOTE)
         own = Frame(kind="round", head=head, blobs=(note, encoded.tobytes()))
         keeper.keep_contribution(agreement.run_id, name, own, most=consent.max_sessions)
-    return Contribution(encoded=encoded, receipt=charging.settle(ledger, charge))
+    receipt = charging.settle(ledger, charge)
+    # Before the answer leaves: an older ledger is then known as one at the next request.
+    keeper.keep_ledger_head(ledger.head())
+    return Contribution(encoded=encoded, receipt=receipt)
 
 
 def _before(kept: Frame | None, plan: ReleasePlan) -> bool:

@@ -211,7 +211,7 @@ class PartyService:
         agreed = joined.agreement
         policy = check_run(self._consent, self._deployment, agreed.parameters)
         accepted, ledger = self._accepted(agreed), self._ledger.opened()
-        ledger.check(anchor=self._keeper.ledger_head())
+        ledger.check(anchor=self._keeper.newest_ledger_head())
         dataset = self._consent.dataset(agreed.dataset)
         limits.check_budget(ledger, dataset, accepted, party=self.name)
         self._keeper.keep_ledger_head(ledger.head())
@@ -229,6 +229,7 @@ class PartyService:
 
     def _opened(self, frame: Frame) -> tuple[Joined, Party]:
         joined = self._joined(session_of(frame.head))
+        self._ledger.opened().check_contains(self._keeper.ledger_head())
         return joined, self._party(joined)
 
     def _party(self, joined: Joined) -> Party:
@@ -293,8 +294,10 @@ class PartyService:
     def _finish(self, frame: Frame) -> Public:
         session = session_of(frame.head)
         self._keeper.session(session)
+        ledger = self._ledger.opened()
+        ledger.check_contains(self._keeper.newest_ledger_head())
         self._keeper.end_session(session)
-        self._keeper.keep_ledger_head(self._ledger.opened().head())
+        self._keeper.keep_ledger_head(ledger.head())
         # Between runs the ledger is one whole file, which its owner may copy.
         self._ledger.close()
         return Public.answer()

@@ -5,7 +5,7 @@
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
     state/proposal-<proposal>    what was proposed, where the owner is asked
-    state/ledger-head            the end of the ledger when a run was last joined or ended
+    state/ledger-head            the end of the ledger after the last charge
     openings                     which sum each release was opened in
 
 A process may be killed at any point and another one serve the next message: what an answer relies
@@ -107,12 +107,33 @@ class Keeper:
     def ledger_head(self) -> Head | None:
         """A head that the ledger had, and still contains unless an older copy was put back."""
         with suppress(FileNotFoundError):
-            records, end = (self._state / "ledger-head").read_text(encoding="ascii").split()
+            text = (self._state / "ledger-head").read_text(encoding="ascii", errors="replace")
+            records, _, end = text.partition(" ")
+            if not records.isdecimal():
+                raise PartyFolderError(
+                    f"Expected the end of the ledger in {self._state / 'ledger-head'}, got "
+                    "something else. Put it back from a backup that is as new as the ledger."
+                )
             return Head(records=int(records), hash=end)
         return None
 
+    def newest_ledger_head(self) -> Head | None:
+        """Return the newest end that the ledger had, also of what is kept with contributions.
+
+        It reads them all, so it is for the beginning and the end of a run. None if an owner
+        removed `state/ledger-head`: they then take an older copy for all that was released.
+        """
+        kept = self.ledger_head()
+        if kept is None:
+            return None
+        found = [kept]
+        for file in self._state.glob("release-*[0-9a-f]"):
+            with suppress(FileNotFoundError, WireError):
+                found += contribution_head(decode_frame(file.read_bytes()))
+        return max(found, key=lambda head: head.records)
+
     def keep_ledger_head(self, head: Head) -> None:
-        """Keeps what the ledger has to contain from now on."""
+        """Keep what the ledger has to contain from now on."""
         before = self.ledger_head()
         if before is None or head.records > before.records:
             self._write(self._state / "ledger-head", f"{head.records} {head.hash}".encode("ascii"))
@@ -238,6 +259,12 @@ class Keeper:
         sync_folder(path.parent)
         if before is not None:  # the file that has no name any more
             _overwrite(before)
+
+
+def contribution_head(kept: Frame | None) -> list[Head]:
+    """Return the end of the ledger when a contribution was charged, if it was kept with it."""
+    said = None if kept is None else kept.head.get("ledger")
+    return [] if said is None else [Head(records=said["records"], hash=said["hash"])]
 
 
 def end_sessions(folder: Path, *, idle_s: float = 0.0) -> None:

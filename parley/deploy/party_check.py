@@ -245,7 +245,7 @@ def _ledger(folder: Path) -> str:
     if not is_made(path):
         return f"none yet; the first charge makes {path}"
     with Ledger.open(path, read_only=True) as ledger:
-        wrong, entries = ledger.verify(anchor=keeper.ledger_head()), ledger.entries()
+        wrong, entries = ledger.verify(anchor=keeper.newest_ledger_head()), ledger.entries()
     if wrong:
         raise LedgerError(
             f"{path} was edited, damaged or replaced, and pays for nothing: {wrong[0].message} Put "

@@ -247,6 +247,22 @@ class Ledger:
         with self._place.reading() as reader:
             return reader.head
 
+    def check_contains(self, head: Head | None) -> None:
+        """Check that the log still contains `head`, without walking over it.
+
+        Raises:
+            LedgerCorrupt: it does not: an older copy was put back, or the log was rewritten.
+        """
+        if head is None:
+            return
+        with self._place.reading() as reader:
+            if not reader.contains(head):
+                raise LedgerCorrupt(
+                    f"Expected record {head.records} of the ledger {self._name} to be the one that "
+                    "was kept elsewhere, it is not: an older copy was put back, or the log was "
+                    "rewritten. Put the newer one back; what was released since is in no other."
+                )
+
     def check(self, *, anchor: Head | None = None) -> None:
         """Verifies the ledger, once, for whoever is about to begin a run.
 

@@ -122,7 +122,7 @@ class Reader:
         Args:
             seen: what this gave before. It counts if the log still has the head of that time.
         """
-        if seen is None or seen.run_id != run_id or not self._contains(seen.head):
+        if seen is None or seen.run_id != run_id or not self.contains(seen.head):
             seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
         records = self._records(_OF_RUN, run_id, seen.head.records)
         entries = recorded_entries(records, seen.entries)
@@ -132,8 +132,8 @@ class Reader:
         """All records of a run, in order."""
         return self._records(_OF_RUN, run_id, 0)
 
-    def _contains(self, head: Head) -> bool:
-        """Whether the log is that of `head`, or goes on from it."""
+    def contains(self, head: Head) -> bool:
+        """Return whether the log is that of `head`, or continues from it."""
         if head == self.head:
             return True
         found = self._records(select(RECORDS, "WHERE position = ?"), head.records)

@@ -12,6 +12,7 @@ from ledgers import ADULT
 from parley.client.party import charging
 from parley.client.party.kept_ledger import KeptLedger, is_made
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
+from parley.deploy.party_check import check_items
 from parley.privacy.ledger.errors import LedgerUnavailable
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import RemoteProtocolError
@@ -106,6 +107,52 @@ def test_an_older_ledger_that_is_put_back_is_not_taken_for_what_was_released(tmp
     assert "an older copy was put back" in (world.folders[0] / "party.log").read_text()
     (world.folders[0] / "state" / "ledger-head").unlink()  # its owner says so
     assert wired.ok(world.ask(0, "propose", **world.join_head(**other)))
+
+
+def ask_next(world, wired, kind):
+    """One more request of that kind to party 0, in or after its second round; why it is refused."""
+    if kind == "round":
+        return wired.reason(world.vectors(3, 3)[0])
+    if kind == "survivors":
+        listed = world.server.close()
+        return wired.reason(world.ask(0, "survivors", [listed], session=world.session))
+    if kind == "finish":
+        return wired.reason(world.ask(0, "finish", session=world.session))
+    other = {"run": "r-2", "plan": world.plan.for_run("r-2").to_json()}
+    return wired.reason(world.ask(0, "propose", **world.join_head(**other)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "put_back"),
+    [
+        ("round", ["ledger.sqlite"]),
+        ("survivors", ["ledger.sqlite"]),
+        ("finish", ["ledger.sqlite"]),
+        ("propose", ["ledger.sqlite"]),
+        # The contribution that is kept still knows of its charge.
+        ("round", ["ledger.sqlite", "state/ledger-head"]),
+        ("finish", ["ledger.sqlite", "state/ledger-head"]),
+        ("propose", ["ledger.sqlite", "state/ledger-head"]),
+    ],
+)
+def test_a_ledger_put_back_between_two_rounds_is_refused_at_the_next_request(
+    tmp_path, wired, kind, put_back
+):
+    world = wired.World(tmp_path, reopen=False)
+    folder, backup = world.folders[0], tmp_path / "backup"
+    world.join()
+    world.vectors(1, 1)
+    world.opened()
+    world.services[0].close()  # so that all of it is in the file
+    shutil.copytree(folder, backup)
+    world.vectors(2, 2)
+    world.services[0].close()
+    for name in put_back:
+        shutil.copy(backup / name, folder / name)
+    assert ask_next(world, wired, kind) == "error"
+    assert "an older copy was put back" in (folder / "party.log").read_text()
+    (item,) = [each for each in check_items(folder) if each.what == "ledger"]
+    assert item.status
 
 
 def test_two_consortia_on_the_same_records_spend_one_budget(tmp_path, wired, monkeypatch):
