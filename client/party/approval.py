@@ -12,9 +12,10 @@ what is released is charged what it costs, wanted or not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Declined, Frame, Reason
@@ -106,7 +107,8 @@ def check(
     dataset = consent.dataset(agreed.dataset)
     if dataset.approval_above is None:
         return
-    own, said = agreed.proposal().hex(), latest(ledger.decisions(agreed.run_id))
+    now = _latest_moment(ledger, clock)
+    own, said = agreed.proposal().hex(), _said(ledger, consent, now, agreed.run_id)
     if own in said:
         if not said[own].accepted:
             at = said[own].at
@@ -118,14 +120,15 @@ def check(
         if each.of == (agreed.run_id, agreed.dataset)
     ]
     whole = {each.proposal(): each for asked in of_run for each in (*asked.stages, agreed)}
-    if not _above(ledger, dataset, Asked(stages=tuple(whole.values() or [agreed]), since=clock)):
+    if not _above(ledger, dataset, Asked(stages=tuple(whole.values() or [agreed]), since=now)):
         return
-    kept = keeper.proposals().get(own)
-    if kept is None:
-        _make_room(keeper, ledger, consent, clock)
-        head = {**agreed.head(), "asked": clock}
+    kept, before = keeper.proposals().get(own), latest(ledger.decisions(agreed.run_id)).get(own)
+    # A yes that ran out is asked for again, from now on.
+    if kept is None or (before is not None and kept.head["asked"] <= _moment_of(before)):
+        _make_room(keeper, ledger, consent, now)
+        head = {**agreed.head(), "asked": now}
         keeper.keep_proposal(own, Frame(kind="propose", head=head, blobs=(b"",)))
-    elif clock - kept.head["asked"] > consent.approval_days * _DAY_S:
+    elif _has_lapsed(keeper, consent, own, kept, now):
         raise Declined(
             Reason.LAPSED, f"Expected a yes within {consent.approval_days:g} days, got none."
         )
@@ -133,6 +136,37 @@ def check(
         Reason.WAITING,
         "Expected the owner's yes, got none yet: `parley owner pending DIR` says what is asked.",
     )
+
+
+def _latest_moment(ledger: Ledger, clock: float) -> float:
+    """Return the later of the clock's time and the last one that the ledger saw.
+
+    So a clock that is set back, or held back, does not make a proposal or a yes young again.
+    """
+    return max(clock, ledger.last_seen())
+
+
+def _moment_of(decision: Decision) -> float:
+    return datetime.fromisoformat(decision.at).timestamp()
+
+
+def _has_lapsed(keeper: Keeper, consent: Consent, own: str, kept: Frame, now: float) -> bool:
+    """Return whether a proposal waited for too long, by any clock."""
+    age = max(now - float(kept.head["asked"]), keeper.proposal_age_s(own))
+    return age > consent.approval_days * _DAY_S
+
+
+def _said(
+    ledger: Ledger, consent: Consent, now: float, run_id: str | None = None
+) -> dict[str, Decision]:
+    """Return the decisions that hold: a yes that no run used within `approval_days` does not."""
+    found = latest(ledger.decisions() if run_id is None else ledger.decisions(run_id))
+    since = now - consent.approval_days * _DAY_S
+    return {
+        own: each
+        for own, each in found.items()
+        if not each.accepted or _moment_of(each) >= since or ledger.entries(each.run_id)
+    }
 
 
 def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:
@@ -147,15 +181,18 @@ def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:
     return False
 
 
-def _make_room(keeper: Keeper, ledger: Ledger, consent: Consent, clock: float) -> None:
+def _make_room(keeper: Keeper, ledger: Ledger, consent: Consent, now: float) -> None:
     """Forgets what was decided, or lapsed, the longest ago; nothing that waits."""
     proposals = keeper.proposals()
     excess = len(proposals) - MOST_WAITING + 1
     if excess <= 0:
         return
     said = latest(ledger.decisions())
-    since = clock - consent.approval_days * _DAY_S
-    over = [own for own, frame in proposals.items() if own in said or frame.head["asked"] < since]
+    over = [
+        own
+        for own, frame in proposals.items()
+        if own in said or _has_lapsed(keeper, consent, own, frame, now)
+    ]
     for own in over[:excess]:
         keeper.end_proposal(own)
     if len(over) < excess:
@@ -163,14 +200,17 @@ def _make_room(keeper: Keeper, ledger: Ledger, consent: Consent, clock: float) -
 
 
 def known(
-    keeper: Keeper, identities: tuple[bytes, ...], *, since: float = 0.0
+    keeper: Keeper,
+    identities: tuple[bytes, ...],
+    *,
+    lapsed: Callable[[str, Frame], bool] = lambda own, frame: False,
 ) -> tuple[Asked, ...]:
-    """All that the folder keeps of what was asked from then on: one a run and data set."""
+    """Return all that the folder keeps of what was asked: one per run and data set."""
     found: dict[tuple[str, str], list[tuple[Agreement, float]]] = {}
     for own, frame in keeper.proposals().items():
         with suppress(Declined, LookupError, TypeError):  # of a version before this one
             agreed = Agreement.proposed(frame.head, components=b"", identities=identities)
-            if agreed.proposal().hex() == own and frame.head["asked"] >= since:  # of this roster
+            if agreed.proposal().hex() == own and not lapsed(own, frame):  # of this roster
                 kept = found.setdefault((agreed.run_id, agreed.dataset), [])
                 kept.append((agreed, frame.head["asked"]))
     return tuple(_asked(kept) for kept in found.values())
@@ -185,10 +225,13 @@ def waiting(
     keeper: Keeper, ledger: Ledger, consent: Consent, identities: tuple[bytes, ...], *, clock: float
 ) -> tuple[Asked, ...]:
     """What nobody decided yet and the server may still wait for, the oldest first."""
-    said = latest(ledger.decisions())
-    since = clock - consent.approval_days * _DAY_S
-    left = []
-    for asked in known(keeper, identities, since=since):
+    now = _latest_moment(ledger, clock)
+    said, left = _said(ledger, consent, now), []
+
+    def lapsed(own: str, frame: Frame) -> bool:
+        return _has_lapsed(keeper, consent, own, frame, now)
+
+    for asked in known(keeper, identities, lapsed=lapsed):
         stages = tuple(each for each in asked.stages if each.proposal().hex() not in said)
         if stages and asked.dataset in consent.data:
             left.append(Asked(stages=stages, since=asked.since))

@@ -188,8 +188,8 @@ class Consent(Part):
         7.0,
         gt=0,
         le=3650,
-        description="How long a job waits for your yes, where a data set has approval-above; then "
-        "it is declined.",
+        description="How long a job waits for your yes, where a data set has approval-above, and "
+        "how long a yes holds for a run that has not begun; then it is declined, or asks again.",
     )
     max_sessions: int = Field(
         8, ge=1, le=1000, description="Runs open at a time; the longest idle is then given up."

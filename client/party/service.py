@@ -41,6 +41,7 @@ from parley.client.party.consent import Consent, load_consent
 from parley.client.party.contribution import contribution
 from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.kept_records import KeptRecords
+from parley.client.party.last_uses import Uptime, read_uptime
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.outlet import Outlet, Public, Released
 from parley.client.party.policy import check_run
@@ -110,13 +111,14 @@ class PartyService:
         *,
         entropy: Entropy = os.urandom,
         clock: Callable[[], float] = time.time,
+        uptime: Callable[[], Uptime] = read_uptime,
     ) -> PartyService:
         """The party in `folder`.
 
         Raises:
             PartyFolderError, ConsentError, RosterError: a folder or file that its owner must mend.
         """
-        keeper = Keeper.open(folder)
+        keeper = Keeper.open(folder, uptime=uptime)
         return cls(
             keeper=keeper,
             consent=load_consent(folder / "party.toml"),

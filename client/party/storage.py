@@ -5,6 +5,7 @@
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
     state/proposal-<proposal>    what was proposed, where the owner is asked
+    state/last-uses              when each of these was last written, by the machine's uptime
     state/ledger-head            the end of the ledger after the last charge
     openings                     which sum each release was opened in
 
@@ -24,7 +25,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +40,17 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
+from parley.client.party.last_uses import LastUses, Uptime, read_uptime
 from parley.client.party.openings import Openings, sync_folder
 from parley.privacy.ledger.chain import Head
 
 _IDLE_S = 7 * 24 * 3600.0
-"""How long a session outlives its last message: a run whose server never came back has ended."""
+"""How long a session outlives its last message: a run whose server never came back has ended.
+
+In seconds of the machine's uptime, never of a clock that can be set.
+"""
+_NOTED = ("session-*", "release-*", "proposal-*")
+"""Files of `state` whose age or order counts."""
 
 _LARGEST_LOG = 8 << 20
 _ZEROS = bytes(1 << 16)
@@ -58,9 +65,10 @@ class Keeper:
     """The files of one party; `open` checks them."""
 
     folder: Path
+    uptime: Callable[[], Uptime] = read_uptime
 
     @classmethod
-    def open(cls, folder: Path) -> Keeper:
+    def open(cls, folder: Path, *, uptime: Callable[[], Uptime] = read_uptime) -> Keeper:
         """The keeper of a folder that only its owner can write to."""
         try:
             mode = folder.stat().st_mode
@@ -77,7 +85,7 @@ class Keeper:
         with _explained(state):
             state.mkdir(mode=0o700, exist_ok=True)
         _private(state)
-        return cls(folder=folder)
+        return cls(folder=folder, uptime=uptime)
 
     def identity(self) -> bytes:
         """The party's Ed25519 private key, 32 bytes."""
@@ -97,7 +105,11 @@ class Keeper:
         """Erases what a killed process left half-written, and sessions that had no message."""
         for draft in (*self._state.glob("*.part"), *(self.folder / "features").glob(".*.part")):
             _erase(draft)
-        end_sessions(self.folder, idle_s=_IDLE_S)
+        noted = [file.name for kind in _NOTED for file in self._by_mtime(kind)]
+        self._uses.keep(noted)
+        for name, age in self._uses.ages().items():
+            if name.startswith("session-") and age >= _IDLE_S:
+                _erase(self._state / name)
 
     @property
     def ledger(self) -> Path:
@@ -164,8 +176,7 @@ class Keeper:
 
     def sessions(self) -> list[str]:
         """Open sessions, the longest idle first."""
-        files = sorted(self._state.glob("session-*"), key=lambda file: file.stat().st_mtime_ns)
-        return [file.name.removeprefix("session-") for file in files]
+        return [file.name.removeprefix("session-") for file in self._oldest_first("session-*")]
 
     def contribution(self, run_id: str, dataset: str) -> Frame | None:
         """The last contribution to a run, or None."""
@@ -177,8 +188,7 @@ class Keeper:
         """Replaces it; of other runs' the newest are kept, `most` in all."""
         path = self._release(run_id, dataset)
         self._write(path, encode_frame(content))
-        files = [file for file in self._state.glob("release-*") if file != path]
-        files.sort(key=lambda file: file.stat().st_mtime_ns)
+        files = [file for file in self._oldest_first("release-*") if file != path]
         for file in files[: max(0, len(files) - most + 1)]:
             _erase(file)
 
@@ -194,8 +204,7 @@ class Keeper:
     def proposals(self) -> dict[str, Frame]:
         """What was proposed to the owner, by its digest in hex, the longest known first."""
         found: dict[str, Frame] = {}
-        files = self._state.glob("proposal-*[0-9a-f]")
-        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
+        for file in self._oldest_first("proposal-*[0-9a-f]"):
             with suppress(FileNotFoundError, WireError):
                 found[file.name.removeprefix("proposal-")] = decode_frame(file.read_bytes())
         return found
@@ -203,6 +212,10 @@ class Keeper:
     def keep_proposal(self, proposal: str, content: Frame) -> None:
         """Keeps what was proposed."""
         self._write(self._state / f"proposal-{proposal}", encode_frame(content))
+
+    def proposal_age_s(self, proposal: str) -> float:
+        """Return the seconds since it was kept, without those in which the machine was off."""
+        return self._uses.ages().get(f"proposal-{proposal}", 0.0)
 
     def end_proposal(self, proposal: str) -> None:
         """Forgets what was proposed."""
@@ -235,6 +248,18 @@ class Keeper:
         with os.fdopen(handle, "wb") as file:
             file.write(text)
 
+    @property
+    def _uses(self) -> LastUses:
+        return LastUses(path=self._state / "last-uses", uptime=self.uptime)
+
+    def _by_mtime(self, pattern: str) -> list[Path]:
+        # Only among files that were never noted, of a version before this one.
+        return sorted(self._state.glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+
+    def _oldest_first(self, pattern: str) -> list[Path]:
+        ages = self._uses.ages()
+        return sorted(self._by_mtime(pattern), key=lambda file: -ages.get(file.name, 0.0))
+
     def _setups(self, roster: bytes) -> Path:
         return self._state / f"setups-{roster.hex()[:32]}"
 
@@ -257,6 +282,8 @@ class Keeper:
             before = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         os.replace(draft, path)
         sync_folder(path.parent)
+        if path.name.startswith(tuple(kind.rstrip("*") for kind in _NOTED)):
+            self._uses.note(path.name)
         if before is not None:  # the file that has no name any more
             _overwrite(before)
 
@@ -267,13 +294,10 @@ def contribution_head(kept: Frame | None) -> list[Head]:
     return [] if said is None else [Head(records=said["records"], hash=said["hash"])]
 
 
-def end_sessions(folder: Path, *, idle_s: float = 0.0) -> None:
-    """Erases the sessions of a party's folder that had no message for so long, and no others."""
-    now = time.time()
+def end_sessions(folder: Path) -> None:
+    """Erase the sessions of a party's folder."""
     for path in (folder / "state").glob("session-*"):
-        with suppress(FileNotFoundError):
-            if now - path.stat().st_mtime >= idle_s:
-                _erase(path)
+        _erase(path)
 
 
 def _overwrite(handle: int) -> None:

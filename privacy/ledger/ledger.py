@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -246,6 +247,13 @@ class Ledger:
         """The end of the log. Kept elsewhere, it lets `verify` see a log that was rewritten."""
         with self._place.reading() as reader:
             return reader.head
+
+    def last_seen(self) -> float:
+        """Return when the last record was written, in seconds since 1970; 0 without any."""
+        with self._place.reading() as reader:
+            records = reader.since(reader.head.records) if reader.head.records else []
+        said = [record.content().get("at") for record in records]
+        return max((datetime.fromisoformat(at).timestamp() for at in said if at), default=0.0)
 
     def check_contains(self, head: Head | None) -> None:
         """Check that the log still contains `head`, without walking over it.

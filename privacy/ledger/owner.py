@@ -8,6 +8,7 @@ records changed their block. No ε rests on it: what was spent is what it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from parley.privacy.ledger.rows import Piece, common, moved, row_key
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer
+
+_SAME = timedelta(hours=1)
 
 
 def raise_budget(
@@ -67,7 +70,9 @@ def decide(
     accepted: bool,
     reason: str = "",
 ) -> Decision:
-    """Writes down what an owner decided; the same as stands is not written twice.
+    """Write down what an owner decided; the same again within an hour is not written twice.
+
+    Later it is: a yes that ran out is then given anew.
 
     Raises:
         LedgerConflict: no such budget; a reason of several lines.
@@ -87,10 +92,15 @@ def decide(
         raise LedgerConflict(str(error)) from error
     standing = latest(decided(writer.records_of(run_id)))
     before = [standing[each] for each in made.proposals if each in standing]
-    if len(before) == len(made.proposals) and all(each.accepted is accepted for each in before):
+    if len(before) == len(made.proposals) and all(_repeats(made, each) for each in before):
         return before[0]
     writer.append(RecordKind.DECIDE, key, made.body(), run_id=run_id)
     return made
+
+
+def _repeats(made: Decision, standing: Decision) -> bool:
+    apart = datetime.fromisoformat(made.at) - datetime.fromisoformat(standing.at)
+    return made.accepted is standing.accepted and abs(apart) < _SAME
 
 
 def sharing(

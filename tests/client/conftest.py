@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.party.block_policy import PartyPolicy
 from parley.client.party.block_session import PartySession
 from parley.client.party.consent import Consent, render_consent
+from parley.client.party.last_uses import Uptime
 from parley.client.party.service import PartyService
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.stream import Randomness
@@ -30,7 +32,8 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 
-NOW = 1_800_000_000.0
+# A day ahead of what ledgers write: no test depends on how long it takes.
+NOW = time.time() + 24 * 3600.0
 FEATURES = 4
 SIZES = (40, 50, 60)
 
@@ -84,7 +87,7 @@ class World:
             np.savez(folder / "rows.npz", features=rows, labels=labels)
         self.consent(policy or {}, **data)
         self.propose(*overrides)
-        self.clock = NOW
+        self.clock, self.uptime_s = NOW, 1000.0
         self.services = [self.open(i) for i in range(self.count)]
         self.session = self.server = None
         self.drawn = []
@@ -148,7 +151,12 @@ class World:
             self.drawn.append(os.urandom(count))
             return self.drawn[-1]
 
-        return PartyService.open(self.folders[party], entropy=entropy, clock=lambda: self.clock)
+        return PartyService.open(
+            self.folders[party],
+            entropy=entropy,
+            clock=lambda: self.clock,
+            uptime=lambda: Uptime(boot="a", seconds=self.uptime_s),
+        )
 
     def encoded(self, parts=None, *, plan=None, state=None):
         """`[m, d]` what parties of rows and labels contribute: no server should have it."""

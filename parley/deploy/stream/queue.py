@@ -203,7 +203,10 @@ class Queue:
 
     def _enqueue(self, name: str, *, by: str) -> str:
         with self._changed:
-            self._write(QueuedRun(name=name, state="queued", at=time.time(), by=by))
+            # Behind every other, also after the clock was set back.
+            last = max((run.at for run in self.runs()), default=0.0)
+            at = max(time.time(), last + 0.001)
+            self._write(QueuedRun(name=name, state="queued", at=at, by=by))
             self._changed.notify_all()
         return name
 

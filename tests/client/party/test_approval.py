@@ -1,6 +1,7 @@
 """An owner's yes: what waits for it, what it holds for, and what a server gets by trying."""
 
 import sqlite3
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,6 +10,7 @@ from parley.client.contract.protocol import encode_frame
 from parley.client.party import approval
 from parley.client.party.consent import ConsentError, load_consent, parse_consent
 from parley.client.party.storage import Keeper
+from parley.privacy.ledger import owner as ledger_owner
 from parley.privacy.ledger.errors import LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
 
@@ -40,7 +42,10 @@ class Owner:
         with self.ledger() as ledger:
             pending = self.pending(ledger)
             name = name or pending[0].name
-            approval.decide(ledger, consent, pending, name, accepted=accepted, reason=reason)
+            at = datetime.fromtimestamp(self.world.clock, UTC).isoformat("T", "milliseconds")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(ledger_owner, "now", lambda: at)
+                approval.decide(ledger, consent, pending, name, accepted=accepted, reason=reason)
             assert ledger.verify() == []
         return name
 

@@ -1,0 +1,108 @@
+"""When a party's files were last written, by a clock that nobody sets.
+
+A file's own time is the wall clock's. Set forward by a year, it makes the session of a running job
+look idle for a year; set back, it makes the newest contribution look like the oldest. So
+`Keeper` notes every write here in seconds of this machine's uptime, whichever process writes.
+
+After a restart of the machine, ages continue from where they were at the last note: time in which
+the machine was off is not counted.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     at = [Uptime(boot="a", seconds=100.0)]
+    ...     uses = LastUses(path=Path(folder) / "last-uses", uptime=lambda: at[0])
+    ...     uses.note("session-1")
+    ...     at[0] = Uptime(boot="a", seconds=160.0)
+    ...     uses.note("session-2")
+    ...     at[0] = Uptime(boot="b", seconds=5.0)
+    ...     uses.note("session-3")
+    ...     at[0] = Uptime(boot="b", seconds=8.0)
+    ...     uses.ages()
+    {'session-1': 63.0, 'session-2': 3.0, 'session-3': 3.0}
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uptime:
+    """A moment: which start of the machine, and seconds since then."""
+
+    boot: str
+    seconds: float
+
+
+@cache
+def _boot() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return "this"
+
+
+def read_uptime() -> Uptime:
+    """Return the present moment; processes of one machine agree on it."""
+    return Uptime(boot=_boot(), seconds=time.clock_gettime(_CLOCK))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastUses:
+    """The notes of one folder; its lock is held around every call that writes.
+
+    Attributes:
+        path: The file of the notes: the moment of the last one, then a line for each file.
+        uptime: The clock.
+    """
+
+    path: Path
+    uptime: Callable[[], Uptime]
+
+    def ages(self) -> dict[str, float]:
+        """Return the seconds since each file was last written, of all files that were noted."""
+        now, (last, noted) = self.uptime(), self._read()
+        # Of another start of the machine, or of a clock that began again: only what had passed.
+        same = last.boot == now.boot and last.seconds <= now.seconds
+        until = now.seconds if same else last.seconds
+        return {name: until - seconds for name, seconds in noted.items()}
+
+    def note(self, *names: str) -> None:
+        """Note that these files are written now; the others grow older."""
+        self._write(self.ages() | dict.fromkeys(names, 0.0))
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget every file but these; those that were not noted before count as new."""
+        ages, kept = self.ages(), list(names)
+        boot = self._read()[0].boot
+        if ages.keys() != set(kept) or boot != self.uptime().boot:
+            self._write({name: ages.get(name, 0.0) for name in kept})
+
+    def _read(self) -> tuple[Uptime, dict[str, float]]:
+        try:
+            lines = self.path.read_text(encoding="ascii").splitlines()
+            (boot, seconds), *files = (line.rsplit(" ", 1) for line in lines)
+            last = Uptime(boot=boot, seconds=float(seconds))
+            return last, {name: float(at) for name, at in files}
+        except (OSError, ValueError):  # none yet, or damaged: then everything counts as new
+            return Uptime(boot="", seconds=0.0), {}
+
+    def _write(self, ages: Mapping[str, float]) -> None:
+        now = self.uptime()
+        lines = [f"{now.boot} {now.seconds:+020.6f}"]
+        # Of one width, so that the file's size depends on no moment.
+        lines += [f"{name} {now.seconds - age:+020.6f}" for name, age in sorted(ages.items())]
+        draft = self.path.with_name(self.path.name + ".part")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode("ascii"))
+        # Not fsynced: if a crash loses it, everything counts as new.
+        os.replace(draft, self.path)
