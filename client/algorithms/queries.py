@@ -127,7 +127,7 @@ def reports_of(batch: Batch) -> Response | None:
 def to_task(algorithm: QueryRelease) -> dict[str, Any]:
     """The queries, the relation, and how records count (see `registry`)."""
     return {
-        "version": 2,
+        "version": 3,
         "neighbouring": str(algorithm.neighbouring),
         "counting": algorithm.counting.to_json(),
         "batch": algorithm.batch.to_json(),
@@ -138,7 +138,7 @@ def of_task(task: Mapping[str, Any], party: Party) -> QueryRelease:
     """The inverse of `to_task`, not bound to a schema yet. Raises DecodingError."""
     del party
     check_keys(task, "version", "neighbouring", "counting", "batch")
-    value_from(Literal[2], task["version"], "version")
+    value_from(Literal[3], task["version"], "version")
     return QueryRelease(
         batch=batch_from(task["batch"]),
         counting=counting_from(task["counting"]),

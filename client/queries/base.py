@@ -8,8 +8,9 @@ that somebody wrote down, never read off the data.
 
 A record's integers lie in a public set (`Query.set`): a product of intervals in one of a part's
 cells, of every part, or nothing at all where `where` selects. How far one neighbour moves the sum
-follows from that alone (`parley.privacy.kernel.sets`). Rounding is part of the map from a record to
-its integers, so that it costs no sensitivity.
+follows from that alone (`parley.privacy.kernel.sets`). A record's number may lie between whole
+ones. A party's sum is rounded once, which costs no sensitivity of intervals, and of other sets at
+most 1 in each coordinate.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _ANSWERS_OWN = frozenset(
 
 LARGEST_WEIGHT = 2**40
 """Of a query, or of a part of it: sums of such integers stay below 2⁶²."""
+MOST_FINE = 2**46
+"""Largest sum of a party for which doubles, and its records' fine grid, are off by less than ½."""
 
 
 class QueryError(ValueError):
@@ -199,6 +202,14 @@ class Query(ABC):
             yield np.concatenate(
                 [add(places, codes[places], count) for count, codes, sums in parts for add in sums]
             )
+
+    def rounding(self, parties: int) -> float:
+        """Return the most that rounding moves a sum over so many parties by, in its integers.
+
+        A party rounds its sum once, by ½ at most. The other ½ covers its arithmetic in doubles, as
+        long as its sum is below `MOST_FINE`.
+        """
+        return 0.0 if self.whole else float(parties)
 
     def steps(self, weight: int) -> int:
         """What 1 is in its integers."""

@@ -29,7 +29,7 @@ from parley.privacy.kernel.sets import (
 )
 
 MOST_QUERIES = 64
-_LARGEST_PRIVATE = 2**31
+LARGEST_PRIVATE = 2**31
 """Of an entry, where nothing says how many records a party has: fewer than 2³² add up to less
 than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, all of it would move."""
 
@@ -209,7 +209,7 @@ class Counting:
     def moved(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Lengths:
         """How far a neighbour moves the integer sum. Raises QueryError."""
         alone = max(each.largest for each in batch.sets(schema))
-        if self.private(neighbouring) and alone > _LARGEST_PRIVATE:
+        if self.private(neighbouring) and alone > LARGEST_PRIVATE:
             raise QueryError(
                 f"Expected entries of at most 2^31 where a party's size is private, got {alone}: "
                 "more equal shares of the budget help."

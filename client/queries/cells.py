@@ -17,8 +17,9 @@ Integers = NDArray[np.int64]
 Keys = dict[str, Any]
 """Columns of an answer that say what its cells are, `[size]` each."""
 
-_DIGITS = 2**20
-"""Of entries up to 2⁴⁰: either half of so many as memory holds adds up to less than 2⁵³."""
+FINE_BITS = 48
+"""Bits of a record's number: 24 high ones and 24 low ones, of each of which 2²⁹ sum exactly."""
+_LOW_BITS = FINE_BITS // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,11 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class Adds:
-    """A whole number from `low` to `high` that a record adds: `of` it, rounded; None: `high`."""
+    """A number from `low` to `high` that a record adds: `of` it; None: `high`.
+
+    A record's number is rounded far below 1, and a party's sum of them once to a whole number
+    (`round_sums`). So the rounding does not grow with the number of records.
+    """
 
     low: int
     high: int
@@ -80,25 +85,36 @@ class Adds:
         return cls(low=number, high=number)
 
     def sums(self, block: TableBlock) -> Callable[[Codes, Codes, int], Integers]:
-        """What adds it up by cell, of the records at some places of the block."""
+        """Return what adds it up by cell, of the records at some places of the block."""
         if self.of is None:
             return lambda places, codes, cells: np.bincount(codes, minlength=cells) * self.high
         # Within the ends, whatever a product rounds to; NaN is `low`.
-        values = np.fmin(np.fmax(np.rint(self.of(block)), self.low), self.high)
-        return lambda places, codes, cells: summed(codes, values[places], cells)
+        values = np.fmin(np.fmax(self.of(block), self.low), self.high)
+        bits = max(FINE_BITS - max(abs(self.low), abs(self.high)).bit_length(), 0)
+        return lambda places, codes, cells: round_sums(codes, values[places], cells, bits)
 
 
-def summed(codes: Codes, values: NDArray[np.float64], cells: int) -> Integers:
-    """`[cells]` exact sums of whole numbers by code, while they are below 2⁶³.
+def round_sums(codes: Codes, values: NDArray[np.float64], cells: int, bits: int) -> Integers:
+    """Return `[cells]` the sums of values by code, each rounded once, while they are below 2⁶³.
 
-    Doubles are exact below 2⁵³ only: beyond, a record more would round the others' sums. There the
-    high and the low digits are added up apart.
+    A value is taken to the nearest 2^−bits, and is below 2^(48 − bits). The sum of these is exact:
+    their high and low digits are added up as doubles below 2⁵³. It is then ⌊sum + ½⌋, so that a
+    value between whole numbers l and h moves it by at most h − l, whatever the others are
+    (docs/privacy-proof.md).
+
+    >>> round_sums(np.array([0, 0, 1]), np.array([0.25, 0.25, -2.75]), 2, 40).tolist()
+    [1, -3]
     """
-    if np.abs(values).max(initial=0) * len(values) < 2**53:
-        return np.bincount(codes, weights=values, minlength=cells).astype(np.int64)
-    high = np.floor(values / _DIGITS)
-    sums = [
+    fine = np.rint(np.ldexp(values, bits))
+    high = np.floor(np.ldexp(fine, -_LOW_BITS))
+    above, below = (
         np.bincount(codes, weights=part, minlength=cells).astype(np.int64)
-        for part in (high, values - high * _DIGITS)
-    ]
-    return sums[0] * _DIGITS + sums[1]
+        for part in (high, fine - np.ldexp(high, _LOW_BITS))
+    )
+    below += (1 << bits) >> 1
+    carried = bits - _LOW_BITS
+    if carried < 0:
+        found: Integers = (above << -carried) + (below >> bits)
+        return found
+    found = (above + (below >> _LOW_BITS)) >> carried
+    return found

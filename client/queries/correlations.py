@@ -1,10 +1,10 @@
 """How columns go together: `correlations`, and linear regressions, from one sum of second moments.
 
-A record's row is z = (1, its columns brought to [−1, 1]), as `parley.client.queries.design` has it;
-it adds the weighted upper triangle of zzᵀ in whole numbers (`Set.triangle`), of its group. A record
-with an empty category adds nothing. Correlations, p and every regression among the columns are
-post-processing of these sums (`parley.privacy.estimation.second_moments`): another one costs
-nothing more.
+A record's row is z = (1, its columns brought to [−1, 1]), as `parley.client.queries.design` has it,
+in whole numbers of 2⁻³⁶. It adds the weighted upper triangle of zzᵀ (`Set.triangle`) to its group.
+A party's sum is exact, and rounded once. A record with an empty category adds nothing.
+Correlations, p and every regression among the columns are post-processing of these sums
+(`parley.privacy.estimation.second_moments`): another one costs nothing more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from parley.client.queries.moments import public_size
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.second_moments import SecondMoments
-from parley.privacy.kernel.rows import keep_within, outer_sum
+from parley.privacy.kernel.rows import FINE, fine_outer_sum, keep_in_cube
 from parley.privacy.kernel.sets import BESIDE, INDICATED, ON_DIAGONAL, Set
 
 MOST_COLUMNS = 32
@@ -47,8 +47,6 @@ MOST_COVARIATES = 64
 MOST_GROUPS = 100
 WITHIN = 0.05
 """Half-width of a correlation's noise interval that is thought usable."""
-_STEPS = 256
-"""Square of the steps in [0, 1] of a column at weight 1."""
 _NAME = r"(`[^`]+`|[^\s`~+]+)"
 _FORMULA = re.compile(rf"\s*{_NAME}\s*~\s*(\.|{_NAME}(?:\s*\+\s*{_NAME})*)\s*")
 
@@ -136,31 +134,33 @@ class Correlations(ColumnsQuery):
 
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """The triangle's entries, which `vectors` has all at once."""
-        design, most = Design.of(schema, self.of), _most(weight)
+        design = Design.of(schema, self.of)
         indicators = Counter(each.column for each in design.covariates if each.code is not None)
         numbers = len(self.of) - len(indicators)
-        within = Set.triangle(numbers, tuple(indicators.values()), most=most)
-        sizes = [factor * most**2 for _, factor in _entries(design)]
+        sizes = [factor * weight for _, factor in _entries(design)]
+        triangle = Set.triangle(numbers, tuple(indicators.values()), unit=weight)
+        within = triangle.rounded(len(sizes))
         adds = tuple(Adds(low=-size, high=size) for size in sizes)
         return (Part(cells=groups_of(schema, self.by), adds=adds, within=within),)
 
     def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
-        """`[d]` for every party in turn, of exact products of whole rows."""
-        design, most = Design.of(block.schema, self.of), _most(weight)
+        """Yield `[d]` for every party: exact sums of products of whole rows, each rounded once."""
+        design = Design.of(block.schema, self.of)
         pairs, factors = zip(*_entries(design), strict=True)
-        length = (1 + len(self.of)) * most**2
+        units = np.array(factors, dtype=object) * weight
         counted = design.known(block)
         if self.where is not None:
             counted &= self.where.mask(block)
         cells = groups_of(block.schema, self.by)
         codes = np.where(counted, cells.codes(block), -1)
-        whole = np.rint(most * np.insert(design.rows(block), 0, 1.0, axis=1))
-        keep_within(whole, length)
+        whole = np.rint(FINE * np.insert(design.rows(block), 0, 1.0, axis=1))
+        keep_in_cube(whole, FINE)
         for party in range(block.parties):
             rows, own = whole[block.rows(party)], codes[block.rows(party)]
             chosen = (rows[own == cell] for cell in range(cells.count))
-            sums = np.stack([outer_sum(each, each, length) for each in chosen])
-            yield (sums[:, *np.transpose(pairs)] * factors).T.ravel()
+            sums = np.stack([fine_outer_sum(each) for each in chosen])
+            fine = sums[:, *np.transpose(pairs)] * units
+            yield ((fine + FINE**2 // 2) // FINE**2).astype(np.int64).T.ravel()
 
     def _moments(
         self, noisy: Integers, weight: int, noise: Reach, facts: Facts
@@ -168,7 +168,7 @@ class Correlations(ColumnsQuery):
         """Of every group."""
         design = Design.of(facts.schema, self.of)
         pairs, factors = zip(*_entries(design), strict=True)
-        unit = np.array(factors, dtype=np.float64) * _most(weight) ** 2
+        unit = np.array(factors, dtype=np.float64) * weight
         public = public_size(self, facts.neighbouring) and not design.missing
         groups = noisy.reshape(len(pairs), -1).T
         return design, [
@@ -231,11 +231,11 @@ class Correlations(ColumnsQuery):
 
     def steps(self, weight: int) -> int:
         """Of a square."""
-        return ON_DIAGONAL * _most(weight) ** 2
+        return ON_DIAGONAL * weight
 
     def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
         """Of two columns with mean 0 and a variance of ¼, of as many records as a group has."""
-        unit = BESIDE * _most(weight) ** 2
+        unit = BESIDE * weight
         groups = groups_of(facts.schema, self.by).count
         return 4 * noise.deviation / unit * groups / (facts.records or 1)
 
@@ -243,11 +243,6 @@ class Correlations(ColumnsQuery):
         """A correlation is read as it is."""
         del facts
         return 1.0
-
-
-def _most(weight: int) -> int:
-    """What 1 is in a row: products of two, weighted, stay below 2⁵³."""
-    return min(math.isqrt(_STEPS * weight), 2**22)
 
 
 def _entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:

@@ -1,8 +1,8 @@
 """What `mean` and `variance` share: sums of polynomials of a column, beside the number of records.
 
-With t = (x − centre)/half-width ∈ [−1, 1] a record adds a to its group's count and round(s·p(t)) to
-a cell for each polynomial p, s = round(a·w); no count where the number of records is public
-(replace-one, all records). A ratio's interval is Fieller's.
+With t = (x − centre)/half-width ∈ [−1, 1] a record adds a to its group's count and s·p(t) to a cell
+for each polynomial p, s = round(a·w); no count where the number of records is public (replace-one,
+all records). A ratio's interval is Fieller's.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Moments(ColumnQuery):
     def scale(self, schema: Schema) -> tuple[float, float]:
         """Centre and half-width."""
         known = numeric(schema, self.column)
-        return (known.low + known.high) / 2, (known.high - known.low) / 2
+        return known.low / 2 + known.high / 2, known.high / 2 - known.low / 2
 
     def averages(
         self, noisy: Integers, weight: int, noise: Reach, facts: Facts, level: float = 0.95
@@ -172,10 +172,11 @@ def _fieller(
 
     Where it has no end, value and interval are NaN: too few records for this ε.
     """
-    tail = noise.ratio_tail(sum_unit, count_unit)
+    tail, off = noise.ratio_tail(sum_unit, count_unit), noise.rounding * sum_unit
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
     ends = [
-        ratio_interval(float(part), float(whole), tail, noise.alpha(level)) or (math.nan, math.nan)
+        ratio_interval(float(part), float(whole), tail, noise.alpha(level), rounding=off)
+        or (math.nan, math.nan)
         for part, whole in zip(sums, counts, strict=True)
     ]
     lows, highs = np.clip(np.array(ends).T, -1, 1)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.estimation.regression import Base, Sums, along
+from parley.privacy.kernel.rows import FINE
 
 Numbers = NDArray[np.float64]
 
@@ -69,8 +70,9 @@ class Layout:
             + several
         )
 
-    def squared(self, weight: int) -> int:
-        """The most that a record's squares sum up to, rounded entries too.
+    @property
+    def _length(self) -> float:
+        """The most that a record's vector has in length.
 
         ‖z‖²·(T² + α²‖z‖²·w² + β²‖z‖²·T⁴) with T² + w² ≤ 5/4 and T² ≤ 1; of intervals Σs_k² ≤ 2 and
         Σw_k² ≤ 1, and a drift of half the longest row.
@@ -78,7 +80,20 @@ class Layout:
         whole = self.longest * (1 + _CURVATURES / 4 + _SQUARES)
         if self.base > 1:
             whole += 3 * _INTERVALS**2 + _CURVATURES / 16
-        return math.floor((weight * math.sqrt(whole) + math.sqrt(self.size) / 2 + 1) ** 2)
+        return math.sqrt(whole)
+
+    @property
+    def fine_squared(self) -> float:
+        """Largest square of a record's vector in whole numbers of 2⁻³⁶, each rounded by ½."""
+        return (FINE * self._length + math.sqrt(self.size) / 2 + 1) ** 2
+
+    def squared(self, weight: int) -> int:
+        """Return the square of how far a record moves a party's sum at this weight.
+
+        The sum is rounded once: by less than 1 in a coordinate. 1 in length is more than what
+        rounding a record's vector to 2⁻³⁶ adds at a weight up to 2³⁰.
+        """
+        return math.floor((weight * self._length + math.sqrt(self.size) + 1) ** 2)
 
     def rows_of(
         self, x: Numbers, slopes: Numbers, curvatures: Numbers, centres: Numbers

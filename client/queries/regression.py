@@ -1,7 +1,7 @@
 """Regression as biostatisticians use it: odds, rate and hazard ratios from noisy Newton steps.
 
 One query is one step: at parameters (γ, β) that everybody sees, a record adds one vector that it
-computes from itself alone,
+computes from itself alone, in whole numbers of 2⁻³⁶ (a party's sum is rounded once),
 
     (T·z, α·w·zzᵀ, β·T²·xxᵀ),   z = (c, x),   x = covariates − centre,   T = Σ s_k,
 
@@ -49,7 +49,7 @@ from parley.privacy.estimation.regression import (
     Search,
     Step,
 )
-from parley.privacy.kernel.rows import keep_within, row_sum
+from parley.privacy.kernel.rows import FINE, keep_surely_within, row_sum
 from parley.privacy.kernel.sets import Set
 from parley.privacy.special import ndtr
 
@@ -59,7 +59,7 @@ STEPS = len(SHARES)
 MOST_COEFFICIENTS = 32
 _LARGEST = 50.0
 """Of a γ or β that a step is asked at."""
-_MOST_WEIGHT = 2**20
+_MOST_WEIGHT = 2**30
 _PIECE = 4096
 """Records at a time."""
 
@@ -208,10 +208,10 @@ class Regression(ColumnQuery):
     def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
         """See `Query.vectors`."""
         layout, s = self.layout(block.schema), min(weight, _MOST_WEIGHT)
-        squared, counted = layout.squared(s), self._counted(block)
+        squared, counted = layout.fine_squared, self._counted(block)
         for party in range(block.parties):
             own = block.rows(party)
-            total = np.zeros(layout.size, dtype=np.int64)
+            total = np.zeros(layout.size, dtype=object)
             for begin in range(own.start, own.stop, _PIECE):
                 at = np.arange(begin, min(begin + _PIECE, own.stop))
                 at = at[counted[at]]
@@ -223,10 +223,10 @@ class Regression(ColumnQuery):
                     offsets=np.array([0, len(at)]),
                 )
                 with np.errstate(all="ignore"):  # what is no number adds nothing
-                    rows = np.rint(s * self.rows_of(part))
-                keep_within(rows, squared)
-                total += row_sum(rows, math.isqrt(squared) + 1)
-            yield total
+                    rows = np.rint(FINE * self.rows_of(part))
+                keep_surely_within(rows, squared)
+                total += row_sum(rows, math.ceil(math.sqrt(squared)) + 1)
+            yield ((s * total + FINE // 2) // FINE).astype(np.int64)
 
     def _counted(self, block: TableBlock) -> NDArray[np.bool_]:
         """`[N]` which records have all that is asked."""

@@ -12,6 +12,7 @@ On which side of a place a quantile lies: `balance`, one signed sum of all that 
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -172,8 +173,8 @@ class Total(ColumnQuery):
     def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
         """G sums."""
         known, most = numeric(schema, self.column), self.unit(schema)
-        low, high = (round(weight * end / most) for end in (known.low, known.high))
-        scaled = Adds(low=low, high=high, of=lambda b: b.columns[self.column] * (weight / most))
+        low, high = math.floor(weight * (known.low / most)), math.ceil(weight * (known.high / most))
+        scaled = Adds(low=low, high=high, of=lambda b: b.columns[self.column] / most * weight)
         return (Part(cells=groups_of(schema, self.by), adds=(scaled,)),)
 
     def unit(self, schema: Schema) -> float:

@@ -79,6 +79,7 @@ def answers_of(
                 weight=weight,
                 law=released.law,
                 scale=released.scale,
+                parties=1 if released.by_party else released.survivors,
                 cut=terms.counting.clip != "",
             )
             table, applied = made.table(intervals)

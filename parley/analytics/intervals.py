@@ -68,6 +68,7 @@ class Made:
     Attributes:
         parts: one, or one a party, one below the other.
         weight: the query's own, in the batch.
+        parties: how many parties' sums are in one of its integers.
         cut: whether parties' vectors were clipped, by how much is private.
     """
 
@@ -76,6 +77,7 @@ class Made:
     weight: int
     law: str
     scale: float
+    parties: int = 1
     cut: bool = False
 
     def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
@@ -111,6 +113,7 @@ class Made:
         return Reach.of(
             self.law,
             scale=self.scale,
+            rounding=self.query.rounding(self.parties),
             sampling=applied.sampling,
             together=rows if applied.simultaneous else 1,
             shared=applied.simultaneous and self.query.shared,

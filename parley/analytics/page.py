@@ -307,8 +307,8 @@ def _covered(answers: Sequence[Answer]) -> str:
     sampled = sum(each.intervals.sampling for each in answers)
     if not sampled:
         return (
-            "Intervals are of the noise alone: what another sample of records would have said is "
-            "no part of them."
+            "Intervals say where the value without noise lies, rounding included: what another "
+            "sample of records would have said is no part of them."
         )
     which = "Intervals" if sampled == len(answers) else "Intervals that say so"
     return (

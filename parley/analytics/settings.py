@@ -93,7 +93,7 @@ class Settings(BaseModel):
         description="Intervals cover sampling error beside the noise, where the query has it.",
     )
     most_records: int = Field(
-        2**20,
+        2**24,
         ge=1,
         strict=True,
         description="With add-or-remove-one: a party's sum is cut to what so many records reach.",

@@ -1,6 +1,7 @@
 """Noise intervals: where the value without noise lies, given the noisy one.
 
-They cover the noise alone, whose law is public: no record is looked at, and nothing is charged.
+They cover the noise, whose law is public, and the rounding of what it is added to, whose bound is
+public: no record is looked at, and nothing is charged.
 What a sample says about a population is another question, and no part of them.
 
     >>> laplace_half_width(4.0, 0.05), laplace_half_width(4.0, simultaneous(0.05, 16))
@@ -98,19 +99,22 @@ def laplace_tail(numerator: float, denominator: float) -> RatioTail:
 
 
 def ratio_interval(
-    numerator: float, denominator: float, tail: RatioTail, alpha: float
+    numerator: float, denominator: float, tail: RatioTail, alpha: float, *, rounding: float = 0.0
 ) -> tuple[float, float] | None:
     """Fieller's interval: every r for which numerator − r·denominator is explained by the noise.
 
     {r : P[|X − rY| > |A − rB|] ≥ α} covers the true ratio with probability 1 − α (Fieller 1954).
     None where it has no end: B is not beyond its own noise, too few records for this ε.
+
+    Args:
+        rounding: the most that A is off by, in addition to X.
     """
     check_probability(alpha)
     if not denominator > 0:
         return None
 
     def explained(r: float) -> bool:
-        return tail(r, abs(numerator - r * denominator)) >= alpha
+        return tail(r, max(abs(numerator - r * denominator) - rounding, 0.0)) >= alpha
 
     middle = numerator / denominator
     far = 1e9 * max(1.0, abs(middle))
@@ -119,7 +123,8 @@ def ratio_interval(
 
     def end(side: float) -> float:
         low, high = 0.0, far - side * middle
-        while high - low > 1e-12 * max(high, abs(middle)):
+        # Relative to the interval itself: at a large ε it is a tiny part of the ratio.
+        while high - low > max(1e-6 * high, math.ulp(middle)):
             half = (low + high) / 2
             low, high = (half, high) if explained(middle + side * half) else (low, half)
         return middle + side * high
@@ -151,6 +156,7 @@ class Reach:
     """Noise that is independent from cell to cell, rounded to integers.
 
     Attributes:
+        rounding: the most that a cell is off by before noise is added, in its steps.
         together: how many rows of an answer hold at once with the level that is asked.
         shared: whether these rows look at the same noise, so that they are not independent.
         sampling: whether intervals are widened by sampling error.
@@ -158,6 +164,7 @@ class Reach:
 
     law: str
     scale: float
+    rounding: float = 0.0
     together: int = 1
     shared: bool = False
     sampling: bool = False
@@ -186,8 +193,9 @@ class Reach:
         return _LAWS[self.law].deviation(self.scale)
 
     def half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
-        """h with |noise| ≤ h in all of so many cells at once with probability at least `level`."""
-        return _LAWS[self.law].half_width(self.scale, simultaneous(self.alpha(level), cells))
+        """Return h with |noise| + rounding ≤ h in so many cells at once, with at least `level`."""
+        alpha = simultaneous(self.alpha(level), cells)
+        return _LAWS[self.law].half_width(self.scale, alpha) + self.rounding
 
     def widened(self, half: Numbers, deviation: Numbers, level: float = 0.95) -> Numbers:
         """Half-widths of noise, with sampling errors of these standard deviations where asked.

@@ -15,6 +15,9 @@ row came about, and by which factor it was shortened, is no matter.
     [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
     >>> row_sum(rows, 5).tolist()
     [3, 4]
+
+Rows up to 2³⁶ have products beyond 2⁵³: there high and low digits are multiplied apart
+(`fine_outer_sum`).
 """
 
 from __future__ import annotations
@@ -31,7 +34,13 @@ EXACT: Final = 2**53
 """Below it, sums and products of whole numbers are exact in float64."""
 
 _ABOVE: Final = 1 + 2.0**-40
-"""More than what rounding does to a sum of 2¹⁰ products of numbers ≥ 0, and to the radius."""
+"""More than what rounding does to a sum of 2¹¹ products of numbers ≥ 0, and to the radius."""
+
+FINE: Final = 2**36
+"""Steps in [0, 1] of a row whose products are summed by `fine_outer_sum`."""
+_DIGITS: Final = 2**18
+_PIECE: Final = 2**16
+"""Rows at a time: with 2⁷ entries, sums of products below 2³⁷ stay below 2⁶³."""
 
 Rows = NDArray[np.float64]
 
@@ -57,6 +66,26 @@ def keep_within(rows: Rows, squared: int) -> int:
     if not 0 <= squared < EXACT:
         raise ValueError(f"Expected a squared radius from 0 to 2^53, got {squared}.")
     out = ~(squares(rows) <= squared)
+    rows[out] = 0
+    return int(out.sum())
+
+
+def keep_surely_within(rows: Rows, squared: float) -> int:
+    """Make zeros of rows `[n, d]` that are not whole, or may be longer than √squared; how many.
+
+    For rows whose squares are beyond `EXACT`: they are summed in doubles, and never too small.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = (rows == np.rint(rows)).all(axis=-1)
+        out = ~(whole & (np.vecdot(rows, rows) * _ABOVE <= squared))
+    rows[out] = 0
+    return int(out.sum())
+
+
+def keep_in_cube(rows: Rows, most: int) -> int:
+    """Make zeros of rows `[n, d]` with an entry that is not whole or beyond ±most; how many."""
+    with np.errstate(invalid="ignore"):
+        out = ~((rows == np.rint(rows)) & (np.abs(rows) <= most)).all(axis=-1)
     rows[out] = 0
     return int(out.sum())
 
@@ -116,3 +145,21 @@ def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     sums = ((slopes[at].swapaxes(-1, -2) @ rows[at]).astype(np.int64) for at in own)
     total: NDArray[np.int64] = functools.reduce(operator.iadd, sums)
     return total
+
+
+def fine_outer_sum(rows: Rows) -> NDArray[np.object_]:
+    """Return `[d, d]` Σ row rowᵀ of whole rows `[n, d]` within ±`FINE`, d ≤ 2⁷, in Python integers.
+
+    >>> fine_outer_sum(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])) - 2**72
+    array([[1, -9444732965532855672832],
+           [-9444732965532855672832, -412316860403]], dtype=object)
+    """
+    found = np.zeros((rows.shape[1], rows.shape[1]), dtype=object)
+    for begin in range(0, len(rows), _PIECE):
+        piece = rows[begin : begin + _PIECE]
+        high = np.rint(piece / _DIGITS)
+        both = np.concatenate([high, piece - high * _DIGITS], axis=1)
+        of_both = outer_sum(both, both, both.shape[1] * _DIGITS**2).astype(object)
+        (hh, hl), (lh, ll) = (np.split(half, 2, axis=1) for half in np.split(of_both, 2))
+        found += hh * _DIGITS**2 + (hl + lh) * _DIGITS + ll
+    return found

@@ -6,6 +6,11 @@ more or less moves the sum by at most the *radius* of S, sup ‖u‖, and a repl
 *diameter*, sup ‖u − v‖: whatever else the sum is of. Radius and diameter of the sets below are the
 only formulas of a sensitivity; an algorithm, a table or a query names its set.
 
+A query's vectors need not be whole numbers if a party rounds the *sum* of its records' vectors,
+once, to ⌊sum + ½⌋ in each coordinate. A coordinate between whole numbers l and h moves the rounded
+sum by at most h − l, for ⌊x + k⌋ = ⌊x⌋ + k: intervals, and products of them, hold as they are. Of
+any other set a rounded sum moves by less than 1 more in each coordinate (`rounded`).
+
 | set | radius: L1, L2² | diameter: L1, L2² |
 |---|---|---|
 | `interval` [l, h] | r = max(|l|, |h|), r² | h − l, (h − l)² |
@@ -13,6 +18,7 @@ only formulas of a sensitivity; an algorithm, a table or a query names its set.
 | `l1_ball` ‖u‖₁ ≤ r | r, r² | 2r, 4r² |
 | `parabola` (s·t, s·(2t² − 1)), |t| ≤ 1, rounded | 2s, 2s² | ⌈25s/8⌉ + 2, (√(71/16 + √½)·s + √2)² |
 | `triangle` of zzᵀ, n numbers |zᵢ| ≤ m | f = m²(32n + 45n(n − 1)/2), (32nm²)² | f, 2·(32nm²)² |
+| `rounded`: sums from S in d coordinates, rounded | of S, + d, (√· + √d)² | of S, + d, (√· + √d)² |
 | `in_one_of`: u ∈ S in one of G cells, 0 in all others | of S | max of S's and twice S's radius |
 | `or_nothing`: u ∈ S, or 0 | of S | max of S's and S's radius |
 | `acute`: u ∈ S, u·v ≥ 0 of any two | of S | of S; twice S's radius in L2² |
@@ -59,6 +65,11 @@ class Lengths:
     def or_longer(self, other: Lengths) -> Lengths:
         """Of either."""
         return Lengths(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
+
+    def rounded(self, count: int) -> Lengths:
+        """Of a vector that is off by up to 1 in so many coordinates: √d in length."""
+        longer = self.l2_squared + count + 2 * (math.isqrt(self.l2_squared * count) + 1)
+        return Lengths(self.l1 + count, longer)
 
     def in_coordinates(self, count: int) -> Lengths:
         """‖u‖₁ ≤ √d·‖u‖₂ of d, which is less where no vector reaches both bounds."""
@@ -107,7 +118,7 @@ class Set:
 
     @classmethod
     def parabola(cls, scale: int) -> Set:
-        """(s·t, s·(2t² − 1)) for |t| ≤ 1, in double precision and rounded to whole numbers.
+        """(s·t, s·(2t² − 1)) for |t| ≤ 1, in double precision; it, or its sum, in whole numbers.
 
         ‖·‖² = (t − t′)²(1 + 4(t + t′)²) is largest at t = 1, t + t′ = a with 8a² + 1 = 8a: there it
         is 71/16 + √½. |t − t′|(1 + 2|t + t′|) is 25/8 at most, at 1 and −¼. Each end is rounded by
@@ -118,8 +129,10 @@ class Set:
         return cls(Lengths(2 * scale, 2 * scale**2), farthest, scale)
 
     @classmethod
-    def triangle(cls, numbers: int, categories: Sequence[int] = (), *, most: int) -> Set:
+    def triangle(cls, numbers: int, categories: Sequence[int] = (), *, unit: int) -> Set:
         """The weighted upper triangle of zzᵀ, z = (m, numbers in [−m, m], categories); or zeros.
+
+        m² is `unit`; entries need not be whole.
 
         An entry on the diagonal is 32·zᵢ², one beside it 45·zᵢzⱼ. A category is so many indicators
         of m, at most one of which is not 0: those times each other, which are 0, are left out, and
@@ -136,14 +149,14 @@ class Set:
         rows = 1 + numbers + len(categories)
         indicated = (INDICATED - BESIDE) * len(categories)
         pairs = BESIDE * (rows * (rows - 1) // 2) + indicated
-        radius = most**2 * (ON_DIAGONAL * (1 + numbers) + pairs)
+        radius = unit * (ON_DIAGONAL * (1 + numbers) + pairs)
         wide = 1 + numbers + sum(min(each, 2) for each in categories)
-        apart = most**2 * (ON_DIAGONAL * wide + BESIDE * (wide * (wide - 1) // 2))
-        squared = (ON_DIAGONAL * rows * most**2) ** 2
+        apart = unit * (ON_DIAGONAL * wide + BESIDE * (wide * (wide - 1) // 2))
+        squared = (ON_DIAGONAL * rows * unit) ** 2
         return cls(
             Lengths(radius, squared),
-            Lengths(max(radius, min(2 * (radius - ON_DIAGONAL * most**2), apart)), 2 * squared),
-            (INDICATED if categories else BESIDE) * most**2,
+            Lengths(max(radius, min(2 * (radius - ON_DIAGONAL * unit), apart)), 2 * squared),
+            (INDICATED if categories else BESIDE) * unit,
         )
 
     @classmethod
@@ -154,6 +167,12 @@ class Set:
             sum((part.radius for part in parts), none),
             sum((part.diameter for part in parts), none),
             max((part.largest for part in parts), default=0),
+        )
+
+    def rounded(self, count: int) -> Set:
+        """Return the set's bounds for sums that are rounded once, in so many coordinates."""
+        return replace(
+            self, radius=self.radius.rounded(count), diameter=self.diameter.rounded(count)
         )
 
     def in_one_of(self, cells: int) -> Set:

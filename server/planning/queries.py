@@ -22,8 +22,15 @@ from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.queries.agreeing import Agreement, rms
-from parley.client.queries.base import Facts, Integers, Query, QueryError
-from parley.client.queries.batch import Batch, Counting, check_cells
+from parley.client.queries.base import (
+    LARGEST_WEIGHT,
+    MOST_FINE,
+    Facts,
+    Integers,
+    Query,
+    QueryError,
+)
+from parley.client.queries.batch import LARGEST_PRIVATE, Batch, Counting, check_cells
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import INSIDE, NOISE_POINTS, Neighbouring
 from parley.privacy.calibration.calibration import CalibrationError
@@ -40,6 +47,9 @@ from parley.server.planning.query_terms import QUERY_LAWS, Terms
 ALGORITHM = "query"
 
 _LEAST_WEIGHT = 4096
+_NOISE_PER_PARTY = 256
+"""Steps of the noise's scale for each party that rounds its sum, where the weights can be so large.
+Rounding then moves an interval by less than 0.4 % of the scale."""
 _ANSWERED = 0.01
 """Of the largest part of the norm: counts with less are the others' cells."""
 _RINGS = (16, 32, 64)
@@ -242,9 +252,11 @@ def _planned(
     facts, row = terms.facts, QUERY_LAWS[law]
     terms = terms.clipped(row.clip)
     tuned = tuple(query.tuned(law, facts) for query in queries)
-    weights = _weights(tuned, parts, law, terms)
-    batch = Batch(queries=tuned, weights=weights)
+    batch = Batch(queries=tuned, weights=_weights(tuned, parts, law, terms))
     mechanism = row.mechanism(batch, terms, epsilon)
+    if (times := _finer(batch, mechanism.scale, terms)) > 1:
+        batch = replace(batch, weights=tuple(times * weight for weight in batch.weights))
+        mechanism = row.mechanism(batch, terms, epsilon)
     split = None
     if terms.noise_point.in_contributions:
         least, colluders = terms.noise_point.split(
@@ -317,11 +329,30 @@ def _weights(
     return tuple(np.maximum(least, found).astype(int).tolist())
 
 
-def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
-    """The smallest ring that holds every party's largest contribution, and the noise."""
+def _finer(batch: Batch, scale: float, terms: Terms) -> int:
+    """Return by what to multiply a batch's weights, so that rounding is far below its noise.
+
+    Each party rounds its sums by a step at most. A finer grid costs nothing but digits.
+    """
+    if all(query.whole for query in batch.queries):
+        return 1
+    largest, bound = _bounds(batch, terms)
+    most = min(MOST_FINE // max(bound, 1), LARGEST_WEIGHT // max(batch.weights))
+    if terms.counting.private(terms.neighbouring):
+        most = min(most, LARGEST_PRIVATE // max(largest, 1))
+    return max(1, min(math.ceil(_NOISE_PER_PARTY * terms.parties / scale), most))
+
+
+def _bounds(batch: Batch, terms: Terms) -> tuple[int, int]:
+    """Return the largest integers of a record, or of a clipped party, and of a party's sum."""
     largest = terms.counting.set(batch, terms.facts.schema).largest
     # Of unit party it is a party's own; else a party has so many records.
-    bound = largest if terms.counting.clip else terms.most_records * largest
+    return largest, largest if terms.counting.clip else terms.most_records * largest
+
+
+def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
+    """The smallest ring that holds every party's largest contribution, and the noise."""
+    largest, bound = _bounds(batch, terms)
     if bound >= LARGEST_SUM:
         raise RingTooSmall(
             f"Expected a party's records × largest weight below 2^53, got {terms.most_records} × "

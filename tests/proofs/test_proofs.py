@@ -50,6 +50,18 @@ def test_what_is_no_number_is_in_no_ball():
     assert _proved(z3, z3.fpLEQ(square, most), z3.fpIsNaN(square))
 
 
+def test_a_sum_that_is_rounded_once_moves_no_farther_than_whole_ends_are_apart():
+    z3 = pytest.importorskip("z3", reason="z3-solver is not installed")
+    x, y = z3.Reals("x y")  # the exact sums of two neighbours, in one coordinate
+    whole = z3.Int("whole")  # how far apart a record's two numbers are at most
+    rounded = z3.ToInt(x + z3.Q(1, 2)) - z3.ToInt(y + z3.Q(1, 2))
+    near = (x - y <= whole, y - x <= whole)
+    assert _proved(z3, z3.Or(rounded > whole, -rounded > whole), *near)
+    # With ends that are not whole it moves farther, but by less than 1 in any case.
+    assert not _proved(z3, rounded > x - y)
+    assert _proved(z3, z3.Or(rounded - (x - y) >= 1, (x - y) - rounded >= 1))
+
+
 def test_two_vectors_of_a_ball_are_no_further_apart_than_its_diameter():
     z3 = pytest.importorskip("z3", reason="z3-solver is not installed")
     a, b = z3.Reals("a b")

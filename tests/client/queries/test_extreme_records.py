@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -11,7 +13,8 @@ from blocks import block_of_columns
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.batch import Batch, Counting
-from parley.client.queries.cells import summed
+from parley.client.queries.cells import round_sums
+from parley.client.queries.correlations import Correlations
 from parley.client.queries.counts import Histogram
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
@@ -76,12 +79,58 @@ def test_a_range_that_nothing_can_be_divided_by_is_refused():
         schema_of(0.0, 5e-324)
 
 
-def test_sums_are_exact_beyond_the_exact_doubles():
-    rng = np.random.default_rng(3)
-    values, codes = np.rint(rng.uniform(-1, 1, 50_000) * 2**40), rng.integers(0, 2, 50_000)
-    values[:20_000] = np.abs(values[:20_000])  # a partial sum of 2^53
-    expected = [sum(int(v) for v in values[codes == k]) for k in range(2)]
-    assert summed(codes, values, 2).tolist() == expected
+@pytest.mark.parametrize("bits", [0, 3, 8, 23, 24, 25, 36, 47])
+def test_a_party_s_sum_is_exact_beyond_the_exact_doubles_and_rounded_once(bits):
+    rng = np.random.default_rng(bits)
+    values, codes = rng.uniform(-1, 1, 50_000) * 2.0 ** (48 - bits), rng.integers(0, 3, 50_000)
+    values[:20_000] = np.abs(values[:20_000])  # a partial sum beyond 2^53 steps
+    values[-1], codes[-1] = 0.5, 3  # a half is rounded up, in its own cell
+    fine = [Fraction(round(Fraction(v) * 2**bits), 2**bits) for v in values.tolist()]
+    exact = [sum(v for v, k in zip(fine, codes, strict=True) if k == cell) for cell in range(4)]
+    expected = [math.floor(part + Fraction(1, 2)) for part in exact]
+    assert round_sums(codes, values, 4, bits).tolist() == expected
+
+
+def lists(columns):
+    return {name: part.tolist() for name, part in columns.items()}
+
+
+WHOLE_SUMS = (
+    Total(column="x", by=("c",)),
+    Mean(column="x", by=("c",)),
+    Variance(column="x"),
+    Variance(column="x", by=("c",)),
+    Correlations(of=("x", "c", "y")),
+    Regression(column="y", of=("x", "c"), family="logistic", occurred="p"),
+    KMeansStep(of=("x",), centres=(0.5, -0.5)),
+)
+
+
+@pytest.mark.parametrize("query", WHOLE_SUMS, ids=lambda query: query.kind)
+def test_a_record_moves_the_rounded_sum_of_many_no_farther_than_its_set_says(query):
+    """At the least weight, where rounding is the largest part, whoever the others are."""
+    schema, rng = schema_of(-3.3, 10.0), np.random.default_rng(5)
+    for weight in (1, 4096):
+        of = query.set(schema, weight)
+        for _ in range(40):
+            size = int(rng.integers(2, 12))
+            columns = {
+                "x": rng.choice([-3.3, 10.0, *rng.uniform(-3.3, 10, 5)], size),
+                "c": rng.choice(["a", "b"], size),
+                "y": rng.choice(["p", "n"], size),
+            }
+            other = {name: part.copy() for name, part in columns.items()}
+            other["c"][0], other["y"][0] = rng.choice(["a", "b"]), rng.choice(["p", "n"])
+            other["x"][0] = rng.choice([-3.3, 10.0, rng.uniform(-3.3, 10)])
+            less = {name: part[1:] for name, part in columns.items()}
+            full, replaced, without = (
+                next(iter(query.vectors(block_of_columns([lists(each)], schema), weight)))
+                for each in (columns, other, less)
+            )
+            for moved, bound in ((full - replaced, of.diameter), (full - without, of.radius)):
+                steps = [int(step) for step in moved]
+                assert sum(map(abs, steps)) <= bound.l1
+                assert sum(step * step for step in steps) <= bound.l2_squared
 
 
 def test_entries_that_many_records_would_wrap_around_are_refused_where_sizes_are_private():

@@ -136,7 +136,7 @@ def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():
         {"query": "count", "by": names, "where": None},
         {"query": "marginals", "of": names[:40], "ways": 40, "by": [], "where": None},
     ):
-        task = {"kind": "query", "version": 2, "neighbouring": "replace-one"}
+        task = {"kind": "query", "version": 3, "neighbouring": "replace-one"}
         task["counting"] = Counting().to_json()
         with pytest.raises((DecodingError, Declined), match="at most"):
             bound_to(task_from({**task, "batch": [{**query, "weight": 1}]}), schema)

@@ -222,3 +222,30 @@ def test_columns_that_are_named_like_parts_of_an_answer_lose_nothing_in_it(sessi
         assert frame.columns == [*keys, "value", "low", "high"], name
         own = frame[keys[-1] if name != "choose" else keys[0]].to_list()
         assert set(own) <= {"a", "b", "(missing)"}, name
+
+
+@pytest.mark.parametrize(
+    ("rows", "value", "ends", "epsilon"),
+    [
+        (300_000, 9.0, (0.0, 10.0), 1.0),  # rounded record by record it was 29 scales off
+        (900, 9e17, (0.0, 1e18), 1000.0),
+        (30_000, -1.3, (-3.3, 0.7), 50.0),
+    ],
+)
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+def test_rounding_does_not_add_up_over_records(session, rows, value, ends, epsilon, relation):
+    """|noise| is beyond 20 of its scales with probability e^-20 = 2e-9, and rounding below .01."""
+    schema = Schema.from_toml(f'[columns]\nx = {{ kind = "numeric", range = {list(ends)} }}\n'
+                              'y = { kind = "label", positive = "p", negative = "n" }')  # fmt: skip
+    each = {"x": [value] * (rows // 3), "y": ["p"] * (rows // 3)}
+    s = session([each] * 3, schema=schema, epsilon=2 * epsilon, neighbouring=relation)
+    total, average = s.sum("x", epsilon=epsilon), s.mean("x", epsilon=epsilon)
+    most = max(map(abs, ends))
+    width = ends[1] - ends[0] if relation == "replace-one" else most
+    assert abs(total.value - rows * value) < 20.1 * width / epsilon
+    for answer, scale in ((total, width / epsilon), (average, None)):
+        half = (answer.table["high"][0] - answer.table["low"][0]) / 2
+        if scale is not None:  # 2.9957 scales hold 95 %: at most a hundredth more
+            assert 2.99 * scale < half < 3.03 * scale
+        truth = rows * value if scale is not None else value
+        assert abs(answer.value - truth) < 20.1 / 2.9 * half

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.kernel.rows import (
     EXACT,
+    FINE,
+    fine_outer_sum,
     keep_factored,
+    keep_in_cube,
+    keep_surely_within,
     keep_within,
     outer_sum,
     row_sum,
@@ -66,7 +71,7 @@ def triangle(numbers: int, categories: tuple[int, ...], most: int) -> Listed:
                     if column[i] <= numbers or column[i] != column[j]
                 )
             )
-    return Set.triangle(numbers, categories, most=most), [*found, (0,) * len(found[0])]
+    return Set.triangle(numbers, categories, unit=most**2), [*found, (0,) * len(found[0])]
 
 
 def in_one_of(cells: int, within: Listed) -> Listed:
@@ -164,8 +169,8 @@ def test_triangles_are_no_further_apart_than_their_set_says(
         (Set.product(Set.interval(0, 1), Set.interval(0, 2)), (3, 5), (3, 5)),
         (Set.l1_ball(4).acute(), (4, 16), (8, 32)),
         (Set.ball(2, squared=25).acute(), (7, 25), (14, 50)),
-        (Set.triangle(3, most=2), (4 * 398, 512**2), (4 * 398, 2 * 512**2)),
-        (Set.triangle(1, (1, 2), most=1), (354, 128**2), (610, 2 * 128**2)),
+        (Set.triangle(3, unit=4), (4 * 398, 512**2), (4 * 398, 2 * 512**2)),
+        (Set.triangle(1, (1, 2), unit=1), (354, 128**2), (610, 2 * 128**2)),
         (Set.parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
     ],
 )
@@ -310,6 +315,50 @@ def test_sums_are_the_same_whole_numbers_in_any_order_and_split(seed: int) -> No
     cut = int(rng.integers(0, 601))
     parts = [outer_sum(slopes[p], rows[p], length) for p in (order[:cut], order[cut:])]
     assert (parts[0] + parts[1] == whole).all()
+
+
+@pytest.mark.parametrize("of", [Set.ball(2, squared=25), Set.parabola(3), Set.triangle(1, unit=2)])
+def test_sums_of_vectors_that_are_rounded_once_stay_within_the_rounded_set(of: Set) -> None:
+    """A vector of L1 and L2 as long as they go, to which rounding adds 1 in each coordinate."""
+    more = of.rounded(3)
+    for before, after in ((of.radius, more.radius), (of.diameter, more.diameter)):
+        assert after.l1 == before.l1 + 3
+        wanted = (math.sqrt(before.l2_squared) + math.sqrt(3)) ** 2
+        assert wanted <= after.l2_squared <= wanted + 2
+    assert more.largest == of.largest
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_fine_products_are_exact_and_what_is_outside_adds_nothing(seed: int) -> None:
+    """Of entries up to 2³⁶, whose products doubles do not hold."""
+    rng = np.random.default_rng(seed)
+    rows = np.rint(rng.uniform(-1, 1, (50, 3)) * 2.0**36)
+    rows[0], rows[1], rows[2] = 2.0**36, -(2.0**36), [0.0, 1.0, 2.0**36 - 1]
+    rows[3:6] = [[2.0**36 + 1, 0, 0], [np.nan, 0, 0], [0.5, 0, 0]]
+    assert keep_in_cube(rows, FINE) == 3
+    exact = [[sum(int(x) * int(y) for x, y in zip(rows[:, i], rows[:, j], strict=True))
+              for j in range(3)] for i in range(3)]  # fmt: skip
+    assert fine_outer_sum(rows).tolist() == exact
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 300))
+def test_rows_beyond_the_exact_doubles_are_never_longer_than_they_may_be(
+    seed: int, width: int
+) -> None:
+    """In whole numbers; what is shorter by a millionth is kept."""
+    rng = np.random.default_rng(seed)
+    rows = hostile(rng, (30, width), 2.0**40)
+    before = [exact_square(row) for row in rows]
+    squared = float(2.0 ** rng.uniform(4, 90))
+    keep_surely_within(rows, squared)
+    for row, square in zip(rows, before, strict=True):
+        if row.any():
+            assert square is not None
+            assert square <= squared
+        elif square is not None:
+            assert square == 0 or square > squared * (1 - 1e-6)
 
 
 def test_sums_that_do_not_fit_are_refused() -> None:
