@@ -150,9 +150,11 @@ def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
 def fine_outer_sum(rows: Rows) -> NDArray[np.object_]:
     """Return `[d, d]` Σ row rowᵀ of whole rows `[n, d]` within ±`FINE`, d ≤ 2⁷, in Python integers.
 
-    >>> fine_outer_sum(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])) - 2**72
-    array([[1, -9444732965532855672832],
-           [-9444732965532855672832, -412316860403]], dtype=object)
+    >>> fine_outer_sum(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])).tolist() == [
+    ...     [2**72 + 1, 3 * 2**36 - 2**72 + 2],
+    ...     [3 * 2**36 - 2**72 + 2, (2**36 - 3) ** 2 + 4],
+    ... ]
+    True
     """
     found = np.zeros((rows.shape[1], rows.shape[1]), dtype=object)
     for begin in range(0, len(rows), _PIECE):
