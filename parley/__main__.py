@@ -7,13 +7,13 @@ from typing import NoReturn
 from parley.interrupts import end_quietly
 
 
-def main() -> NoReturn:
+def start() -> NoReturn:
     """Run the command line."""
     end_quietly()
-    from parley.cli import main as run_command_line  # noqa: PLC0415 - in this import (.1 s) Ctrl-C must not end in a traceback
+    from parley.cli import main  # noqa: PLC0415 - in this import (.1 s) Ctrl-C must not end in a traceback
 
-    run_command_line()
+    main()
 
 
 if __name__ == "__main__":
-    main()
+    start()

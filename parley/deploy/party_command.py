@@ -12,6 +12,7 @@ import typer
 
 from parley.client.contract.roster import load_deployment
 from parley.deploy.events import Event, teller
+from parley.deploy.folder_lock import hold_folder
 from parley.deploy.folders import own_entry
 from parley.deploy.party_check import check_accounts, check_items
 from parley.deploy.stream.party import Attending, party_answers
@@ -62,7 +63,8 @@ def party(
         signal.signal(number, partial(_end, tell))
     tell(f"What it answers is in {folder / 'party.log'}.")
     answers = party_answers(folder, check=partial(check_accounts, folder))
-    Attending(folder, address=address, answers=answers, say=tell).forever()
+    with hold_folder(folder, role="party", command="parley party"):
+        Attending(folder, address=address, answers=answers, say=tell).forever()
 
 
 def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:

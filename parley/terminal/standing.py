@@ -39,16 +39,21 @@ class Standing:
     spoken: str
     parties: Mapping[str, bool]
     runs: tuple[RunStanding, ...]
+    twice: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """All of it as text."""
         yield f"Deployment at {self.address}, id {self.spoken}"
-        for name, online in self.parties.items():
-            yield f"  {name}: {_online(online)}"
+        for name in self.parties:
+            yield f"  {name}: {self._connection(name)}"
         for run in self.runs:
             yield f"{run.name}: {run.state}{_board(run.board)}"
             for note in run.notes:
                 yield f"  {note}"
+
+    def _connection(self, name: str) -> str:
+        state = "online" if self.parties[name] else "offline"
+        return f"{state}, attends twice (was its key copied?)" if name in self.twice else state
 
     def table(self) -> Group:
         """The parties, with what they do in the run that goes on, and the last runs."""
@@ -59,7 +64,7 @@ class Standing:
             own = doing.get(name, {})
             parties.add_row(
                 Text(name),
-                Text(_online(online), style="green" if online else "red"),
+                Text(self._connection(name), style="green" if online else "red"),
                 Text(own.get("state", "")),
                 Text(own.get("reason", "")),
             )
@@ -102,10 +107,6 @@ def _print_changes(look: Callable[[], Standing], lost: type[Exception]) -> NoRet
             print(said, flush=True)
             shown = said
         time.sleep(_EVERY_S)
-
-
-def _online(online: bool) -> str:
-    return "online" if online else "offline"
 
 
 def _board(board: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ class Interrupts:
             os.kill(os.getpid(), signal.SIGINT)
             for _ in range(1000): pass  # a handler of Python's runs between two instructions
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from parley.__main__ import main
+from parley.__main__ import start
 sys.meta_path.insert(0, Interrupts())
 sys.argv = ["parley", *{words!r}]
-main()
+start()
 """
 
 

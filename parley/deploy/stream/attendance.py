@@ -1,9 +1,12 @@
 """Which parties attend, what each still has to answer, and its one connection.
 
-Everything here runs in the event loop of the server's port. A party has at most one line; a new one
-replaces the old. A request that is not answered when a line ends is written again to the next,
-as long as its time is not over. A reply is taken once, only for a request that was written to this
-very line, and only up to the length that was asked for.
+Everything here runs in the event loop of the server's port. A party has at most one line. If
+another connection comes with the same key, the server asks the first line whether it still answers:
+an empty request, numbered 0, which tells that party's owner, too. If it does, the new connection is
+refused and operators hear of it; else the new one takes the first one's place. A request that is
+not answered when a line ends is written again to the next, as long as its time is not over. A reply
+is taken once, only for a request that was written to this very line, and only up to the length that
+was asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +22,13 @@ from parley.deploy.events import Event, Say
 from parley.deploy.stream.settings import EnvelopeError, Reader, chunks
 
 _MOST_WAITING = 16
+PROBE = 0
+"""Number of the empty request that a party answers at once, whatever it computes."""
+_PROBE_S = 2.0
+_LARGEST_PROBE_REPLY = 1 << 12
+_SAY_EVERY_S = 600.0
+TWICE = "twice"
+"""First word of what a second connection of one party is told."""
 # A party that is slower to read than this beyond a request's time is not reading.
 _READS_S = 10.0
 
@@ -53,12 +63,37 @@ class Line:
         self._waiting: asyncio.Queue[Asked] = asyncio.Queue()
         self._due: dict[int, int] = {}
         self._ended: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
+        self._probe: asyncio.Future[bool] | None = None
+        self._messages = 0
 
     def put(self, asked: Asked) -> None:
         """Has it written, after what waits already."""
         if self._waiting.qsize() >= _MOST_WAITING:
             self.end(Dropped(f"Expected a party that reads, {_MOST_WAITING} requests wait."))
         self._waiting.put_nowait(asked)
+
+    async def answers(self) -> bool:
+        """Return whether the party at its other end is still there."""
+        if self._ended.done():
+            return False
+        if self._probe is None:
+            self._probe = asyncio.get_running_loop().create_future()
+            until = time.monotonic() + _PROBE_S
+            asked = Asked(
+                number=PROBE,
+                request=b"",
+                largest=_LARGEST_PROBE_REPLY,
+                until=until,
+                deliver=lambda _party, _reply: None,
+            )
+            self._waiting.put_nowait(asked)
+        before, either = self._messages, (self._probe, self._ended)
+        await asyncio.wait(either, timeout=_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
+        if self._probe is not None and self._probe.done():
+            answered, self._probe = self._probe.result(), None
+            return answered
+        # A long frame that is on its way, in either direction, keeps the answer waiting.
+        return not self._ended.done() and self._messages > before + 1
 
     def end(self, why: Dropped) -> None:
         """Has `serve` raise this."""
@@ -83,6 +118,8 @@ class Line:
                 if task.done():
                     task.result()
         finally:
+            if self._probe is not None and not self._probe.done():
+                self._probe.set_result(False)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -90,13 +127,17 @@ class Line:
     async def _replies(self, answered: Callable[[int, bytes], None]) -> None:
         reader = Reader(self._due.get)
         while (message := await self._read()) is not None:
+            self._messages += 1
             try:
                 whole = reader.take(message)
             except EnvelopeError as error:
                 raise Dropped(str(error)) from error
             if whole is not None:
                 del self._due[whole.number]  # a second one is not expected
-                answered(whole.number, whole.frame)
+                if whole.number != PROBE:
+                    answered(whole.number, whole.frame)
+                elif self._probe is not None and not self._probe.done():
+                    self._probe.set_result(True)
 
     async def _requests(self) -> None:
         while True:
@@ -110,6 +151,7 @@ class Line:
                 async with asyncio.timeout(left + _READS_S):
                     for chunk in chunks(asked.number, asked.request, allowed_ms=allowed):
                         await self._write(chunk)
+                        self._messages += 1
             except TimeoutError:
                 raise Dropped("Expected a party that reads what it is sent.") from None
 
@@ -124,6 +166,7 @@ class Attendance:
         self._names, self._say = names, say
         self._lines: dict[int, Line] = {}
         self._left: dict[int, float] = {}
+        self._twice: dict[int, float] = {}
         self._pending: list[dict[int, Asked]] = [{} for _ in names]
         self.closed = False
 
@@ -145,8 +188,15 @@ class Attendance:
         for index, number in numbers.items():
             self._pending[index].pop(number, None)
 
+    async def check_alone(self, index: int) -> None:
+        """Check that no other line of this party answers; Dropped if one does."""
+        first = self._lines.get(index)
+        if first is not None and await first.answers() and self._lines.get(index) is first:
+            self._tell_twice(index)
+            raise Dropped(f"{TWICE}: another connection of this party answers.")
+
     async def attend(self, index: int, line: Line) -> None:
-        """Serves a party's line, in place of another of its; Dropped where it is ended here."""
+        """Serve a party's line, in place of another of its; Dropped if it is ended here."""
         if self.closed:
             raise Dropped("The server ends.")
         before = self._lines.pop(index, None)
@@ -165,6 +215,21 @@ class Attendance:
                 del self._lines[index]
                 self._left[index] = time.monotonic()
                 self._tell(index, "-", "offline")
+
+    def twice(self) -> frozenset[int]:
+        """Return the parties of which a second connection was refused lately. From any thread."""
+        since = time.monotonic() - _SAY_EVERY_S
+        return frozenset(index for index, at in list(self._twice.items()) if at > since)
+
+    def _tell_twice(self, index: int) -> None:
+        known, name = index in self.twice(), self._names[index]
+        if not known:  # it dials again and again
+            self._twice[index] = time.monotonic()
+            line = (
+                f"! {name} attends twice: a second process holds its key. The first one stays. Ask "
+                f"{name} whether it started two; if not, its key was copied: parley deploy rotate."
+            )
+            self._say(Event("party-twice", line, party=name))
 
     def close(self) -> None:
         """Ends every line; no other comes."""

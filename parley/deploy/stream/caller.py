@@ -20,6 +20,7 @@ from parley.client.contract.roster import Deployment
 from parley.deploy.folders import DeployError, host_of
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import ProcessError
+from parley.deploy.stream.attendance import TWICE
 from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
 from parley.version import __version__
 
@@ -138,12 +139,12 @@ def explained(error: Any, *, address: str) -> CallError:
     if code is grpc.StatusCode.UNAVAILABLE:
         causes = (said for words, said in _CONNECTION.items() if words in details)
         return CallError(next(causes, "no connection"), lasting=False)
-    if code is grpc.StatusCode.ABORTED and details.startswith("replaced"):
+    if code is grpc.StatusCode.ABORTED and details.startswith((TWICE, "replaced")):
         return CallError(
-            f"The server at {address} ended this connection: another process attends with the "
-            "same certificate. Run one process a party; if no other is yours, the key was copied: "
-            "have the operator make it anew (parley deploy rotate).",
-            lasting=True,
+            "another process attends with this party's key. If it is yours (a second `parley "
+            "party`, a copy of the folder), end one of the two. If not, the key was copied: have "
+            "the operator make it anew (parley deploy rotate)",
+            lasting=False,
         )
     if code in _LASTING:
         said = f"The server at {address} refuses this caller: {details}"

@@ -154,11 +154,12 @@ class Desk:
 
     def _status(self, _asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
         online, of = self._attendance.online(), self._deployment
+        twice = self._attendance.twice()
         return {
             "address": of.server_address,
             "id": of.spoken,
             "parties": [
-                {"name": party.name, "online": index in online}
+                {"name": party.name, "online": index in online, "twice": index in twice}
                 for index, party in enumerate(of.parties)
             ],
             "runs": [self._standing(run) for run in self._queue.runs()[-_RUNS_SHOWN:]],

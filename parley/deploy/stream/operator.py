@@ -279,6 +279,9 @@ def look(folder: Path) -> Standing:
             address=one_line(str(said["address"])),
             spoken=one_line(str(said["id"])),
             parties={one_line(str(each["name"])): bool(each["online"]) for each in said["parties"]},
+            twice=tuple(
+                one_line(str(each["name"])) for each in said["parties"] if each.get("twice")
+            ),
             runs=tuple(map(_standing, said["runs"])),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -35,6 +35,7 @@ from parley.client.party.service import PartyService
 from parley.deploy.events import Event, Say
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import end_with_parent
+from parley.deploy.stream.attendance import PROBE
 from parley.deploy.stream.caller import CallError, call_metadata, explained
 from parley.deploy.stream.settings import (
     ATTEND,
@@ -55,6 +56,8 @@ _LARGEST_WAITING = 2 * LARGEST_REQUEST
 # So often a party that waits looks up: a signal that another thread took is heard then.
 _HEARS_S = 1.0
 _KEPT = 8
+# The other process dials again every few seconds.
+_SAY_EVERY_S = 600.0
 # Beyond a request's own time, for a computation to end by itself.
 _GRACE_S = 5.0
 # So many new modules are a library's that a request needed, torch or dp-accounting.
@@ -211,6 +214,7 @@ class Attending:
         self._late = late
         self._requests = _Requests()
         self._attended, self._said = False, ""
+        self._twice = -_SAY_EVERY_S
         self._over = threading.Event()
         self._call: Any = None
 
@@ -271,6 +275,17 @@ class Attending:
             self._say(Event("disconnected", line, server=self._address, reason=reason))
         self._said = reason
 
+    def _say_twice(self) -> None:
+        now = time.monotonic()
+        if now - self._twice >= _SAY_EVERY_S:
+            self._twice = now
+            line = (
+                f"Another process dialled {self._address} with this party's key; the server "
+                "refuses it while this one answers. If you did not start it, the key was copied: "
+                "have the operator make it anew (parley deploy rotate)."
+            )
+            self._say(Event("attends-twice", line, server=self._address))
+
     def _connect(self) -> None:
         """One connection, to its end; grpc.RpcError unless the server ended it in order."""
         deployment = load_deployment(self._folder / "deployment.toml")
@@ -283,15 +298,20 @@ class Attending:
             if self._over.is_set():  # it was set while this call had no name yet
                 call.cancel()
             try:
-                call.initial_metadata()  # the server's word that it has us
-                if call.is_active():
+                begun = dict(call.initial_metadata())  # empty if the server refuses us
+                if "parley-version" in begun and call.is_active():
                     self._attended = True
                     line = f"Connected to {self._address}."
                     self._say(Event("connected", line, server=self._address))
                 reader = Reader(lambda _number: LARGEST_REQUEST)
                 for message in call:
                     whole = reader.take(message)
-                    if whole is not None:
+                    if whole is None:
+                        continue
+                    if whole.number == PROBE:
+                        outgoing.put(chunks(PROBE, b""))
+                        self._say_twice()
+                    else:
                         self._requests.take(whole, outgoing)
             finally:
                 outgoing.put(None)

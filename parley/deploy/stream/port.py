@@ -140,13 +140,15 @@ class Port:
     async def _attend(self, _requests: Any, context: Any) -> None:
         """One party's stream."""
         index = await self._admitted(context)
-        await context.send_initial_metadata((("parley-version", __version__),))
 
         async def read() -> bytes | None:
             message = await context.read()
             return message if isinstance(message, bytes) else None
 
         try:
+            await self.attendance.check_alone(index)
+            # Only now: to the party this means that it attends.
+            await context.send_initial_metadata((("parley-version", __version__),))
             await self.attendance.attend(index, Line(read, context.write))
         except Dropped as error:
             self._note(f"{self.deployment.parties[index].name}: {error}", context)

@@ -16,6 +16,7 @@ from parley.client.contract.os_errors import describe_error
 from parley.client.data.schema import Schema
 from parley.deploy.evaluating import evaluated, load_test_set
 from parley.deploy.events import Event, Say
+from parley.deploy.folder_lock import hold_folder
 from parley.deploy.folders import ServerHome
 from parley.deploy.stream.desk import Desk
 from parley.deploy.stream.monitor import Monitor, Pages
@@ -167,6 +168,7 @@ class Serving:
 def serve(home: ServerHome, *, say: Say, monitor: int | None, questions: Questions) -> None:
     """Serves a deployment until it is interrupted; `monitor` is a port to watch it at."""
     with ExitStack() as open_:
+        open_.enter_context(hold_folder(home.folder, role="server", command="parley server"))
         serving = Serving(home, say=say, questions=questions)
         open_.enter_context(serving.port)
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -135,9 +135,10 @@ def number_of(request):
     return struct.unpack_from(">Q", request)[0]
 
 
-def test_a_second_connection_of_a_party_takes_the_place_of_the_first(world):
+def test_a_second_connection_takes_the_place_of_one_that_answers_no_more(world, monkeypatch):
+    monkeypatch.setattr(attendance, "_PROBE_S", 0.2)
     transport = world.open()
-    first = attended(world, transport)
+    first = attended(world, transport)  # reads, and never answers
     second = Call(world)
     assert first.end() == ("ABORTED", "replaced: another connection of this party took its place.")
     replies = asked(transport, {0: b"a"})
@@ -149,12 +150,39 @@ def test_a_second_connection_of_a_party_takes_the_place_of_the_first(world):
     assert code == "FAILED_PRECONDITION"
     assert transport.online() == (0,)
     second.close()
-    ended = world.attend(1, echo)
-    until(lambda: 1 in transport.online())
-    other = Call(world, 1)
-    until(lambda: ended)
-    assert "another process attends with the same certificate" in str(ended[0])
-    other.close()
+
+
+def test_a_copied_key_does_not_end_the_party_that_answers_and_both_owners_hear_of_it(
+    world, tmp_path
+):
+    """Also while the first one computes: the copy is refused, and takes over when it is gone."""
+    transport, busy, go_on = world.open(), threading.Event(), threading.Event()
+    shutil.copytree(world.home(0), tmp_path / "copy")
+    first_said, copy_said = [], []
+
+    def slow(request):
+        busy.set()
+        assert go_on.wait(30)
+        return b"answer of the first"
+
+    ended = [world.attend(0, slow, said=first_said)]
+    until(lambda: transport.online() == (0,))
+    replies = asked(transport, {0: b"a"})
+    assert busy.wait(30)
+    ended.append(world.attend(0, echo, folder=tmp_path / "copy", said=copy_said))
+    until(lambda: any("another process attends with this party's key" in s for s in copy_said))
+    assert not any(line.startswith("Connected") for line in copy_said)
+    assert any("Another process dialled" in line for line in first_said)
+    (line,) = (line for line in world.said if "attends twice" in line)
+    assert line.startswith("! north attends twice")
+    assert world.ports[-1].attendance.twice() == {0}
+    go_on.set()
+    until(lambda: replies == [(0, b"answer of the first")])
+    world.attending[0].end(EOFError("the first one is stopped"))
+    until(lambda: any(line.startswith("Connected") for line in copy_said))
+    until(lambda: list(transport.exchange({0: b"b"}, timeout_s=5)) == [(0, b"answer to b")])
+    assert [type(each) for each in ended[0]] == [EOFError]
+    assert ended[1] == []
 
 
 def head(number, total, offset, allowed=0):
