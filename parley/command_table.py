@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.models import CommandInfo
 
 from parley.interrupts import raise_interrupts
+from parley.terminal.heartbeat import say_working
 
 _PANEL = "Deployments: real parties, each on its own machine"
 
@@ -110,6 +111,10 @@ _DEPLOYMENTS = {
 """Name → where its function or group is, and the first paragraph of its help."""
 
 
+_WORKING = frozenset(_COMMANDS) - {"run"}
+"""Commands that may take minutes and draw no bar; of the others some never end."""
+
+
 class Named(click.Command):
     """A command that is known by its name and one line until it is called."""
 
@@ -137,7 +142,10 @@ class Named(click.Command):
         """That of the command itself, which then is what click goes on with."""
         loaded = self.loaded
         raise_interrupts()
-        return loaded.make_context(*words, **more)
+        context = loaded.make_context(*words, **more)
+        if self.name in _WORKING:
+            context.with_resource(say_working(str(self.name)))
+        return context
 
 
 class CommandTable(TyperGroup):

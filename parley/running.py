@@ -15,7 +15,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.observer import Observer
+from parley.server.rounds.observer import Observer, tell_stage
 from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
 from parley.simulations.data.reading import Given, given_data, of_memory
 from parley.simulations.engine.fast import simulate
@@ -67,6 +67,7 @@ def run(
     observer = observer or notebook_display()
     trackers = _trackers(track)
     observer = _Several(observer, trackers) if trackers else observer
+    tell_stage(observer, "reading")
     if data is not None:
         given = given_data(job, data, schema=schema, label=label)
         job = of_memory(job, given)
@@ -88,6 +89,7 @@ def run(
         from parley.deploy.engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
 
         result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
+    tell_stage(observer, "report")
     write_report(result.folder)
     for tracker in trackers:
         tracker.ended(result)
@@ -138,6 +140,11 @@ class _Several:
         """Passes it to each."""
         for each in self._all:
             each.started(job, plan, folder, done)
+
+    def stage(self, name: str) -> None:
+        """Pass it to each that takes it."""
+        for each in self._all:
+            tell_stage(each, name)
 
     def round_done(self, line: RoundLine) -> None:
         """Passes it to each."""

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Column
+from rich.text import Text
 
 from parley.client.algorithms.registry import title_of
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.records import words
+from parley.terminal.heartbeat import Heartbeat
 from parley.terminal.screen import Screen, guard_redirected
 
 if TYPE_CHECKING:
@@ -23,6 +32,11 @@ if TYPE_CHECKING:
 
 _FEW = 5
 _LOST = {"declined", "dropped"}
+_AWAITED = {
+    "offline": "waiting for ",
+    "waiting for approval": "waiting for the approval of ",
+}
+"""State of a party that keeps a run waiting → what is said of those in it."""
 
 
 class RunDisplay:
@@ -34,12 +48,20 @@ class RunDisplay:
         """A display; `farewell` says how a run that was interrupted goes on."""
         self._farewell = farewell
         self._console = Screen(stderr=True, quiet=quiet)
+        self._beats = None
+        if not quiet and not self._console.is_terminal:
+            self._beats = Heartbeat(lambda line: self._console.print(line, soft_wrap=True))
+        self._rounds = self._done = 0
+        self._plain = ""
         self._progress = Progress(
             TextColumn(
-                "{task.description}", style="bold", markup=False, table_column=Column(min_width=9)
+                "{task.description}",
+                style="bold",
+                markup=False,
+                table_column=Column(min_width=9, no_wrap=True, overflow="ellipsis"),
             ),
             BarColumn(bar_width=12),
-            MofNCompleteColumn(table_column=Column(min_width=7, no_wrap=True)),
+            _RoundsColumn(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
             # On a narrow terminal these are what is cut.
             TextColumn(
@@ -58,10 +80,14 @@ class RunDisplay:
     def __enter__(self) -> Self:
         self._progress.start()
         guard_redirected()
-        self._task = self._progress.add_task("preparing", total=None, figures="")
+        self._task = self._progress.add_task("starting", total=None, figures="")
+        if self._beats is not None:
+            self._beats.start()
         return self
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        if self._beats is not None:
+            self._beats.stop()
         self._progress.stop()
         if not isinstance(error, KeyboardInterrupt):
             return
@@ -109,7 +135,19 @@ class RunDisplay:
             )
         if done:
             self._console.print(f"Resuming after round {done}.", style="dim")
-        self._progress.update(self._task, description="training", total=job.rounds, completed=done)
+        self._rounds, self._done = job.rounds, done
+        self._progress.update(self._task, total=job.rounds, completed=done)
+        self.stage("rounds")
+
+    def stage(self, name: str, *, figures: str | None = None, waiting: str = "") -> None:
+        """Show what the run does now, and whom it waits for."""
+        if figures is not None:
+            self._plain = figures
+        shown = " · ".join(part for part in (waiting, self._plain) if part)
+        self._progress.update(self._task, description=name, figures=shown)
+        if self._beats is not None:
+            far = f"{self._done} of {self._rounds} rounds" if self._rounds else ""
+            self._beats.note(name, far, waiting=waiting)
 
     def parties(self, board: dict[str, Any]) -> None:
         """Shows where the parties of real processes stand: each of a few, else how many."""
@@ -119,7 +157,7 @@ class RunDisplay:
         else:
             counts = Counter(party["state"] for party in parties)
             shown = ", ".join(f"{count} {state}" for state, count in counts.items())
-        self._progress.update(self._task, description=board["stage"], figures=shown)
+        self.stage(board["stage"], figures=shown, waiting=awaited(parties))
         for party in parties:
             if party["state"] in _LOST and (party["name"], board["round"]) not in self._announced:
                 self._announced.add((party["name"], board["round"]))
@@ -136,11 +174,9 @@ class RunDisplay:
             self._figures = f"loss {loss}{shown} (simulation only)"
         clipped = line.clipped_fraction
         share = "" if clipped is None else f"clipped {clipped:.2f} · "
-        self._progress.update(
-            self._task,
-            completed=line.round,
-            figures=f"{self._spent(line)} · {share}{self._figures}",
-        )
+        self._done = line.round
+        self._progress.update(self._task, completed=line.round)
+        self.stage("rounds", figures=f"{self._spent(line)} · {share}{self._figures}")
 
     def _spent(self, line: RoundLine) -> str:
         """What each guarantee came to so far."""
@@ -148,6 +184,29 @@ class RunDisplay:
             f"{words.points(of.epsilon_charged, of.delta)} ({scope})"
             for of, scope in zip(line.guarantees, self._scopes, strict=True)
         )
+
+
+class _RoundsColumn(MofNCompleteColumn):
+    """So many of so many rounds; nothing while there are none to count."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of one task."""
+        return super().render(task) if task.total is not None else Text("")
+
+
+def awaited(parties: Sequence[Mapping[str, str]]) -> str:
+    """Return whom a run waits for, as "waiting for west"; empty if for nobody.
+
+    >>> awaited([{"name": "west", "state": "offline"}, {"name": "east", "state": "online"}])
+    'waiting for west'
+    """
+    found = []
+    for state, words_before in _AWAITED.items():
+        names = [party["name"] for party in parties if party["state"] == state]
+        if names:
+            more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+            found.append(f"{words_before}{', '.join(names[:_FEW])}{more}")
+    return "; ".join(found)
 
 
 def _standing(party: dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -18,3 +19,14 @@ class Observer(Protocol):
 
     def round_done(self, line: RoundLine) -> None:
         """A round was committed."""
+
+
+def tell_stage(observer: Observer | None, stage: str) -> None:
+    """Tell an observer what the run does now, if it has a method `stage` that takes it.
+
+    Args:
+        stage: One of "reading", "preparing", "baseline" and "report"; `started` begins the rounds.
+    """
+    take: Callable[[str], None] | None = getattr(observer, "stage", None)
+    if take is not None:
+        take(stage)

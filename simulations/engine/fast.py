@@ -40,7 +40,7 @@ from parley.server.records.progress import Progress
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.execute import Finished, execute, keep, summary_of
-from parley.server.rounds.observer import Observer
+from parley.server.rounds.observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.keeping import check_memory, data_mib, peak_mib
 from parley.simulations.data.world import Experiment
@@ -244,7 +244,9 @@ def simulate(
         raise JobError("Expected a job or a run to resume, got neither.")
     coins = _coins(job, canaries) if folder is None else folder.coins
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
+    tell_stage(observer, "reading")
     experiment = load(job)
+    tell_stage(observer, "preparing")
     job = job.settled(experiment.federation, experiment.data.classes)
     if folder is not None and folder.schema not in {"", experiment.data.schema}:
         raise JobError(
@@ -271,7 +273,9 @@ def simulate(
         observer=observer,
         evaluate=parties.evaluate,
     )
-    return _kept(finished, parties, hidden, folder=folder, began=began, version=version)
+    return _kept(
+        finished, parties, hidden, folder=folder, began=began, version=version, observer=observer
+    )
 
 
 def _kept(
@@ -282,6 +286,7 @@ def _kept(
     folder: RunFolder,
     began: float,
     version: str,
+    observer: Observer | None,
 ) -> Run:
     """The files of a run that ended, with what only a simulation may know."""
     job, theta = parties.job, finished.theta
@@ -306,6 +311,7 @@ def _kept(
         device=str(getattr(world.model, "device", "cpu")),
     )
     summary = summary.adding(peak_mib=peak_mib(), data_mib=data_mib(world.block))
+    tell_stage(observer, "baseline")
     summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
         # Rounds count alike in the last iterate, not in a mean of them. Either is covered: every

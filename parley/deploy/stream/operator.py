@@ -243,15 +243,27 @@ def submit_job(
         operator.ended(folder)  # a copy has its files now
         loaded = load_job(folder / "job.toml")
 
-        def ended() -> str | None:
-            try:
-                return operator.ended(folder)
-            except ProcessError:
-                return None  # the server is started again, or the line is cut: it is asked again
-
         leaving = partial(farewell, folder=folder, to=to)
+        display = RunDisplay(quiet=quiet, farewell=leaving)
+        away = False
+
+        def ended() -> str | None:
+            nonlocal away
+            try:
+                state = operator.ended(folder)
+            except ProcessError:
+                # The server is started again, or the line is cut: it is asked again.
+                away = True
+                display.stage("following", waiting="waiting for the server")
+                return None
+            if away:
+                away = False
+                display.stage("following")
+            return state
+
         try:
-            with RunDisplay(quiet=quiet, farewell=leaving) as display:
+            with display:
+                display.stage("queued")
                 summary = follow(folder, ended=ended, observer=display, every=3)
         finally:
             for line in refusals(folder, loaded):

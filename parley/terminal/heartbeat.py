@@ -1,0 +1,95 @@
+"""Lines about long work where no bar can be drawn: a log, a pipe, a service manager.
+
+One line every 30 s says which stage a run is in, how far it is, and whom it waits for. A line about
+a party that is missing comes after 5 s.
+
+    >>> moment = [0.0]
+    >>> beats = Heartbeat(print, clock=lambda: moment[0])
+    >>> beats.note("reading")
+    >>> moment[0] = 29.0
+    >>> beats.beat()
+    >>> moment[0] = 31.0
+    >>> beats.beat()
+    reading (31 s)
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_EVERY_S, _WAITING_S, _LOOK_S = 30.0, 5.0, 1.0
+
+
+class Heartbeat:
+    """What a run does now, said now and then.
+
+    Args:
+        say: Takes a line.
+        clock: Seconds that only go forward.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._clock = say, clock
+        self._lock = threading.Lock()
+        self._began = self._said = clock()
+        self._stage, self._figures, self._waiting, self._told = "starting", "", "", ""
+        self._over = threading.Event()
+
+    def note(self, stage: str, figures: str = "", *, waiting: str = "") -> None:
+        """Take what the run does now, how far it is, and whom it waits for."""
+        with self._lock:
+            if waiting and waiting != self._waiting:
+                self._told, self._since = "", self._clock()
+            self._stage, self._figures, self._waiting = stage, figures, waiting
+
+    def beat(self) -> None:
+        """Say a line if one is due."""
+        with self._lock:
+            now = self._clock()
+            first = self._waiting and not self._told and now - self._since >= _WAITING_S
+            if not first and now - self._said < _EVERY_S:
+                return
+            self._said, self._told = now, self._waiting
+            parts = [part for part in (self._stage, self._figures, self._waiting) if part]
+            line = f"{', '.join(parts)} ({_duration(now - self._began)})"
+        self._say(line)
+
+    def start(self) -> None:
+        """Beat in a thread of its own until `stop`."""
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._over.set()
+
+    def _work(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            self.beat()
+
+
+@contextmanager
+def say_working(command: str) -> Iterator[None]:
+    """Say on stderr every 30 s that a command works, while the block lasts."""
+    beats = Heartbeat(lambda line: print(line, file=sys.stderr, flush=True))
+    beats.note(f"parley {command} is working")
+    beats.start()
+    try:
+        yield
+    finally:
+        beats.stop()
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, left = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {left} s"
+    return f"{minutes // 60} h {minutes % 60} min"
