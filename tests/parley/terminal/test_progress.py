@@ -2,12 +2,15 @@
 
 import io
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commands import invoked
 from rich.cells import cell_len
 from rich.console import Console
 
+from parley import command_table
 from parley.running import run
 from parley.server.jobs.file import load_job
 from parley.terminal.heartbeat import Heartbeat
@@ -136,3 +139,18 @@ def test_a_job_whose_output_is_no_terminal_draws_no_bar(tmp_path, monkeypatch):
         run(load_job(overrides=["algorithm.rounds=2"]), out=Path(tmp_path / "r"), observer=display)
     assert "\x1b" not in stream.getvalue()
     assert "━" not in stream.getvalue()
+
+
+def test_commands_without_a_bar_say_that_they_work(monkeypatch, tmp_path):
+    working = []
+
+    @contextmanager
+    def noting(command):
+        working.append(command)
+        yield
+
+    monkeypatch.setattr(command_table, "say_working", noting)
+    invoked("schema", "check", tmp_path / "nosuch.toml", tmp_path / "nosuch.csv")
+    invoked("party", tmp_path / "nosuch")
+    invoked("run", "--print-job")
+    assert working == ["schema"]
