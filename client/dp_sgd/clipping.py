@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.chains import linear_layers
+from parley.client.dp_sgd.device_clipping import sum_clipped_rows
 from parley.client.dp_sgd.settings import EXACT, WRITTEN
 from parley.client.models.bounded import clip_rows
 from parley.client.models.networks import Network
@@ -46,10 +47,10 @@ def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
-def record_gradients(
-    network: nn.Module, x: Tensor, y: Tensor, *, losses: RecordLosses = CROSS_ENTROPY
-) -> NDArray[np.float64]:
-    """`[b, d]` every record's gradient, in the order of `trainable`."""
+def _compute_gradients(
+    network: nn.Module, x: Tensor, y: Tensor, losses: RecordLosses
+) -> list[Tensor]:
+    """Return every record's gradient on the network's device, `[b, …]` per trainable parameter."""
     learner = _Learner(network, losses)
     named = {name: parameter.detach() for name, parameter in trainable(learner).items()}
 
@@ -58,11 +59,19 @@ def record_gradients(
         each: Tensor = torch.func.functional_call(learner, parameters, rows)
         return each.sum()
 
-    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
-    found, at = np.empty((len(x), sum(p.numel() for p in named.values()))), 0
-    for name, parameter in named.items():
-        end = at + parameter.numel()
-        found[:, at:end] = each[name].flatten(1).cpu().numpy()
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
+    return [gradients[name] for name in named]
+
+
+def record_gradients(
+    network: nn.Module, x: Tensor, y: Tensor, *, losses: RecordLosses = CROSS_ENTROPY
+) -> NDArray[np.float64]:
+    """Return `[b, d]` every record's gradient, in the order of `trainable`."""
+    gradients = _compute_gradients(network, x, y, losses)
+    found, at = np.empty((len(x), sum(p[0].numel() for p in gradients))), 0
+    for gradient in gradients:
+        end = at + gradient[0].numel()
+        found[:, at:end] = gradient.flatten(1).cpu().numpy()
         at = end
     return found
 
@@ -81,6 +90,12 @@ def clipped_sum(
     Args:
         there: `[b]` what is a record, and not a row that is only worked on; None: all are.
     """
+    if x.device.type != "cpu":
+        gradients = _compute_gradients(network, x, y, losses)
+        on_device = torch.cat([gradient.flatten(1).double() for gradient in gradients], dim=1)
+        weights = torch.ones(len(x)) if there is None else torch.as_tensor(there)
+        total, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
+        return total.cpu().numpy(), found.cpu().numpy()
     rows = record_gradients(network, x, y, losses=losses)
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.linalg.norm(rows, axis=1)
