@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.printable import one_line
 from parley.client.data.csv_guess import SEPARATORS
 from parley.client.data.frames import SqlQuery, name_of
@@ -123,7 +124,7 @@ def schema_infer(
     if out is None:
         typer.echo(inferred.text, nl=False)
     else:
-        out.write_text(inferred.text, encoding="utf-8")
+        write_file(out, inferred.text)
     print_reading(inferred)
     if label is None:
         typer.echo(

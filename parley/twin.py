@@ -17,13 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
+from parley.client.contract.file_writing import write_file
 from parley.client.models.described import described
 from parley.options import JobFile, Sets
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, model_bytes
-from parley.server.records.run_folder import write_whole
 from parley.server.records.statement import model_description
 from parley.simulations.data.experiment import load_experiment
 from parley.version import __version__
@@ -83,7 +83,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         features=experiment.data.features,
     )
     said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
-    write_whole(out, model_bytes({"theta": theta}, {**description, **said}))
+    write_file(out, model_bytes({"theta": theta}, {**description, **said}))
     measured = {
         "training loss": experiment.loss(theta),
         "excess loss": experiment.loss(theta) - experiment.loss(experiment.optimum()),

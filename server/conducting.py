@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from safetensors.numpy import load_file
 
 from parley.client.contract.file_reading import text_of
+from parley.client.contract.file_writing import write_file
 from parley.server.jobs.file import load_job
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import PROPOSED, RunFolder, write_error, write_whole
+from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class _Started:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Writes `started.json`."""
         started = json_text({"plan": plan.to_json(), "done": done})
-        write_whole(folder / "started.json", started.encode())
+        write_file(folder / "started.json", started)
         if self._observer is not None:
             self._observer.started(job, plan, folder, done)
 

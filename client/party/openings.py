@@ -69,7 +69,7 @@ class Openings:
         self.check(release, listed)
         if self._list(release) is not None:
             return
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "r+b") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(end - end % _RECORD)

@@ -21,6 +21,7 @@ one is lost, or another's, the round it is asked for was charged, and is over.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -30,6 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from parley.client.contract.file_writing import append_to_file
 from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import (
@@ -244,9 +246,7 @@ class Keeper:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # A server's words may be in it: no new lines, nothing that a terminal would obey.
         text = f"{stamp} {one_line(' '.join(line.split()))}\n".encode("utf-8", errors="replace")
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
+        append_to_file(path, text, mode=0o600)
 
     @property
     def _uses(self) -> LastUses:
@@ -277,9 +277,7 @@ class Keeper:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        before = None
-        with suppress(FileNotFoundError):
-            before = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        before = _opened_to_erase(path)
         os.replace(draft, path)
         sync_folder(path.parent)
         if path.name.startswith(tuple(kind.rstrip("*") for kind in _NOTED)):
@@ -314,13 +312,23 @@ def _overwrite(handle: int) -> None:
 
 
 def _erase(path: Path) -> None:
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    _overwrite(handle)
-    path.unlink()
+    handle = _opened_to_erase(path)
+    if handle is not None:
+        _overwrite(handle)
+    path.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def _opened_to_erase(path: Path) -> int | None:
+    """Open a file to overwrite it; None if there is none, or a link to a file elsewhere."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return None
 
 
 def _private(path: Path) -> None:

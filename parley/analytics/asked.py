@@ -16,6 +16,7 @@ from parley.analytics.session import Session
 from parley.analytics.settings import counting_of, settings_from
 from parley.analytics.table_one import check_is_table
 from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import Schema
 from parley.client.queries import query_from
@@ -178,9 +179,7 @@ class ServedQueries:
             if not asked.plan:
                 table = 0 if file.table is None else batches[file.table][0][1].ledger.index
                 session.report(folder / PAGE, table_one=table)
-        draft = folder / f".{ANSWERS}.part"
-        draft.write_text(json_text(told) + "\n", encoding="utf-8")
-        draft.replace(folder / ANSWERS)
+        write_file(folder / ANSWERS, json_text(told) + "\n")
 
 
 def _opened(asked: Submission, own: Path, *, home: Path, transport: Transport) -> Session:

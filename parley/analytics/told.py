@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.table_one_shown import TableOne
+from parley.client.contract.file_writing import make_folder, write_file
 from parley.client.contract.os_errors import describe_cause
 from parley.plain_csv import csv_text
-from parley.server.records.run_folder import RunFolderError, write_whole
+from parley.server.records.run_folder import RunFolderError
 
 
 def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: bool) -> str:
@@ -38,8 +39,8 @@ def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: 
         text = "\n\n".join(each["text"] for each in answers)
     try:
         for name, content in files.items():
-            (folder / name.parent).mkdir(exist_ok=True)
-            write_whole(folder / name, content.encode())
+            make_folder(folder / name.parent)
+            write_file(folder / name, content)
     except OSError as error:
         raise RunFolderError(
             f"Expected to write into {folder}, got: {describe_cause(error)}."

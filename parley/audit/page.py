@@ -13,10 +13,10 @@ import vl_convert
 from markupsafe import Markup
 
 from parley.audit.words import bound_text, claim_text, verdict_text
+from parley.client.contract.file_writing import write_file
 from parley.report.parts import write_page
 from parley.report.vega import Spec, layer, nominal, quantitative
 from parley.server.records.plain_json import json_text
-from parley.server.records.run_folder import write_whole
 from parley.simulations.audit.results import AuditReport, combined
 
 _CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
@@ -29,7 +29,7 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
-    write_whole(folder / "audit.json", f"{json_text(whole, indent=2)}\n".encode())
+    write_file(folder / "audit.json", f"{json_text(whole, indent=2)}\n")
     return write_page(
         folder / "audit.html",
         "audit.html.j2",

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from parley.certificate.issuing import certified, issued, signing_key
 from parley.certificate.statement import CertificateError
 from parley.certificate.verifying import verified
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.printable import one_line
 from parley.server.records.plain_json import json_text
 from parley.server.records.reading import read_summary
@@ -63,7 +64,7 @@ def certificate_issue(
         raise CertificateError(f"Expected a new file for --out, {target} exists.")
     private = signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
     certificate = issued(run, private, ledger=ledger)
-    target.write_text(certificate.text(), encoding="utf-8")
+    write_file(target, certificate.text())
     typer.echo(f"{target}, signed by key {certificate.signer}")
 
 
@@ -92,7 +93,7 @@ def certificate_registry(
     statement, known = certified(run, ledger=ledger), read_about(about)
     if summary is None:
         raise CertificateError(f"Expected a run that ended, {run} has no summary.")
-    target.write_text(json_text(entry(statement, summary, known), indent=2) + "\n", "utf-8")
+    write_file(target, json_text(entry(statement, summary, known), indent=2) + "\n")
     typer.echo(f"{target}: a draft; opendp/deployments-registry-data says how to propose it")
 
 

@@ -7,9 +7,7 @@ folder holds: `parley.deploy.folders`. After every change everyone needs the new
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Annotated
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
+from parley.client.contract.file_writing import make_private_folder, write_file
 from parley.client.contract.roster import (
     Deployment,
     RosterParty,
@@ -83,16 +82,16 @@ def make_deployment(
         RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
     authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
     for made in (authority, server, server / "runs", operator):
-        made.mkdir(parents=True, mode=0o700)
+        make_private_folder(made)
     make_authority(authority, name="Parley deployment")
     for home in (server, operator):
-        shutil.copy(authority / "ca.crt", home)
+        write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
     # "::" listens on IPv6 and IPv4; a machine without IPv6 has no such address.
     listen = "::" if any(":" in host for host in hosts) else "0.0.0.0"  # noqa: S104
-    (server / "server.toml").write_text(
+    write_file(
+        server / "server.toml",
         "# Where the server listens for parties: every interface, one port.\n"
         + tomli_w.dumps({"listen": listen, "port": port}),
-        encoding="utf-8",
     )
     _certify_server(folder, hosts)
     roster = [_make_party(folder, name) for name in parties]
@@ -128,14 +127,14 @@ def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
 def _make_party(folder: Path, name: str) -> RosterParty:
     """A party's folder with fresh keys; a policy that is there stays."""
     home, authority = folder / "parties" / name, folder / "authority"
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    shutil.copy(authority / "ca.crt", home)
+    make_private_folder(home)
+    write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
     if not (home / "party.toml").exists():
         text = render_consent(Consent()) + _EXAMPLE
-        (home / "party.toml").write_text(text, encoding="utf-8")
+        write_file(home / "party.toml", text)
     party = RosterParty(name=name, identity=make_identity(home / "identity.key"))
     asked = client_request(home / "party.key")
-    (home / "party.pem").write_bytes(certify_party(asked, party, authority=authority))
+    write_file(home / "party.pem", certify_party(asked, party, authority=authority))
     return party
 
 
@@ -145,9 +144,7 @@ def _publish(folder: Path, deployment: Deployment) -> Deployment:
     homes = [folder / "parties" / party.name for party in deployment.parties]
     for home in (folder / "authority", folder / "server", folder / "operator", *homes):
         if home.is_dir():
-            draft = home / ".deployment.toml.part"
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, home / "deployment.toml")  # a server that starts reads a whole one
+            write_file(home / "deployment.toml", text)  # a server that starts reads a whole one
     return deployment
 
 
@@ -214,7 +211,7 @@ def make_own_keys(home: Path) -> Path:
     }
     (home / "party.pem").unlink(missing_ok=True)  # of the old key
     entry = home / f"{party.name}.public.toml"
-    entry.write_text(tomli_w.dumps(keys), encoding="utf-8")
+    write_file(entry, tomli_w.dumps(keys))
     return entry
 
 
@@ -260,8 +257,8 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
         )
     signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
     home = folder / "parties" / acceptance.new.name
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / "party.pem").write_bytes(signed)
+    make_private_folder(home)
+    write_file(home / "party.pem", signed)
     _publish(folder, acceptance.after)
 
 
@@ -279,13 +276,13 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
     if not hosts:
         here = server.exists()
         hosts = names_in(server / "server.pem") if here else [host_of(deployment.server_address)[0]]
-    server.mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(server)
     _certify_server(folder, hosts)
     renewed = []
     for party in deployment.parties:
         pem = folder / "parties" / party.name / "party.pem"
         if pem.exists():
             authority = folder / "authority"
-            pem.write_bytes(certify_party(pem.read_bytes(), party, authority=authority))
+            write_file(pem, certify_party(pem.read_bytes(), party, authority=authority))
             renewed.append(party.name)
     return renewed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.roster import Deployment, RosterParty
 from parley.deploy.pki import PkiError, certify, client_request, common_subject
 from parley.secure_agg.primitives import digest
@@ -36,7 +37,7 @@ def make_operator(home: Path, name: str, *, authority: Path) -> None:
     """Makes an operator's key and certificate, `operator.key` and `operator.pem` in `home`."""
     asked = client_request(home / "operator.key")
     pem = certify(asked, role=_OPERATOR, name=name, authority=authority)
-    (home / "operator.pem").write_bytes(pem)
+    write_file(home / "operator.pem", pem)
 
 
 def admit_party(deployment: Deployment, pem: bytes) -> int:

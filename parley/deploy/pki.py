@@ -16,7 +16,6 @@ Private keys are written with mode 0600 and refused with a looser one. A folder'
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.os_errors import describe_cause
 
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
@@ -46,10 +46,7 @@ class PkiError(Exception):
 
 def write_private(path: Path, content: bytes) -> None:
     """Writes a secret that only its owner can read, never readable in between."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)
-        file.write(content)
+    write_file(path, content, mode=0o600)
 
 
 def check_private(path: Path) -> None:
@@ -77,7 +74,7 @@ def make_authority(folder: Path, *, name: str) -> None:
         .sign(private, hashes.SHA256())
     )
     _keep(private, folder / "ca.key")
-    (folder / "ca.crt").write_bytes(built.public_bytes(_PEM))
+    write_file(folder / "ca.crt", built.public_bytes(_PEM))
 
 
 def make_server_certificate(folder: Path, *, authority: Path, hosts: Sequence[str]) -> None:
@@ -89,7 +86,7 @@ def make_server_certificate(folder: Path, *, authority: Path, hosts: Sequence[st
     subject, usage = _subject(name=hosts[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH
     pem = _signed(authority, subject, private.public_key(), usage, _LEAF_DAYS, names)
     _keep(private, folder / "server.key")
-    (folder / "server.pem").write_bytes(pem)
+    write_file(folder / "server.pem", pem)
 
 
 def client_request(key: Path) -> bytes:

@@ -124,4 +124,4 @@ def owner_page(
         pass
     with serving(folder, port=port) as page:
         typer.echo(f"Open this address on this machine, and give it to nobody:\n  {page.address}")
-        page.forever()
+        page.serve()

@@ -3,7 +3,8 @@
 Whoever can ask it could say yes, so it answers only a browser that was given its address by hand:
 
 - the token is in the address's fragment, which no browser sends anywhere; the page's own script
-  puts it in a header, which no form and no page of another origin can;
+  puts it in a header, which no form and no page of another origin can, and takes it out of the
+  address, so that it does not stay in the browser's history;
 - Host must be this server's own, so that a name that was rebound to 127.0.0.1 gets nothing; an
   Origin, where one is said, too;
 - the page's policy runs its one script and takes nothing from elsewhere, in no frame.
@@ -20,13 +21,14 @@ import secrets
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from parley.client.contract.protocol import strict_json
 from parley.errors import exit_status
+from parley.local_http_server import LocalHttpServer
 from parley.owner.facts import opened
 from parley.owner.standing import standing
 from parley.server.records.plain_json import json_text
@@ -35,18 +37,15 @@ _MOST_BYTES = 4096
 _HEADER = "X-Parley-Token"
 
 
-class OwnerPage(ThreadingHTTPServer):
+class OwnerPage(LocalHttpServer):
     """The server of one party's page.
 
     Attributes:
         address: where the page is, with the token.
     """
 
-    daemon_threads = True
-    request_queue_size = 16
-
     def __init__(self, folder: Path, *, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__(port, _Handler)
         self.folder, self.token = folder, secrets.token_urlsafe(32)
         self.host = f"127.0.0.1:{self.server_port}"
         self.html = files("parley.owner").joinpath("templates/owner.html").read_bytes()
@@ -56,10 +55,6 @@ class OwnerPage(ThreadingHTTPServer):
     def address(self) -> str:
         """With the secret."""
         return f"http://{self.host}/#{self.token}"
-
-    def forever(self) -> None:
-        """Answers until it is interrupted."""
-        self.serve_forever(poll_interval=0.2)
 
 
 @contextmanager
@@ -88,7 +83,6 @@ class _Refused(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     server: OwnerPage
-    timeout = 10.0
     server_version, sys_version = "parley", ""
 
     def do_GET(self) -> None:
@@ -98,6 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"/decide": self._decide})
 
     def _answer(self, paths: dict[str, Callable[[], None]]) -> None:
+        self.server.mark_answered(self.connection)
         own = f"http://{self.server.host}"
         try:
             if self.headers.get_all("Host") != [self.server.host]:

@@ -5,7 +5,6 @@ A file of rows becomes a file of predictions batch by batch: any number of rows.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import polars as pl
 import typer
 
 from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.contract.file_writing import replaced_file
 from parley.client.contract.printable import one_line
 from parley.client.data.cells import plain_texts
 from parley.client.data.column_names import MissingColumns
@@ -59,9 +59,8 @@ def predict_file(
     wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
     rows, counts = 0, dict.fromkeys(model.classes_.tolist(), 0)
     # Whole or not at all: a reader never takes half a file for all of it.
-    draft = out.with_name(f".{out.name}.part")
     try:
-        with draft.open("wb") as file:
+        with replaced_file(out) as file:
             for table in read_tables(source, model.schema, only=wanted):
                 frame = _predictions(model, table, keep, threshold)
                 without_formulas(frame).write_csv(file, include_header=not rows)
@@ -69,13 +68,8 @@ def predict_file(
                 if counts:
                     for name, count in frame["prediction"].value_counts().iter_rows():
                         counts[name] += count
-        os.replace(draft, out)
     except MissingColumns as error:
-        draft.unlink(missing_ok=True)
         raise DataError.of([error, *_other_faults(model, source, error.missing)]) from error
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
     return rows, counts
 
 

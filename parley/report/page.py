@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_writing import is_own_folder
 from parley.client.contract.os_errors import describe_cause
 from parley.report.columns import column_section
 from parley.report.evidence import (
@@ -45,21 +46,31 @@ from parley.version import __version__
 _SHOWN = 50
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write `report.html` into the run folder, replacing an older one, and return its path.
+def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
+    """Write a run's page, replacing an older one, and return its path.
 
-    A run that was interrupted gets a report of its rounds so far.
+    A run that was interrupted gets a report of its rounds so far. Nothing is written into a folder
+    that somebody else filled.
+
+    Args:
+        out: the file; default: `report.html` in the run's folder, or `NAME-report.html` next to a
+            folder that is not this user's own.
 
     Raises:
-        RunFolderError: the folder doesn't hold a run, or can't be written to.
+        RunFolderError: the folder doesn't hold a run, or the page can't be written.
     """
-    target, names = run_dir / "report.html", _context(read_run(run_dir), run_dir)
+    names = _context(read_run(run_dir), run_dir)
+    if out is not None:
+        target = out
+    elif is_own_folder(run_dir):
+        target = run_dir / "report.html"
+    else:
+        target = run_dir.resolve().with_name(f"{run_dir.resolve().name}-report.html")
     try:
         return write_page(target, "report.html.j2", **names)
     except OSError as error:
-        raise RunFolderError(
-            f"Expected to write {target}, got: {describe_cause(error)}."
-        ) from error
+        said = f"Cannot write {target}: {describe_cause(error)}. Name another file: --out FILE."
+        raise RunFolderError(said) from error
 
 
 def _context(run: RunContent, folder: Path) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from parley.client.contract.file_writing import write_file
+from parley.client.contract.printable import escaped
 from parley.report.plots import Bars, Curve, Level, Palette
 from parley.server.records.numerals import power
-from parley.server.records.run_folder import write_whole
 
 NOTHING = Markup("")
 """No plot: words and a table are enough."""
@@ -154,7 +155,8 @@ def write_page(
         OSError: it can't be written.
     """
     page = environment(package).get_template(template).render(names)
-    write_whole(target, page.encode())
+    # A file's text may be a stranger's: what would turn letters around is shown as its number.
+    write_file(target, escaped(page))
     return target
 
 

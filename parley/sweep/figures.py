@@ -15,6 +15,7 @@ from typing import Any
 
 import vl_convert
 
+from parley.client.contract.file_writing import make_folder, write_file
 from parley.report.vega import Spec, layer, nominal, quantitative, until
 from parley.sweep.cells import METHOD
 from parley.sweep.results import HALF, Row, as_number
@@ -95,7 +96,7 @@ def draw(
     axis = main_axis(cells)
     if axis is None:
         return []
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     figures = []
     for name, title in _TITLES.items():
         points = _points(cells, axis, name)
@@ -104,8 +105,8 @@ def draw(
         lines = _lines(cells, axis, name, non_private)
         spec = json.dumps(_chart(points, lines, axis, title), indent=2, allow_nan=False)
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
-        (folder / f"{name}.vl.json").write_text(spec, encoding="utf-8")
-        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+        write_file(folder / f"{name}.vl.json", spec)
+        write_file(folder / f"{name}.svg", svg)
         failed = sum(cell["failed"] for cell in cells)
         figures.append(Figure(name=name, title=f"{title} by {axis}", svg=svg, failed=failed))
     return figures

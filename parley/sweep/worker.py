@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.printable import guard_streams
 from parley.errors import exit_status
 from parley.privacy.accounting.composition import Composition
@@ -96,9 +97,7 @@ def run_cell(task: Task) -> Row:
         said = str(error) if known else f"{type(error).__name__}: {error}"
         row |= {"status": "failed", "error": said}
     row |= {"wall_seconds": time.perf_counter() - began, "folder": str(run)}
-    draft = task.folder / ".row.json"
-    draft.write_text(json_text(row) + "\n", encoding="utf-8")
-    draft.replace(task.folder / "row.json")
+    write_file(task.folder / "row.json", json_text(row) + "\n")
     return row
 
 

@@ -7,6 +7,7 @@ JSON has no form for it (`parley.server.records.plain_json`).
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from typing import Annotated, Any, Self
 
@@ -22,6 +23,24 @@ from pydantic import (
 
 class FactsError(ValueError):
     """A text that is not the JSON that was expected; the message names the key and what came."""
+
+
+_LONG_NUMBER = re.compile(r"[0-9]{300}")
+"""Digits of a number that no float holds."""
+_SHORT = re.compile(r"[\w .:+-]{1,60}")
+
+
+def _shown(value: object) -> str:
+    """Return a value as an error names it. The file may be a stranger's: none of it is markup."""
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return "a number of more than 19 digits"
+    if isinstance(value, str | int | float | None):
+        return (
+            repr(value)
+            if _SHORT.fullmatch(str(value))
+            else f"a text of {len(str(value))} characters"
+        )
+    return {dict: "a table", list: "a list"}.get(type(value), "another value")
 
 
 def _finite(value: Any) -> Any:
@@ -60,14 +79,17 @@ class Facts(BaseModel):
         Raises:
             FactsError: it is something else; the message names `where` and the first wrong key.
         """
+        if _LONG_NUMBER.search(text):
+            raise FactsError(f"Expected {cls.__name__} as JSON in {where}: a number is too long.")
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False)
             # Another format explains whatever else is wrong.
             first = next((each for each in wrong if each["loc"] == ("format",)), wrong[0])
-            key = ".".join(map(str, first["loc"]))
-            came = f", got {first['input']!r:.60}" if key and first["type"] != "missing" else ""
+            key = ".".join(_shown(part).strip("'") for part in first["loc"])
+            shown = key and first["type"] != "missing"
+            came = f", got {_shown(first['input'])}" if shown else ""
             raise FactsError(
                 f"Expected {cls.__name__} as JSON in {where}: {f'{key}: ' if key else ''}"
                 f"{first['msg']}{came}."

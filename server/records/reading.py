@@ -9,6 +9,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,10 @@ class RunContent:
     files: tuple[str, ...]
 
 
+_MOST_READ = 20_000
+"""Lines of a log that are read. A figure has fewer points, and a line takes 5 KB of memory."""
+_MOST_LINES = 2_000_000
+"""Lines of a log, more than any job's rounds."""
 _TORN = "The last line of rounds.jsonl"
 _FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
 
@@ -160,6 +165,10 @@ def read_run(folder: Path) -> RunContent:
     """
     if not folder.is_dir():
         raise RunFolderError(f"Expected a run folder, got {folder}, which is not a directory.")
+    for name in ("job.toml", "rounds.jsonl", "summary.json"):
+        if (folder / name).is_symlink():
+            # Its page would show a file of the reader's own.
+            raise RunFolderError(f"Expected a regular file, {folder / name} is a link: remove it.")
     job_text = _text(folder / "job.toml")
     try:
         parse_toml(job_text)
@@ -172,6 +181,11 @@ def read_run(folder: Path) -> RunContent:
             f"Expected summary.json, or a finished round in rounds.jsonl, in {folder}, got neither."
         )
     if summary is None:
+        if len(rounds) < rounds[-1].round and len(rounds) >= _MOST_READ // 2:
+            raise RunFolderError(
+                f"{folder} has no summary and more rounds than a report adds up: resume the run, "
+                "which writes its summary when it ends."
+            )
         try:
             summary = summary_so_far(folder, load_job(folder / "job.toml"), rounds)
         except (JobError, LedgerError) as error:
@@ -200,7 +214,8 @@ def read_summary(folder: Path) -> RunSummary | None:
 def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     """Committed rounds in order, each once, and remarks.
 
-    A crash may have torn the last line, and a resumed run may have written one again.
+    A crash may have torn the last line, and a resumed run may have written one again. Of a log of
+    more than `_MOST_READ` lines every k-th is read, and the last.
     """
     path = folder / "rounds.jsonl"
     if not path.exists():
@@ -209,7 +224,13 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     torn: FactsError | None = None
     number = 0
     try:
-        for number, text in enumerate(filter(str.strip, lines_of(path)), start=1):
+        count = sum(1 for _ in islice(lines_of(path), _MOST_LINES + 1))
+        if count > _MOST_LINES:
+            raise FactsError(f"Expected at most {_MOST_LINES:,} lines in {path}, got more.")
+        every = -(-count // _MOST_READ)
+        for number, text in enumerate(lines_of(path), start=1):
+            if not text.strip() or (number % every and number != count):
+                continue
             if torn is not None:
                 raise torn
             try:
@@ -223,7 +244,11 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
         raise RunFolderError(str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error
-    remarks = () if torn is None else (f"{_TORN} (line {number}) is torn; it is left out.",)
+    remarks: tuple[str, ...] = ()
+    if torn is not None:
+        remarks += (f"{_TORN} (line {number}) is torn; it is left out.",)
+    if every > 1:
+        remarks += (f"rounds.jsonl has {count:,} lines; every {every}th is shown.",)
     return tuple(rounds[each] for each in sorted(rounds)), remarks
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 import secrets
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +25,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from parley.client.contract.file_reading import lines_of, text_of
+from parley.client.contract.file_writing import append_to_file, write_file
 from parley.client.contract.os_errors import describe_cause, describe_error
 from parley.client.contract.plain_names import beside, public_name
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
@@ -94,30 +94,14 @@ class Folder:
         self._write_bytes(name, text.encode("utf-8"))
 
     def _write_bytes(self, name: str, content: bytes) -> None:
-        write_whole(self.path / name, content)
-
-
-def write_whole(target: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: a full disk keeps the old one."""
-    made_whole(target, lambda draft: draft.write_bytes(content))
-
-
-def made_whole(target: Path, write: Callable[[Path], object]) -> None:
-    """The same of a file that is written piece by piece, under the name that it is given."""
-    draft = target.with_name(f".{target.name}.part")
-    try:
-        write(draft)
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        write_file(self.path / name, content)
 
 
 def write_error(folder: Path, error: BaseException) -> None:
     """Writes the error's class, message and trace, whole or not at all."""
     kind, trace = type(error), "".join(traceback.format_exception(error))
     said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": describe_error(error)}
-    write_whole(folder / "error.json", json_text({**said, "trace": trace}).encode())
+    write_file(folder / "error.json", json_text({**said, "trace": trace}))
 
 
 def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> tuple[Path, str]:
@@ -253,8 +237,7 @@ class RunFolder(Folder):
 
     def append_round(self, line: RoundLine) -> None:
         """Appends one line to `rounds.jsonl`."""
-        with (self.path / "rounds.jsonl").open("ab") as file:
-            file.write(_dump(line).encode())
+        append_to_file(self.path / "rounds.jsonl", _dump(line).encode())
 
     def _logged(self) -> dict[int, dict[str, float | None]]:
         """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""

@@ -7,12 +7,12 @@ checkpoint, before that is written here: a session that is killed between the tw
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from parley.client.contract.file_reading import LARGEST_LOG, bytes_of, text_of
+from parley.client.contract.file_writing import append_to_file, write_file
 from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.protocol import strict_json
 from parley.server.records.plain_json import json_text
@@ -86,18 +86,9 @@ class SessionFolder(Folder):
 
     def append(self, line: str) -> None:
         """Writes one more answer, to the disk."""
-        _add(self.path / _ANSWERS, [line])
+        append_to_file(self.path / _ANSWERS, f"{line}\n".encode(), durable=True)
 
     def rewrite(self, lines: Iterable[str]) -> None:
         """Writes all answers anew, whole or not at all."""
-        draft = self.path / f".{_ANSWERS}.part"
-        draft.unlink(missing_ok=True)
-        _add(draft, lines)
-        draft.replace(self.path / _ANSWERS)
-
-
-def _add(path: Path, lines: Iterable[str]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
+        text = "".join(f"{line}\n" for line in lines)
+        write_file(self.path / _ANSWERS, text, durable=True)

@@ -7,7 +7,6 @@ nothing a party computed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from threading import Lock, Timer
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.roster import with_names
 from parley.server.records.plain_json import json_text
 
@@ -101,9 +101,7 @@ class PartyBoard:
         refused = {reason: len(parties) for reason, parties in self._refused.items()}
         content = {"round": self._round, "stage": self._stage, "parties": self._parties}
         content |= {"refused": refused}
-        draft = self._path.with_name(f".{self._path.name}.part")
-        draft.write_text(json_text(content), encoding="utf-8")
-        os.replace(draft, self._path)  # a reader sees a whole board, old or new
+        write_file(self._path, json_text(content))  # a reader sees a whole board, old or new
         self._written = time.monotonic()
 
     def _late(self) -> None:

@@ -5,19 +5,20 @@ Pieces are written as they come: memory does not grow with how many there are.
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from parley.client.contract.file_writing import replaced_file
 from parley.client.data.codes import array_of, class_names, coded_columns
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import Schema
-from parley.server.records.run_folder import made_whole
 
 Pieces = Iterable[NDArray[Any]]
 
@@ -61,7 +62,8 @@ def write_rows(drawn: Pieces, schema: Schema, out: Path, *, rows: int, seed: int
         return
     if out.suffix != ".npz":
         raise ValueError(f"Expected a file that ends with .npz for arrays, got {out.name}.")
-    made_whole(out, lambda draft: _write_arrays(drawn, schema, array, draft, rows))
+    with replaced_file(out) as draft:
+        _write_arrays(drawn, schema, array, draft, rows)
 
 
 def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFrame]:
@@ -86,17 +88,16 @@ def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> No
     file = schema.file
     numbers = pl.selectors.float()
 
-    def write(draft: Path) -> None:
-        # One open file: an encoding with a mark at its beginning writes it once.
-        with draft.open("w", encoding=file.encoding, newline="") as written:
-            for number, frame in enumerate(frames):
-                if file.decimal != ".":
-                    texts = numbers.cast(pl.String).str.replace(".", ",", literal=True)
-                    frame = frame.with_columns(texts)  # noqa: PLW2901 - the same rows, as text
-                header = file.header and not number
-                written.write(frame.write_csv(separator=file.separator, include_header=header))
-
-    made_whole(out, write)
+    # One text stream: an encoding with a mark at its beginning writes it once.
+    with replaced_file(out) as draft:
+        written = io.TextIOWrapper(draft, encoding=file.encoding, newline="")
+        for number, frame in enumerate(frames):
+            if file.decimal != ".":
+                texts = numbers.cast(pl.String).str.replace(".", ",", literal=True)
+                frame = frame.with_columns(texts)  # noqa: PLW2901 - the same rows, as text
+            header = file.header and not number
+            written.write(frame.write_csv(separator=file.separator, include_header=header))
+        written.detach()
 
 
 def array_values(shares: NDArray[np.floating[Any]], column: ArrayColumn) -> NDArray[Any]:
@@ -113,7 +114,7 @@ def array_values(shares: NDArray[np.floating[Any]], column: ArrayColumn) -> NDAr
 
 
 def _write_arrays(
-    drawn: Pieces, schema: Schema, array: tuple[str, ArrayColumn], draft: Path, rows: int
+    drawn: Pieces, schema: Schema, array: tuple[str, ArrayColumn], draft: BinaryIO, rows: int
 ) -> None:
     name, column = array
     labels: list[NDArray[np.int64]] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.roster import load_deployment, render_deployment
 from parley.deploy.follow import follow
 from parley.deploy.nursery import Nursery
@@ -82,13 +82,13 @@ def _keys(parties: Path, server: Path) -> list[Path]:
     try:
         make_server_certificate(server, authority=server, hosts=["127.0.0.1", "localhost"])
         for home, party in zip(homes, deployment.parties, strict=True):
-            shutil.copy(server / "ca.crt", home)
+            write_file(home / "ca.crt", (server / "ca.crt").read_bytes())
             asked = client_request(home / "party.key")
-            (home / "party.pem").write_bytes(certify_party(asked, party, authority=server))
+            write_file(home / "party.pem", certify_party(asked, party, authority=server))
     finally:
         (server / "ca.key").unlink()
     (port,) = free_ports(1)
     deployment = replace(deployment, server_address=f"127.0.0.1:{port}")
     write_roster(deployment, parties)
-    (server / "deployment.toml").write_text(render_deployment(deployment), encoding="utf-8")
+    write_file(server / "deployment.toml", render_deployment(deployment))
     return homes

@@ -8,12 +8,12 @@ None is computed from a record, and no sum, model or party's answer is in any of
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from parley.deploy.events import Event, Say
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream.port import Port
 from parley.deploy.stream.queue import Queue
+from parley.local_http_server import LocalHttpServer
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
@@ -34,7 +35,8 @@ from parley.version import __version__
 
 _AGAINST = "against whom, its summary says."
 _ANSWERS_S = 2.0
-_READS_S = 5.0
+_OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
+"""This machine's names. The port may be a tunnel's."""
 _GUARANTEE = ("run", "unit", "neighbouring", "delta")
 
 
@@ -171,14 +173,14 @@ class Pages:
     def __enter__(self) -> Self:
         """Opens the port; ProcessError where somebody else listens there."""
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self._monitor))
+            self._server = LocalHttpServer(self.port, _handler(self._monitor))
         except OSError as error:
             raise ProcessError(
                 f"Cannot listen on 127.0.0.1:{self.port}: {describe_cause(error)}. Choose another "
                 "port for what watches this server: --monitor PORT."
             ) from error
         self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,15 +190,21 @@ class Pages:
 
 def _handler(monitor: Monitor) -> type[MetricsHandler]:
     class Handler(MetricsHandler):
-        """GET of a page that there is; nothing of a request is read but its head."""
+        """Answers GET on the two pages. Only the head of a request is read."""
+
+        server: LocalHttpServer
 
         registry = CollectorRegistry()
         registry.register(monitor)
-        timeout = _READS_S
         server_version, sys_version = "parley", ""
 
         def do_GET(self) -> None:  # noqa: N802 - so http.server calls it
-            if self.path == "/metrics":
+            self.server.mark_answered(self.connection)
+            host = ", ".join(self.headers.get_all("Host", []))
+            if not _OWN_HOST.fullmatch(host):
+                # Another name that leads here: the caller is a page of another site.
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            elif self.path == "/metrics":
                 super().do_GET()
             elif self.path == "/healthz":
                 well, said = monitor.health()

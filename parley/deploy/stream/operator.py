@@ -20,6 +20,7 @@ from typing import Any, Self
 import grpc
 
 from parley.client.contract.carrier import LARGEST_FRAME
+from parley.client.contract.file_writing import append_to_file, write_file
 from parley.client.contract.plain_names import NameRefused, plain_name
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import strict_json
@@ -175,7 +176,7 @@ class Operator:
         authority = hashlib.sha256((self.home.folder / "ca.crt").read_bytes()).hexdigest()
         if new or not mark.is_file() or mark.read_text(encoding="utf-8") != authority:
             folder.mkdir(parents=True)
-            mark.write_text(authority, encoding="utf-8")
+            write_file(mark, authority)
         return folder
 
     def _lied(self, said: str) -> ProcessError:
@@ -211,12 +212,9 @@ class Operator:
         except grpc.RpcError:
             return  # it was replaced just now: the next look has it
         if offset:
-            with path.open("ab") as file:
-                file.write(content)
+            append_to_file(path, bytes(content))
             return
-        draft = folder / f".{name}.part"
-        draft.write_bytes(_harmless(bytes(content)) if name == PAGE else content)
-        draft.replace(path)
+        write_file(path, _harmless(bytes(content)) if name == PAGE else bytes(content))
 
 
 def _harmless(page: bytes) -> bytes:

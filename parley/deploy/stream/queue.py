@@ -8,16 +8,21 @@ deployments, so that a server is given what answers them (`Questions`) when it s
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import secrets
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from parley.client.contract.file_writing import write_file
 from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.plain_names import is_plain
 from parley.client.data.schema import Schema
@@ -46,6 +51,9 @@ SET_ASIDE = "set-aside"
 """State of a run that got no further before the server's process ended."""
 
 _UNKNOWN = -1
+_POLL_S = 1.0
+_LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+_Result = TypeVar("_Result")
 _KILLED = (
     "the server's process ended while it ran this, before it got any further: what it runs ended "
     "the process, memory ran out, or somebody killed it. The server's log and the system's may say "
@@ -112,9 +120,9 @@ class Queue:
         """
         if len(text.encode()) > _LARGEST_JOB:
             raise JobError(f"Expected a job of at most {_LARGEST_JOB} bytes.")
-        draft = self._runs / f".{threading.get_ident()}.job.toml"
+        draft = self._runs / f".{secrets.token_hex(8)}.job.toml"
         try:
-            draft.write_text(text, encoding="utf-8")
+            write_file(draft, text)
             job = load_job(draft)
         finally:
             draft.unlink(missing_ok=True)
@@ -133,7 +141,7 @@ class Queue:
         path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
         try:
             path.mkdir()
-            (path / ASKED).write_text(text, encoding="utf-8")
+            write_file(path / ASKED, text)
         except OSError as error:
             raise RunFolderError(
                 f"Cannot make run folder {path}: {describe_cause(error)}."
@@ -160,29 +168,57 @@ class Queue:
         """Waits for the run whose turn it is, and marks it as running.
 
         One that was running already is of a server that was killed: it goes on, unless it got no
-        further since it was taken. Then it may be what killed the server, and is set aside.
+        further since it was taken. Then it may be what killed the server, and is set aside. While
+        the machine refuses (no file left, a full disk), this waits and tries again.
         """
         with self._changed:
             while True:
-                waiting = [run for run in self.runs() if run.state in OPEN]
-                for run in sorted(waiting, key=lambda each: each.state != "running"):
-                    done = _done(self._runs / run.name)
-                    if run.state == "running" and done <= run.done:
-                        self._set_aside(run)
-                        continue
-                    return self._write(replace(run, state="running", done=done))
+                taken = self._until_done(self._take_next)
+                if taken is not None:
+                    return taken
                 # In between, so that a signal is heard.
-                self._changed.wait(1.0)
+                self._changed.wait(_POLL_S)
+
+    def _take_next(self) -> QueuedRun | None:
+        """Mark the run whose turn it is as running and return it; None if no run waits."""
+        waiting = [run for run in self.runs() if run.state in OPEN]
+        for run in sorted(waiting, key=lambda each: each.state != "running"):
+            done = _done(self._runs / run.name)
+            if run.state == "running" and done <= run.done:
+                self._set_aside(run)
+                continue
+            return self._write(replace(run, state="running", done=done))
+        return None
+
+    def _until_done(self, action: Callable[[], _Result]) -> _Result:
+        """Return what `action` returns. After an OSError log it once, wait and try again."""
+        logged = ""
+        while True:
+            try:
+                return action()
+            except OSError as error:
+                if (reason := describe_cause(error)) != logged:
+                    logged = reason
+                    _log.error("The queue of runs waits until the machine allows it: %s.", reason)
+                self._changed.wait(_POLL_S)
 
     def ended(self, name: str, state: str) -> None:
-        """Notes how a run ended; one whose job is refused has no folder any more.
-
-        `queued`: it was interrupted with the server, and has its turn again at the next start.
-        """
+        """Note how a run ended. A run whose job is refused has no folder any more."""
         with self._changed:
-            run = self._state(self._runs / name)
-            if run is not None:
-                self._write(replace(run, state=state))
+            self._until_done(partial(self._note_end, name, state))
+
+    def put_back(self, name: str) -> None:
+        """Note that a run was interrupted with the server: it has its turn at the next start.
+
+        This does not wait if the machine refuses: the server is ending.
+        """
+        with self._changed, suppress(OSError):
+            self._note_end(name, "queued")
+
+    def _note_end(self, name: str, state: str) -> None:
+        run = self._state(self._runs / name)
+        if run is not None:
+            self._write(replace(run, state=state))
 
     def withdraw(self, name: str) -> bool:
         """Stops a run that waits; whether it did."""
@@ -218,10 +254,8 @@ class Queue:
 
     def _write(self, run: QueuedRun) -> QueuedRun:
         path = self._runs / run.name
-        draft = path / f".{_STATE}.part"
         said = {key: value for key, value in asdict(run).items() if key != "name"}
-        draft.write_text(json_text(said), encoding="utf-8")
-        draft.replace(path / _STATE)
+        write_file(path / _STATE, json_text(said))
         return run
 
     def _state(self, path: Path) -> QueuedRun | None:
@@ -235,7 +269,10 @@ class Queue:
                 done=int(said.get("done", _UNKNOWN)),
                 reason=str(said.get("reason", "")),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # What this process lacks says nothing about the run: it has not vanished.
+            if isinstance(error, OSError) and error.errno in _LACKS:
+                raise
             return None
 
 

@@ -89,7 +89,7 @@ class Serving:
                 self._now, self._stopped = (run.name, transport), False
             state = self._conducted(run, transport)
         except KeyboardInterrupt:
-            self._queue.ended(run.name, "queued")
+            self._queue.put_back(run.name)
             raise
         finally:
             with self._lock:

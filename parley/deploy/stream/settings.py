@@ -20,6 +20,7 @@ from typing import Any
 import grpc
 
 from parley.deploy.pki import check_private
+from parley.local_http_server import MOST_CONNECTIONS
 
 CHUNK = 1 << 20
 """Bytes of a frame that travel together."""
@@ -107,7 +108,8 @@ _OPERATORS = 8
 _STRANGERS = 1024
 """Connections of whoever has not shown a certificate yet, 20 KiB each: with few, strangers who come
 again as soon as they are let go would take every place before a party does."""
-_OWN_FILES = 256
+_OWN_FILES = 256 + MOST_CONNECTIONS
+"""Files of the server's own, and the connections of its monitor."""
 
 
 def most_connections(parties: int) -> int:

@@ -28,7 +28,7 @@ def homes(tmp_path):
 @pytest.fixture
 def page(homes):
     with serving(homes[0]) as served:
-        threading.Thread(target=served.forever, daemon=True).start()
+        threading.Thread(target=served.serve, daemon=True).start()
         yield served
         served.shutdown()
 
@@ -209,6 +209,7 @@ def test_in_a_browser_an_owner_reads_and_decides_by_keyboard_alone(page, homes, 
         assert order[0] == "BUTTON Yes, spend ε = 0.5 per record"
         browser.open(page.address)
         browser.until("A yes spends")
+        assert page.token not in browser.run("return location.href")
         browser.press(TAB, ENTER)
         browser.until("has a yes: its party takes part")
         assert browser.focused().startswith("P ")  # what was said is read out
@@ -256,6 +257,11 @@ def test_a_page_of_another_origin_in_the_same_browser_decides_nothing(
         browser.open(page.address)  # at home the same request is heard
         assert browser.run(tries, at, page.token, yes)[1] == "basic200"
     assert decisions(homes[0]) == [True]
+
+
+def test_the_script_takes_the_token_out_of_the_address_before_anything_else(page):
+    read, cleared = page.html.index(b"location.hash"), page.html.index(b"history.replaceState(null")
+    assert read < cleared < page.html.index(b"function")
 
 
 def test_no_name_from_elsewhere_is_more_than_text_on_the_page(page):

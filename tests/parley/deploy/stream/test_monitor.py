@@ -119,6 +119,21 @@ def test_what_is_watched_is_what_the_protocol_shows_and_no_record_moves_it(tmp_p
     assert without_seconds(watched(tmp_path / "other", other_records)) == without_seconds(seen)
 
 
+def test_a_name_that_was_rebound_to_this_machine_is_shown_no_figures(consortium):
+    with Pages(consortium.serve().monitor, port=0) as pages:
+        for host, status in (
+            (f"127.0.0.1:{pages.port}", 200),
+            ("localhost:9999", 200),  # through a tunnel
+            ("evil.test", 421),
+            (f"evil.test:{pages.port}", 421),
+            ("127.0.0.1.evil.test", 421),
+        ):
+            for path in ("/metrics", "/healthz"):
+                connection = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=10)
+                connection.request("GET", path, headers={"Host": host})
+                assert connection.getresponse().status == status
+
+
 def test_a_port_that_hangs_is_not_healthy(world, monkeypatch):
     port = world.open()._port
     with monkeypatch.context() as patch:

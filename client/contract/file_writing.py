@@ -1,0 +1,133 @@
+"""Writing files into folders that somebody else may have filled: never through a link.
+
+A run folder, a session's or a party's can come from elsewhere. A link in it that has the name of a
+file to write, or of that file's draft, must not lead a writer to a file of the reader's own. So a
+draft has a random name and is created exclusively, which follows no link, and then replaces the
+file of that name, which replaces a link itself. What is appended to has to be a regular file with
+one name. Each file is written whole or not at all: a full disk keeps the old one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     own, link = Path(folder, "own"), Path(folder, "report.html")
+    ...     write_file(own, "mine")
+    ...     link.symlink_to(own)
+    ...     write_file(link, "a page")
+    ...     own.read_text(), link.read_text()
+    ('mine', 'a page')
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_PUBLIC = 0o666  # less what the umask takes away
+
+
+@contextmanager
+def replaced_file(path: Path, *, mode: int = _PUBLIC, durable: bool = False) -> Iterator[BinaryIO]:
+    """Open a draft that becomes the file at `path` when the block ends without an error.
+
+    Args:
+        mode: permissions of a new file, less the umask's.
+        durable: the content is on the disk before it gets its name.
+
+    Raises:
+        OSError: the folder cannot be written to, or the disk is full.
+    """
+    draft = path.with_name(f".{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        raise
+
+
+def write_file(
+    path: Path, content: bytes | str, *, mode: int = _PUBLIC, durable: bool = False
+) -> None:
+    """Write a file whole or not at all; see `replaced_file`. Text is written as UTF-8."""
+    with replaced_file(path, mode=mode, durable=durable) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def append_to_file(
+    path: Path, content: bytes, *, mode: int = _PUBLIC, durable: bool = False
+) -> None:
+    """Append to a file, which is made if there is none.
+
+    Raises:
+        OSError: `path` is a link, no regular file, or has a second name elsewhere.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    said = "expected a regular file of one name, got a link or a device"
+    try:
+        descriptor = os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
+            raise
+        raise OSError(errno.EINVAL, said, str(path)) from None
+    with os.fdopen(descriptor, "ab") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise OSError(errno.EINVAL, said, str(path))
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
+def make_folder(path: Path, *, mode: int = 0o777) -> None:
+    """Make a folder within another one, unless it is there and is no link.
+
+    Raises:
+        OSError: `path` is something else, or cannot be made.
+    """
+    try:
+        path.mkdir(mode=mode)
+    except FileExistsError:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            said = "expected a folder, got a link or a file"
+            raise OSError(errno.ENOTDIR, said, str(path)) from None
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner only.
+
+    Their mode is 0700, whatever the umask. A folder that is there stays as it is.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o700)
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Return whether a folder looks like one that this user's own commands filled.
+
+    It belongs to this user, can be written to, and holds no link, pipe or device.
+    """
+    try:
+        own = folder.lstat()
+        with os.scandir(folder) as entries:
+            plain = all(
+                entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+                for entry in entries
+            )
+    except OSError:
+        return False
+    return plain and own.st_uid == os.geteuid() and os.access(folder, os.W_OK)
