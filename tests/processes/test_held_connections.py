@@ -40,7 +40,7 @@ def test_two_thousand_connections_for_a_minute_end_no_server_and_no_run(parley, 
         lambda: json.loads(answered(monitor, "/healthz"))["round"] > 0, what="a round", timeout_s=60
     )
     ends = time.monotonic() + 60
-    with held_connections(port, count=_COUNT, seconds=90):
+    with held_connections(port, count=_COUNT, seconds=90, again=True):
         while time.monotonic() < ends:
             assert json.loads(answered(monitor, "/healthz"))["online"] == 3
             time.sleep(0.5)
