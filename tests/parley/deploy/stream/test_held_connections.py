@@ -42,13 +42,13 @@ def test_connections_beyond_the_bound_exhaust_no_file_and_keep_nobody_out(consor
     with Pages(server.monitor, port=0) as pages, serving(consortium.home(0)) as owner:
         threading.Thread(target=owner.serve, daemon=True).start()
         before = open_files()
-        with held_connections(pages.port) as holder:
+        with held_connections(pages.port, count=400) as holder:
             assert most_open(holder) <= before + MOST_CONNECTIONS + 16
             assert json.loads(answered(pages.port, "/healthz"))["status"] == "ok"
-        with held_connections(owner.server_port) as holder:
+        with held_connections(owner.server_port, count=400) as holder:
             assert most_open(holder) <= before + 2 * MOST_CONNECTIONS + 16
             assert b"Parley" in answered(owner.server_port, "/")
-        with held_connections(consortium.number) as holder:
+        with held_connections(consortium.number, count=1300) as holder:
             assert most_open(holder) <= before + 2 * MOST_CONNECTIONS + _STRANGERS
             assert server.next().state == "complete"
         owner.shutdown()
