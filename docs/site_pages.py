@@ -33,9 +33,13 @@ _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _log = logging.getLogger("mkdocs.hooks.site_pages")
 
 
-def on_config(config: Any) -> Any:
-    """Appends the API reference to the navigation; its modules are read from one folder."""
+def on_startup(**_: Any) -> None:
+    """Make the folder that the reference reads modules from, before a plug-in looks for it."""
     subprocess.run([sys.executable, _ROOT / ".ci/view"], check=True)  # noqa: S603 - our own
+
+
+def on_config(config: Any) -> Any:
+    """Append the API reference to the navigation."""
     rooms: dict[str, list[Any]] = {}
     for room in _rooms():
         rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})

@@ -193,7 +193,7 @@ def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
             )
         except (CalibrationError, JobError) as error:
             return Offer(refused=str(error))
-        return _offer(mechanism, job)
+        return _offer(mechanism, job, growth=release.primary.noise_growth)
 
     calibrations = GAUSSIAN_CALIBRATIONS if job.privacy.delta > 0 else ()
     return {
@@ -208,13 +208,17 @@ def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
     }
 
 
-def _offer(mechanism: Mechanism, job: Job) -> Offer:
-    """A mechanism's noise, and what all rounds are charged at the job's δ."""
+def _offer(mechanism: Mechanism, job: Job, *, growth: float) -> Offer:
+    """Return a mechanism's noise, and what all rounds are charged at the job's δ.
+
+    Args:
+        growth: How much larger the noise of all parties' shares is than what is charged.
+    """
     spent = Composition.empty().add(mechanism.event(), count=job.rounds)
     conversion, epsilon = spent.epsilon(stated_delta(mechanism.law, job.privacy.delta))
     return Offer(
         scale=mechanism.scale,
-        expected_norm=mechanism.expected_norm(),
+        expected_norm=mechanism.expected_norm() * growth,
         epsilon_charged=epsilon,
         conversion=conversion,
     )
@@ -238,6 +242,7 @@ def _alternatives(planned: _Planned) -> list[Alternative]:
                 mechanism = mechanism_for(
                     job, sensitivity=sensitivity, dimension=planned.release.dimension
                 )
+                growth = _growth(planned, parties)
             except (CalibrationError, RingTooSmall, ValueError):
                 continue
             rows.append(
@@ -246,10 +251,26 @@ def _alternatives(planned: _Planned) -> list[Alternative]:
                     min_records=records,
                     sensitivity=sensitivity,
                     scale=mechanism.scale,
-                    expected_norm=mechanism.expected_norm(),
+                    expected_norm=mechanism.expected_norm() * growth,
                 )
             )
     return rows
+
+
+def _growth(planned: _Planned, parties: int) -> float:
+    """Return how much larger the noise of so many parties' shares is than what is charged.
+
+    Raises:
+        ValueError: so many parties cannot share the noise as the job asks.
+    """
+    if planned.release.primary.shares is None:
+        return 1.0
+    count = planned.job.parties.model_copy(update={"count": parties})
+    job = planned.job.model_copy(update={"parties": count})
+    least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
+    if not 0 < least - colluders <= parties:
+        raise ValueError(f"Expected at most {parties} honest parties, got {least - colluders}.")
+    return math.sqrt(parties / (least - colluders))
 
 
 def _around(value: int) -> list[int]:

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from parley.client.contract.file_writing import write_file
+from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.client.data.csv_guess import SEPARATORS
 from parley.client.data.frames import SqlQuery, name_of
@@ -32,7 +33,9 @@ def print_reading(inferred: InferredSchema) -> None:
     written = [f"{key} {_shown(value)}" for key, value in inferred.file.items() if key != "decimal"]
     if "decimal" in inferred.file:
         written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
-    console.print(one_line(f"{inferred.records} records · {' · '.join(written)}"))
+    console.print(
+        one_line(f"{inferred.records:,} {noun(inferred.records, 'record')} · {' · '.join(written)}")
+    )
     table = plain_table("column", "read as", "why, and what to look at")
     for column in inferred.columns:
         kind = str(column.entry["kind"])
@@ -172,6 +175,8 @@ def schema_check(
         if found.problems:
             refused = True
         else:
-            typer.echo(f"✓ {which}{found.records:,} records are what {schema} says.")
+            typer.echo(
+                f"✓ {which}{found.records:,} {noun(found.records, 'record')} as {schema} says."
+            )
     if refused:
         raise typer.Exit(2)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.plurals import noun
 from parley.client.data.cells import LABEL_READERS, feature_cells, missing_labels
 from parley.client.data.column_names import file_format, names_in
 from parley.client.data.columns import LabelColumn
@@ -188,8 +189,8 @@ class _Walk:
             if count
         ]
         if self._dropped:
-            lines.append(f"{self._dropped:,} of {self.records:,} records have no label; they are "
-                         "left out.")  # fmt: skip
+            of = noun(self.records, "record")
+            lines.append(f"{self._dropped:,} of {self.records:,} {of} without a label: left out.")
         return tuple(lines)
 
 

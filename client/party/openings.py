@@ -11,6 +11,9 @@ has fresh shares, so that its sum over another list is covered by its own guaran
 is in a party's contribution, which is private in any number of sums, nothing is remembered; where
 the server adds it, there is no guarantee against whoever opens a sum, with one list or two.
 
+The end of the ledger is appended with every charge, in a record of its own: whoever puts an older
+ledger back, and all of `state` with it, has this file against them.
+
 Records are appended whole and fsynced. One that a crash cut short was not answered for yet, and is
 cut off.
 """
@@ -24,10 +27,12 @@ from pathlib import Path
 
 import numpy as np
 
+from parley.privacy.ledger.chain import Head
 from parley.secure_agg.outcome import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, digest
 
 _RECORD = 2 * KEY_BYTES
+_HEAD_MARK = digest(b"parley/openings/ledger-head")[:24]
 
 
 def sync_folder(folder: Path) -> None:
@@ -78,6 +83,29 @@ class Openings:
             file.flush()
             os.fsync(file.fileno())
         sync_folder(self.path.parent)
+
+    def mark(self, head: Head) -> None:
+        """Append the end of the ledger: an older copy of the ledger is then known as one.
+
+        It is not fsynced: without it a witness is missing, and nothing else.
+        """
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "r+b") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(end - end % _RECORD)
+            file.truncate()
+            file.write(_HEAD_MARK + head.records.to_bytes(8, "big") + bytes.fromhex(head.hash))
+
+    def marked(self) -> Head | None:
+        """Return the last end of the ledger that was appended."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        at = content.rfind(_HEAD_MARK)
+        while at % _RECORD and at >= 0:
+            at = content.rfind(_HEAD_MARK, 0, at)
+        if not 0 <= at <= len(content) - _RECORD:
+            return None
+        found = content[at + len(_HEAD_MARK) : at + _RECORD]
+        return Head(records=int.from_bytes(found[:8], "big"), hash=found[8:].hex())
 
     def _list(self, release: bytes) -> bytes | None:
         """The list that is remembered."""

@@ -144,7 +144,7 @@ class PartyService:
                 leaving = getattr(self, f"_{kind}")(frame)  # a key of `REQUESTS`
         except Declined as declined:
             leaving = Public.declined(declined)
-        except (LedgerError, OSError) as error:
+        except (LedgerError, PartyFolderError, OSError) as error:
             leaving = Public.error(describe_error(error))
         except Exception as error:
             # A bug, perhaps in what was sent: what computes with records raises none. Neither its

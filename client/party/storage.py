@@ -28,7 +28,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parley.client.contract.file_writing import append_to_file
@@ -140,7 +140,7 @@ class Keeper:
         kept = self.ledger_head()
         if kept is None:
             return None
-        found = [kept]
+        found = [kept, *filter(None, [self.openings.marked()])]
         for file in self._state.glob("release-*[0-9a-f]"):
             with suppress(FileNotFoundError, WireError):
                 found += contribution_head(decode_frame(file.read_bytes()))
@@ -149,8 +149,19 @@ class Keeper:
     def keep_ledger_head(self, head: Head) -> None:
         """Keep what the ledger has to contain from now on."""
         before = self.ledger_head()
+        if before is None:
+            self._forget_heads()
         if before is None or head.records > before.records:
             self._write(self._state / "ledger-head", f"{head.records} {head.hash}".encode("ascii"))
+            self.openings.mark(head)
+
+    def _forget_heads(self) -> None:
+        """Forget what contributions know of an earlier ledger: its owner began with another."""
+        for file in self._state.glob("release-*[0-9a-f]"):
+            with suppress(FileNotFoundError, WireError):
+                kept = decode_frame(file.read_bytes())
+                head = {key: value for key, value in kept.head.items() if key != "ledger"}
+                self._write(file, encode_frame(replace(kept, head=head)))
 
     @property
     def openings(self) -> Openings:

@@ -21,6 +21,7 @@ from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_r
 from parley.analytics.curve_figure import curve_plot
 from parley.analytics.table_one_shown import TableOne
 from parley.client.contract.os_errors import describe_cause
+from parley.client.contract.plurals import noun
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import found, group_epsilon
@@ -254,7 +255,11 @@ def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
             note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
         )
     )
-    records = "" if last.records is None else f"{number(last.records)} records in the last answer"
+    records = (
+        ""
+        if last.records is None
+        else f"{number(last.records)} {noun(last.records, 'record')} in the last answer"
+    )
     cards.append(
         Card(
             title="Parties",

@@ -13,6 +13,7 @@ from parley.certificate.issuing import certified, issued, signing_key
 from parley.certificate.statement import CertificateError
 from parley.certificate.verifying import verified
 from parley.client.contract.file_writing import write_file
+from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.server.records.plain_json import json_text
 from parley.server.records.reading import read_summary
@@ -117,8 +118,10 @@ def certificate_verify(
     verdict = verified(file, signer=signer, run=run, ledger=ledger)
     facts = verdict.certificate.statement
     about = (
-        f"{facts.run_id}: {facts.algorithm}, {facts.parties} parties, {facts.rounds_done} of "
-        f"{facts.rounds} rounds, {facts.status}, engine {facts.engine}; issued {facts.issued}"
+        f"{facts.run_id}: {facts.algorithm}, {facts.parties} {noun(facts.parties, 'party')}, "
+        f"{facts.rounds_done} of "
+        f"{facts.rounds} {noun(facts.rounds, 'round')}, "
+        f"{facts.status}, engine {facts.engine}; issued {facts.issued}"
     )
     typer.echo(one_line(about))
     for line in verdict.held:

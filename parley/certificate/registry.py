@@ -18,6 +18,7 @@ from pydantic import Field
 
 from parley.certificate.statement import CertificateError, CertifiedGuarantee, Statement
 from parley.client.contract.os_errors import describe_cause
+from parley.client.contract.plurals import noun
 from parley.client.contract.toml_reading import load_toml
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
@@ -155,10 +156,11 @@ def _implementation(
         "post_processing": "Models are computed from noisy sums alone.",
         "justification": justification or "",
         "utility": "; ".join(filter(None, measured)),
-        "additional_information": f"{algorithm_name(run)}, {run.parties} parties, run "
+        "additional_information": f"{algorithm_name(run)}, {run.parties} "
+        f"{noun(run.parties, 'party')}, run "
         f"{statement.run_id}, {statement.status}. SHA-256 of the model {statement.model_sha256}, "
         f"of the job {statement.job_sha256}; head of the ledger's chain {head.hash} after "
-        f"{head.records} records.",
+        f"{head.records} {noun(head.records, 'record')}.",
     }
     return {key: text for key, text in found.items() if text}
 

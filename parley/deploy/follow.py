@@ -21,6 +21,7 @@ from typing import Any
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.plain_names import public_name
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.client.contract.protocol import strict_json
 from parley.deploy.processes import ProcessError
@@ -84,9 +85,10 @@ def asked(job: Job) -> str:
         for each in job.budgets
     )
     both = "".join(f" and {each}" for each in others)
+    rounds = getattr(job.algorithm, "rounds", 1)
     return (
         f"{first} ({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
-        f"{getattr(job.algorithm, 'rounds', 1)} rounds, {job.parties.count} parties"
+        f"{rounds} {noun(rounds, 'round')}, {job.parties.count} {noun(job.parties.count, 'party')}"
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.os_errors import describe_error
+from parley.client.contract.plurals import noun
 from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
@@ -191,7 +192,8 @@ def _data(
     except Declined as error:
         raise DeployError(error.detail) from error
     return (
-        f"{len(holding.labels)} records of {holding.features} features{held}; budget epsilon = "
+        f"{len(holding.labels)} {noun(len(holding.labels), 'record')} "
+        f"of {holding.features} features{held}; budget epsilon = "
         f"{as_written(dataset.epsilon)}, delta = {as_written(dataset.delta)}"
     )
 
@@ -252,7 +254,7 @@ def _ledger(folder: Path) -> str:
             "it back as it was. Whoever removes state/ledger-head takes an older copy for all that "
             "was released."
         )
-    return f"{path.name}, {len(entries)} releases, as they were written"
+    return f"{path.name}, {len(entries)} {noun(len(entries), 'release')}, as they were written"
 
 
 def _contributions(folder: Path) -> str:

@@ -258,10 +258,15 @@ class _Cost:
         return f"ε = {epsilon_text(self.spent.epsilon(budget.delta)[1])} per {budget.unit}"
 
     @property
-    def _left(self) -> tuple[str, str]:
+    def _left_epsilon(self) -> tuple[float, float]:
         budget, blocks = self.before.budget, self.blocks
-        left = [budget.left(each.taken_of(blocks)).epsilon for each in (self.before, self.after)]
-        return shown_down(left[0]), shown_down(left[1])
+        before, after = (each.taken_of(blocks) for each in (self.before, self.after))
+        return budget.left(before).epsilon, budget.left(after).epsilon
+
+    @property
+    def _left(self) -> tuple[str, str]:
+        before, after = self._left_epsilon
+        return shown_down(before), shown_down(after)
 
     @property
     def weakest(self) -> Adversary:
@@ -274,9 +279,18 @@ class _Cost:
     def sentence(self) -> str:
         """What a yes costs."""
         before, after = self._left
+        budget = self.before.budget
+        epsilon = self.spent.epsilon(budget.delta)[1]
+        lower = self._left_epsilon[0] - self._left_epsilon[1] < 0.99 * epsilon
+        why = (
+            " The difference is less than the job's own ε: releases together cost less than the "
+            "sum of what each costs by itself."
+            if lower
+            else ""
+        )
         return (
-            f"A yes spends {self.spends} of what is left of {self.before.budget.name}: "
-            f"{before} before, {after} after. It cannot be had back."
+            f"A yes spends {self.spends}. Of {budget.name}, ε = {before} is left before it and "
+            f"ε = {after} after it.{why} It cannot be had back."
         )
 
     def facts(self, *, several: bool) -> Iterator[Fact]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from parley.client.contract.plurals import noun
 from parley.report.parts import Figure, Table, keys_of
 from parley.report.plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report.spread import label_figure
@@ -209,11 +210,13 @@ def _sizes(run: RunSummary) -> Figure | None:
         return None
     total, least, most = sum(sizes), min(sizes), max(sizes)
     title = "Records by party"
-    finding = f"{number(total)} records; from {number(least)} to {number(most)} a party"
+    finding = (
+        f"{number(total)} {noun(total, 'record')}; from {number(least)} to {number(most)} a party"
+    )
     if least == most:
         who = "One party" if len(sizes) == 1 else f"{number(len(sizes))} parties"
         each = "" if len(sizes) == 1 else " each"
-        finding = f"{who} with {number(least)} records{each}"
+        finding = f"{who} with {number(least)} {noun(least, 'record')}{each}"
     if run.weights == "size":
         finding += ". The noise is set by their public total"
     elif run.min_records:
@@ -270,7 +273,7 @@ def _absences(rounds: Sequence[RoundLine]) -> Figure | None:
     outcomes = " and ".join(f"{number(count)} {name}" for name, count in counts.items() if count)
     asked = number(sum(line.parties.asked for line in rounds))
     finding = f"Of {asked} requests to parties, {outcomes}, in {number(len(lost))} of "
-    finding += f"{number(len(rounds))} rounds."
+    finding += f"{number(len(rounds))} {noun(len(rounds), 'round')}."
     y_title = "parties" if span == 1 else f"parties in {span} rounds"
     names = ("asked", "answered", "dropped", "declined")
     rows = [

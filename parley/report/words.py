@@ -28,9 +28,22 @@ def algorithm_name(run: RunSummary) -> str:
     return run.algorithm.rpartition(":")[2].replace("-", " ") or "an algorithm"
 
 
+def _data_name(source: str) -> str:
+    """Return what a title calls the data: a file, a data set, or the folder of several files.
+
+    >>> _data_name("wards/party-*.csv"), _data_name("*.csv"), _data_name("wards/all.csv")
+    ('wards', 'several files', 'all.csv')
+    """
+    *folders, name = source.replace("\\", "/").rstrip("/").split("/")
+    if not set(name) & set("*?["):
+        return name
+    plain = [folder for folder in folders if folder.strip(".") and not set(folder) & set("*?[")]
+    return plain[-1] if plain else "several files"
+
+
 def headline(run: RunSummary) -> str:
     """What was learned, from what, by whom."""
-    data = run.data.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+    data = _data_name(run.data)
     who = "one party" if run.parties == 1 else f"{number(run.parties)} parties"
     title = MODELS[run.model].title if run.model in MODELS else ""
     what = title or f"{run.model} model".strip()

@@ -10,6 +10,7 @@ from rich.control import Control
 from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.sweep.page import compared, differing, names_of, write_comparison
 from parley.sweep.running import Progress, run_sweep
@@ -74,7 +75,8 @@ def sweep(
         raise typer.Exit(130) from None
     if terminal and not quiet:
         typer.echo("", err=True)
-    typer.echo(f"{result.page}: {len(result.rows)} runs, simulation only. {result.cost}")
+    runs = f"{len(result.rows)} {noun(len(result.rows), 'run')}"
+    typer.echo(f"{result.page}: {runs}, simulation only. {result.cost}")
     for error in result.errors:
         typer.echo(one_line(f"✗ {error}"), err=True)
     if result.errors:

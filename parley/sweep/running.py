@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from parley.client.contract.plurals import noun
 from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
 from parley.server.jobs.job import Job
@@ -229,8 +230,12 @@ class SweepResult:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: how many runs, what they would cost, and the page."""
-        failed = f", {len(self.errors)} kinds of error" if self.errors else ""
-        text = f"{len(self.rows)} runs{failed}, simulation only. {self.cost}"
+        failed = (
+            f", {len(self.errors)} {noun(len(self.errors), 'kind')} of error" if self.errors else ""
+        )
+        text = (
+            f"{len(self.rows)} {noun(len(self.rows), 'run')}{failed}, simulation only. {self.cost}"
+        )
         return f"<p>{escape(text)}</p>{framed(self.page, 'Figures and table')}"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
@@ -97,7 +98,8 @@ def print_ledger(content: LedgerContent) -> None:
         lowest = min(spent.epsilons(budget.delta).values(), default=math.inf)
         console.print(
             Text(one_line(budget.name), style="bold"),
-            f": {spent.releases} releases, spent ε = {epsilon_text(lowest)} of "
+            f": {spent.releases} {noun(spent.releases, 'release')}, "
+            f"spent ε = {epsilon_text(lowest)} of "
             f"{words.allowed(budget.epsilon, budget.delta)}, {words.scope(budget)}; "
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
@@ -154,7 +156,10 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
         accounts = [AdversaryAccount.model_validate(row) for row in rows]
         lines = [f"  against {each.adversary.words}: {words.account(each)}" for each in accounts]
         if lines:
-            split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
+            honest = int(entry.facts["honest_shares"])
+            others = int(entry.facts["summed_shares"]) - honest
+            split = f"the noise of {honest} honest {noun(honest, 'party')}"
+            split += f" ({others} more may collude with the server)" if others else ""
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
             texts["\n".join(map(one_line, [head, *lines]))] = None
     for text in texts:

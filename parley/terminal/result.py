@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records import result_words, sections
@@ -35,9 +36,10 @@ def print_outlook(outlook: Outlook) -> None:
     console.width = max(console.width, 88)
     title = outlook.algorithm_title or outlook.algorithm
     console.print(
-        f"{title}, {outlook.model}: m = {outlook.parties} parties of at "
-        f"least n = {outlook.min_records} records ({outlook.min_records_from}), "
-        f"d = {outlook.dimension}, T = {outlook.rounds} rounds\n"
+        f"{title}, {outlook.model}: m = {outlook.parties} {noun(outlook.parties, 'party')} of "
+        f"at least n = {outlook.min_records} "
+        f"{noun(outlook.min_records, 'record')} ({outlook.min_records_from}), "
+        f"d = {outlook.dimension}, T = {outlook.rounds} {noun(outlook.rounds, 'round')}\n"
     )
     console.print(section_table(outlook.sections()))
     console.print()

@@ -28,6 +28,7 @@ from parley.server.jobs.algorithm_section import (
     AVERAGE,
     BOTH_KEYS,
     ROUNDS,
+    RULED,
     AlgorithmSection,
     Idle,
     Settled,
@@ -85,19 +86,19 @@ class _OfLinearModel(AlgorithmSection):
     idle: ClassVar[Idle] = _LINEAR_IDLE
 
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field("auto", description=ROUNDS)
-    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ).")
+    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ)" + RULED)
     momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        "auto", description="Momentum on the server (post-processing), heavy-ball. auto: 0."
+        "auto", description="Momentum on the server (post-processing), heavy-ball. auto: 0" + RULED
     )
     nesterov: bool | Auto = Field(
-        "auto", description="Nesterov's momentum instead of the heavy ball's. auto: false."
+        "auto", description="Nesterov's momentum instead of the heavy ball's. auto: false" + RULED
     )
     clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
         "auto",
         description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
-        "constant G, where nothing needs clipping.",
+        "constant G, where nothing needs clipping" + RULED,
     )
-    average: bool | Auto = Field("auto", description=AVERAGE + " auto: true.")
+    average: bool | Auto = Field("auto", description=AVERAGE + " auto: true" + RULED)
 
     def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
         """Without a rule."""

@@ -44,6 +44,9 @@ ROUNDS = (
     "`parley plan` says what it chose); the job that a run keeps has the numbers. Where the rule "
     "does not apply (δ = 0, another algorithm): 10."
 )
+RULED = "; with algorithm.rounds = 'auto', gradient-perturbation's rule chooses it."
+"""End of a description whose `auto` such a rule may replace."""
+
 AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
 
 BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from parley.client.contract.plurals import noun
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.algorithm_section import Settled, WholeJob
 from parley.server.jobs.federation import Federation
@@ -100,7 +101,7 @@ def network_by_rule(
         return Settled()
     settled = given.model_copy(update={key: chosen[key] for key in open_keys})
     said = (
-        f"{rounds:,} rounds, steps in each {local:,}, batches of q = {rate:.3g}",
+        f"{rounds:,} {noun(rounds, 'round')}, steps in each {local:,}, batches of q = {rate:.3g}",
         *([f"clip norm {clip:.3g}"] if Unit.RECORD in units else ()),
         *([f"clip norm of parties {settled.party_clip_norm:.3g}"] if Unit.PARTY in units else ()),
         f"rate {settled.learning_rate:.3g}, momentum {momentum:.3g}",

@@ -11,6 +11,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
+from parley.client.contract.plurals import noun
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.calibration.inverses import gaussian_mu
@@ -108,7 +109,8 @@ def _words(steps: Any, model: Any) -> str:
     descent = "Nesterov's momentum" if steps.nesterov is True else "momentum"
     level = steps.level_rounds
     return (
-        f"{steps.rounds} rounds at the rate {steps.learning_rate:.3g}, {descent} "
+        f"{steps.rounds} {noun(steps.rounds, 'round')} at the rate "
+        f"{steps.learning_rate:.3g}, {descent} "
         f"{steps.momentum:.3g}, clip norm {steps.clip_norm:.3g}, λ = {model.lambda_:.3g}"
         + (f", the last {level} for what all predictions lack" if level else "")
     )
@@ -138,11 +140,14 @@ def signal_of(
     units = parties.parties if whole else records
     signal = units * mu * math.sqrt((1 if alone else honest) / parties.parties) / moved
     signal *= math.sqrt(present)
-    shares = f"{honest:,} honest shares of noise, " if point.in_contributions else ""
+    shares = (
+        f"{honest:,} honest {noun(honest, 'share')} of noise, " if point.in_contributions else ""
+    )
     if alone:
         shares = "noise inside each, "
     facts = (
-        f"{'' if whole else f'N = {records:,} records, '}m = {parties.parties:,} parties, {shares}"
+        f"{'' if whole else f'N = {records:,} records, '}"
+        f"m = {parties.parties:,} {noun(parties.parties, 'party')}, {shares}"
         f"ε = {as_written(budget.epsilon)}, δ = {as_written(budget.delta)}: "
         f"signal over noise A = {signal:,.3g}"
     )

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from parley.client.contract.plurals import noun
 from parley.server.records import result_words, words
 from parley.server.records.facts import Facts
 from parley.server.records.guarantee_facts import DataAccount, GuaranteeOutlook, RecordBounds
@@ -105,9 +106,11 @@ class Outlook(Facts):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        who = f"{self.parties} {noun(self.parties, 'party')}"
         job = (
-            f"{self.algorithm_title or self.algorithm}, {self.model}: {self.parties} parties of at "
-            f"least {self.min_records} records, {self.rounds} rounds"
+            f"{self.algorithm_title or self.algorithm}, {self.model}: {who} of at least "
+            f"{self.min_records} {noun(self.min_records, 'record')}, "
+            f"{self.rounds} {noun(self.rounds, 'round')}"
         )
         rows = [(each.title, each.line) for each in self.sections()]
         shown = html_table([("job", job), *rows])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from parley.client.contract.plurals import noun
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.server.records.judgement import Judged, Judgement, TargetJudgement
@@ -285,9 +286,13 @@ def status(run: RunSummary) -> str:
 
 def parties(run: RunSummary) -> str:
     """Of how many parties the run was, how many rounds it made, and how long it took."""
-    least = "" if run.min_records is None else f" of at least {run.min_records} records"
+    least = (
+        ""
+        if run.min_records is None
+        else f" of at least {run.min_records} {noun(run.min_records, 'record')}"
+    )
     took = "" if run.seconds is None else f", {run.seconds:.1f} s"
-    return f"{run.parties}{least}, {run.rounds_done} rounds{took}"
+    return f"{run.parties}{least}, {run.rounds_done} {noun(run.rounds_done, 'round')}{took}"
 
 
 def evaluation(run: RunSummary) -> str:

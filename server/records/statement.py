@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import features_statement
+from parley.client.contract.plurals import noun
 from parley.client.contract.state import components_in
 from parley.server.model_file import MODEL_VERSION
 from parley.server.records import words
@@ -90,7 +91,8 @@ def _promised(summary: RunSummary) -> str:
     for of in summary.guarantees:
         noise = words.join(words.noise(of, rounds=summary.rounds, counted=counted))
         sentences.append(
-            f"Differential privacy of {of.unit.words} over {summary.rounds_done} releases "
+            f"Differential privacy of {of.unit.words} over {summary.rounds_done} "
+            f"{noun(summary.rounds_done, 'release')} "
             f"of this run: {words.stated(of)}, {words.against(of)}. Noise: {noise}."
         )
         if assumed := words.assumed(of):

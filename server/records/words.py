@@ -145,6 +145,8 @@ def ledger(run: RunSummary) -> str:
     """Which ledger keeps the total."""
     if run.ledger:
         return f"shared: {run.ledger}"
+    if run.deployment:
+        return "each party keeps its own and charges this run there; the server's is this run's own"
     return "this run's own; other runs on the same records add to it (share one: privacy.ledger)"
 
 

@@ -107,6 +107,9 @@ def test_an_older_ledger_that_is_put_back_is_not_taken_for_what_was_released(tmp
     assert "an older copy was put back" in (world.folders[0] / "party.log").read_text()
     (world.folders[0] / "state" / "ledger-head").unlink()  # its owner says so
     assert wired.ok(world.ask(0, "propose", **world.join_head(**other)))
+    other["run"] = "r-3"  # and says so once: neither contributions nor openings object afterwards
+    other["plan"] = world.plan.for_run("r-3").to_json()
+    assert wired.ok(world.ask(0, "propose", **world.join_head(**other)))
 
 
 def ask_next(world, wired, kind):
@@ -133,6 +136,9 @@ def ask_next(world, wired, kind):
         ("round", ["ledger.sqlite", "state/ledger-head"]),
         ("finish", ["ledger.sqlite", "state/ledger-head"]),
         ("propose", ["ledger.sqlite", "state/ledger-head"]),
+        # Of all that is kept, `openings` alone is newer.
+        ("finish", ["ledger.sqlite", "state"]),
+        ("propose", ["ledger.sqlite", "state"]),
     ],
 )
 def test_a_ledger_put_back_between_two_rounds_is_refused_at_the_next_request(
@@ -148,7 +154,11 @@ def test_a_ledger_put_back_between_two_rounds_is_refused_at_the_next_request(
     world.vectors(2, 2)
     world.services[0].close()
     for name in put_back:
-        shutil.copy(backup / name, folder / name)
+        if (backup / name).is_dir():
+            shutil.rmtree(folder / name)
+            shutil.copytree(backup / name, folder / name)
+        else:
+            shutil.copy(backup / name, folder / name)
     assert ask_next(world, wired, kind) == "error"
     assert "an older copy was put back" in (folder / "party.log").read_text()
     (item,) = [each for each in check_items(folder) if each.what == "ledger"]

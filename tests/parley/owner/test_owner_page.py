@@ -126,7 +126,7 @@ def test_the_commands_say_what_the_page_says(homes):
     said = json.loads(invoked("owner", "status", str(homes[0]), "--json").stdout)
     (offer,) = said["waits"]
     name, rates = offer["name"], offer["attackers"][0]["rows"]
-    assert offer["price"].startswith("A yes spends ε = 0.5 per record of what is left")
+    assert offer["price"].startswith("A yes spends ε = 0.5 per record. Of ")
     assert [row[0] for row in rates[1:]] == ["one record"] + [
         f"{count} records together" for count in (2, 5, 10)
     ]
