@@ -23,7 +23,7 @@ _WORDS = {
     errno.EISDIR: ("a folder, expected a file", "Check the path."),
     errno.EEXIST: ("it exists already", "Choose another name."),
     errno.ENAMETOOLONG: ("a name in this path is too long", "Choose a shorter one."),
-    errno.ELOOP: ("its links lead in a circle", "Check the path."),
+    errno.ELOOP: ("a link where none may be, or links in a circle", "Remove the link."),
     errno.EACCES: ("this user may not use it", _WRITE),
     errno.EPERM: ("this user may not use it", _WRITE),
     errno.EROFS: ("its disk can only be read", "Choose a folder on another disk."),

@@ -25,7 +25,9 @@ def hold_folder(folder: Path, *, role: str, command: str) -> Iterator[None]:
     Raises:
         ProcessError: another process holds it.
     """
-    handle = os.open(folder / f".{role}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Never through a link: somebody else may have put it there.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(folder / f".{role}.lock", flags, 0o600)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

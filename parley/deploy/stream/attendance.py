@@ -87,11 +87,13 @@ class Line:
                 deliver=lambda _party, _reply: None,
             )
             self._waiting.put_nowait(asked)
-        before, either = self._messages, (self._probe, self._ended)
+        before, probe = self._messages, self._probe  # shared by all that come meanwhile
+        either = (probe, self._ended)
         await asyncio.wait(either, timeout=_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
-        if self._probe is not None and self._probe.done():
-            answered, self._probe = self._probe.result(), None
-            return answered
+        if probe.done():
+            if self._probe is probe:
+                self._probe = None
+            return probe.result()
         # A long frame that is on its way, in either direction, keeps the answer waiting.
         return not self._ended.done() and self._messages > before + 1
 

@@ -185,6 +185,21 @@ def test_a_copied_key_does_not_end_the_party_that_answers_and_both_owners_hear_o
     assert ended[1] == []
 
 
+def test_copies_that_come_at_once_take_no_place_and_are_told_once(world):
+    transport, said = world.open(), []
+    ended = world.attend(0, echo, said=said)
+    until(lambda: transport.online() == (0,))
+    for _ in range(5):
+        codes = [call.end() for call in [Call(world) for _ in range(8)]]
+        assert {code for code, _ in codes} == {"ABORTED"}
+        assert all(text.startswith("twice") for _, text in codes)
+    assert dict(transport.exchange({0: b"a"}, timeout_s=5)) == {0: b"answer to a"}
+    assert not any("Not connected" in line for line in said)
+    assert sum("Another process dialled" in line for line in said) == 1
+    assert sum("attends twice" in line for line in world.said) == 1
+    assert ended == []
+
+
 def head(number, total, offset, allowed=0):
     return struct.pack(">QQQI", number, total, offset, allowed)
 
