@@ -143,7 +143,7 @@ class Named(click.Command):
         loaded = self.loaded
         raise_interrupts()
         context = loaded.make_context(*words, **more)
-        if self.name in _WORKING:
+        if self.name in _WORKING and not context.params.get("quiet"):
             context.with_resource(say_working(str(self.name)))
         return context
 

@@ -32,7 +32,7 @@ from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.server.records.summary import RunSummary
-from parley.server.rounds.observer import Observer
+from parley.server.rounds.observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 from parley.simulations.figures.summary import local_summary
@@ -122,7 +122,9 @@ def run_real(
     try:
         with Supervisor() as supervisor:
             launch = launch_of(run, supervisor)
+            tell_stage(observer, "reading")
             experiment = load_experiment(job)
+            tell_stage(observer, "preparing")
             job = job.settled(experiment.federation, experiment.data.classes)
             folder.keep_job(job)
             if not (parties / "deployment.toml").exists():  # else of the run that is resumed

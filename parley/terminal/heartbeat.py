@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _EVERY_S, _WAITING_S, _LOOK_S = 30.0, 5.0, 1.0
 
@@ -58,7 +58,8 @@ class Heartbeat:
             self._said, self._told = now, self._waiting
             parts = [part for part in (self._stage, self._figures, self._waiting) if part]
             line = f"{', '.join(parts)} ({_duration(now - self._began)})"
-        self._say(line)
+        with suppress(OSError, ValueError):  # a pipe that nobody reads, a stream that was closed
+            self._say(line)
 
     def start(self) -> None:
         """Beat in a thread of its own until `stop`."""
@@ -76,6 +77,9 @@ class Heartbeat:
 @contextmanager
 def say_working(command: str) -> Iterator[None]:
     """Say on stderr every 30 s that a command works, while the block lasts."""
+    if sys.stderr is None:  # a process without one: its lines would go to stdout
+        yield
+        return
     beats = Heartbeat(lambda line: print(line, file=sys.stderr, flush=True))
     beats.note(f"parley {command} is working")
     beats.start()

@@ -49,7 +49,7 @@ class RunDisplay:
         self._farewell = farewell
         self._console = Screen(stderr=True, quiet=quiet)
         self._beats = None
-        if not quiet and not self._console.is_terminal:
+        if not quiet and not _draws(self._console):
             self._beats = Heartbeat(lambda line: self._console.print(line, soft_wrap=True))
         self._rounds = self._done = 0
         self._plain = ""
@@ -192,6 +192,11 @@ class _RoundsColumn(MofNCompleteColumn):
     def render(self, task: Task) -> Text:
         """Return the text of one task."""
         return super().render(task) if task.total is not None else Text("")
+
+
+def _draws(console: Screen) -> bool:
+    """Return whether a bar is seen: on a terminal that can move its cursor, whatever is forced."""
+    return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
 def awaited(parties: Sequence[Mapping[str, str]]) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from parley import command_table
 from parley.running import run
 from parley.server.jobs.file import load_job
-from parley.terminal.heartbeat import Heartbeat
+from parley.terminal.heartbeat import Heartbeat, say_working
 from parley.terminal.progress import RunDisplay
 
 
@@ -91,6 +91,41 @@ def test_a_run_names_each_of_its_stages_in_order(tmp_path):
 
     run(load_job(overrides=["algorithm.rounds=2"]), out=tmp_path / "r", observer=Stages())
     assert list(dict.fromkeys(stages)) == ["reading", "preparing", "rounds", "baseline", "report"]
+
+
+@pytest.mark.parametrize(
+    ("tty", "variables", "lines"),
+    [
+        (True, {"TERM": "xterm"}, False),
+        (True, {"TERM": "dumb"}, True),
+        (False, {"TERM": "xterm"}, True),
+        (False, {"TERM": "xterm", "FORCE_COLOR": "1"}, True),  # as a CI sets it
+    ],
+)
+def test_lines_are_said_wherever_no_bar_is_seen(monkeypatch, tty, variables, lines):
+    stream = io.StringIO()
+    stream.isatty = lambda: tty
+    monkeypatch.setattr(sys, "stderr", stream)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert (RunDisplay(quiet=False)._beats is not None) == lines
+    assert RunDisplay(quiet=True)._beats is None
+
+
+def test_a_stream_that_was_closed_ends_nothing(monkeypatch):
+    clock = Clock()
+
+    def closed(_line):
+        raise ValueError("I/O operation on closed file.")
+
+    beats = Heartbeat(closed, clock=clock)
+    clock.now = 60.0
+    beats.beat()
+    monkeypatch.setattr(sys, "stderr", None)
+    with say_working("plan"):
+        pass
 
 
 def board(*parties):
