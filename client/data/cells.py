@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.columns import (
+    LONGEST_NUMBER,
     MISSING_TEXTS,
     TRUTH,
     WHOLE_NUMBER,
@@ -136,7 +137,18 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
     texts = series.cast(pl.String).str.strip_chars()
     if not dtype.is_numeric():
         texts = _without(texts, {"", *table.null_values}, listed)
-    return texts.str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
+    return canonical_texts(texts)
+
+
+def has_codes(whole: pl.Series) -> bool:
+    """Return whether one of the whole numbers has 16 digits or more."""
+    low, high = whole.min(), whole.max()
+    return low is not None and max(int(high), -int(low)) > LONGEST_NUMBER  # type: ignore[arg-type]
+
+
+def canonical_texts(texts: pl.Series) -> pl.Series:
+    """Return what `canonical_text` makes of each text, null where one is missing."""
+    return texts.str.strip_chars().str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
 
 
 def _without(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:

@@ -14,7 +14,7 @@ from typing import Literal
 from parley.client.data.binary_files import parquet_names, read_arrays
 from parley.client.data.csv_guess import other_separator
 from parley.client.data.csv_text import csv_names
-from parley.client.data.frames import Frame, Source, SqlQuery, name_of
+from parley.client.data.frames import Frame, Source, SqlQuery, check_once, name_of
 from parley.client.data.memory import room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sql import sql_names
@@ -98,23 +98,16 @@ def checked_names(
             raise fault
     check_once(names, path=where)
     if not all_used:
-        if missing := [name for name in wanted if name not in names]:
+        there = set(names)
+        if missing := [name for name in wanted if name not in there]:
             raise MissingColumns(missing, path=where)
         return names
     needed = schema.columns if file else schema.used
-    got = []
-    if missing := [name for name in needed if name not in names]:
+    got, there = [], set(names)
+    if missing := [name for name in needed if name not in there]:
         got.append(f"no column {missing}")
     if extra := [name for name in names if name not in schema.columns]:
         got.append(f'{extra}, not in the schema (kind = "ignore" leaves a column out)')
     if got:
         raise DataError("the columns of the schema", " and ".join(got), path=where)
     return names
-
-
-def check_once(names: list[str], *, path: str | Path) -> None:
-    """Raises DataError where a name stands twice."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        expected = "every column name once (rename one in the file; in a query AS does)"
-        raise DataError(expected, f"{twice} more than once", path=path)

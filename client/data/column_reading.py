@@ -22,12 +22,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cells import with_points
+from parley.client.data.cells import canonical_texts, has_codes, with_points
 from parley.client.data.columns import MISSING_TEXTS
 from parley.client.data.drafted_texts import are_codes
 
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""
+
+_SHEET_ERRORS = frozenset(
+    {"#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!", "#SPILL!", "#CALC!"}
+)
+"""What a spreadsheet shows if a formula has no value."""
+
+_GONE = MISSING_TEXTS | _SHEET_ERRORS
 
 _NINES = r"-9+|99+"
 _ODD_SHARE = 0.01
@@ -59,29 +66,48 @@ class Cells:
 
 
 def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
-    """The column as numbers if it is one of numbers (`texts`: written as text), else as texts."""
+    """The column as numbers if it is one of numbers (`texts`: written as text), else as texts.
+
+    Whole numbers of 16 digits and more are codes, as numbers with leading zeros are: texts.
+    """
     if series.dtype in (pl.Categorical, pl.Enum):
         series = series.cast(pl.String)
     if series.dtype != pl.String:
-        if series.dtype.is_float():
-            series = series.fill_nan(None)
-        return Cells(values=series, missing=_counts(series.is_null(), {}))
+        values = _numbers_of(series)
+        return Cells(values=values, missing=_counts(series.is_null() | values.is_null(), {}))
     stripped = series.str.strip_chars()
-    present, missing = _present(stripped, MISSING_TEXTS)
+    present, missing = _present(stripped, _GONE)
     if not texts:
-        return Cells(values=present, missing=missing)
-    unmarked, marked = _present(stripped, MISSING_TEXTS | _MARKS)
+        return Cells(values=canonical_texts(present), missing=missing)
+    unmarked, marked = _present(stripped, _GONE | _MARKS)
     numbers = with_points(unmarked, decimal).cast(pl.Float64, strict=False)
     if words := _words(numbers, unmarked):
-        unmarked, marked = _present(stripped, MISSING_TEXTS | _MARKS | words)
-        return Cells(values=_whole(numbers), missing=marked)
-    odd = np.flatnonzero((numbers.is_null() & unmarked.is_not_null()).to_numpy())
+        unmarked, marked = _present(stripped, _GONE | _MARKS | words)
     there = len(series) - unmarked.null_count()
-    if are_codes(present.drop_nulls()):
-        return Cells(values=present, missing=missing)
-    if there and len(odd) <= _ODD_SHARE * there:
+    odd = np.flatnonzero((numbers.is_null() & unmarked.is_not_null()).to_numpy())
+    few_odd = there > 0 and len(odd) <= _ODD_SHARE * there
+    if few_odd and are_codes(unmarked.filter(numbers.is_not_null())):
+        return Cells(values=canonical_texts(unmarked), missing=marked)
+    if few_odd:
         return Cells(values=_whole(numbers), missing=marked, odd=odd)
-    return Cells(values=present, missing=missing, near=odd if 2 * len(odd) < there else odd[:0])
+    near = odd if 2 * len(odd) < there else odd[:0]
+    return Cells(values=canonical_texts(present), missing=missing, near=near)
+
+
+def _numbers_of(series: pl.Series) -> pl.Series:
+    """Return typed values: whole numbers as 64-bit integers, codes as texts."""
+    if series.dtype.is_float():
+        series = series.fill_nan(None)
+        # Beside missing values, libraries make floats of whole numbers.
+        return _whole(series.cast(pl.Float64)) if series.null_count() else series
+    if series.dtype.is_decimal():
+        floats = series.cast(pl.Float64)
+        if not bool((floats == floats.floor()).all()):
+            return floats
+        series = series.cast(pl.Int128)
+    if not series.dtype.is_integer():
+        return series
+    return series.cast(pl.String if has_codes(series) else pl.Int64)
 
 
 def nines(values: pl.Series) -> float | None:

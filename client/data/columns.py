@@ -38,6 +38,12 @@ Value = str | bool | int | float
 WHOLE_NUMBER = r"^(-?\d+)\.0+$"
 """A whole number written with decimals, as tables that pass through floats have it: 1.0 is 1."""
 
+LONG_CODE = r"^[+-]?\d{16,}$"
+"""A whole number of 16 digits or more is a code: a double does not hold all of its digits."""
+
+LONGEST_NUMBER = 10**15 - 1
+"""Largest whole number that is no code."""
+
 OTHER = "(other)"
 """The bucket for values that a schema does not list."""
 

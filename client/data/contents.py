@@ -30,7 +30,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cells import plain_texts, with_points
+from parley.client.data.cells import has_codes, plain_texts, with_points
+from parley.client.data.columns import LONG_CODE
 from parley.client.data.schema import Schema
 from parley.client.data.table import Table
 
@@ -153,14 +154,17 @@ def order_of(
 
 
 def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
-    """`[N]` cells: what reads as a number by its value, anything else by its text."""
+    """`[N]` cells: what reads as a number by its value, anything else by its text.
+
+    A whole number of 16 digits or more goes by its text: as doubles, two codes may be one.
+    """
     series: pl.Series = table.column(name)
-    if series.dtype.is_numeric():
+    if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
         return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
     texts = plain_texts(table, name)
     parsed = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     bits = _bits(parsed.fill_null(np.nan).to_numpy())
-    others = parsed.is_null() | parsed.is_nan()
+    others = parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)
     if others.any():
         at = others.fill_null(True).to_numpy()
         bits[at] = _texts_bits(texts.filter(others.fill_null(True)).to_list())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from parley.client.data.table import DataError
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RECORDS = 200
+_SEPARATOR_LINE = r"\"?sep=.?\"?[,;\t|]?"
+_NUMBER = r"[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?"
 _BYTES = 2**22
 
 
@@ -72,22 +75,49 @@ def separator_of(text: str) -> str:
     return found
 
 
-def check_first_line(path: str | Path, encoding: str, separator: str) -> None:
-    """Raises DataError where a title, or Excel's `sep=;`, stands above the names of columns."""
-    first, width, records = _widest(next(text_pieces(path, encoding), ""), separator)
-    if first < width and records > 1:
-        expected = f"a first line with a name for each of {width} columns"
-        got = f"one with {first} (delete what stands above the names)"
-        raise DataError(expected, got, path=path, row=1)
+def check_first_line(path: str | Path, encoding: str, separator: str, *, header: bool) -> None:
+    """Raise DataError if the first line has not a name for each column: say what stands there."""
+    text = next(text_pieces(path, encoding), "")
+    first, width, records = _widest(text, separator)
+    if first == width or records < 2:
+        return
+    expected = f"a first line with a name for each of {width} columns"
+    if not header:
+        raise DataError(f"{width} cells in every line", f"{first} in the first", path=path, row=1)
+    got = f"one with {first} (delete what stands above the names)"
+    lines = _records(text, separator)
+    others = lines[1:]
+    if re.fullmatch(_SEPARATOR_LINE, text.lstrip("\ufeff").partition("\n")[0].strip()):
+        got = "Excel's line sep= (delete what stands above the names)"
+    elif all(len(cells) == first + 1 and not cells[-1].strip() for cells in others):
+        got = (
+            f"one with {first}, and an empty cell at every line's end (delete the separator there)"
+        )
+    elif first > width or _is_number(others[0][1:]) or not any(map(_is_number, others)):
+        counted = "one name" if abs(width - first) == 1 else f"{abs(width - first)} names"
+        less = "fewer" if first < width else "more"
+        got = f"one with {first}: the header has {counted} {less} than the rows have cells"
+        if first == width - 1:
+            got += "; are the first cells row names? Then write a name for them before the others"
+    raise DataError(expected, got, path=path, row=1)
+
+
+def _is_number(cells: list[str]) -> bool:
+    """Return whether one of the cells is a number."""
+    return any(re.fullmatch(_NUMBER, cell.strip()) for cell in cells)
 
 
 def _widest(text: str, separator: str) -> tuple[int, int, int]:
     """Fields of the first record, how many most of the others have, and how many have so many."""
-    widths: list[int] = []
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        widths += (len(fields) for _, fields in zip(range(_RECORDS), lines, strict=False))
-    except csv.Error:
-        return 1, 1, 0
+    widths = [len(fields) for fields in _records(text, separator)]
     width, records = max(Counter(widths).items(), key=lambda entry: entry[1], default=(1, 0))
     return (widths[0] if widths else 1), width, records
+
+
+def _records(text: str, separator: str) -> list[list[str]]:
+    """Return the fields of the first records; none if it is no CSV."""
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        return [fields for _, fields in zip(range(_RECORDS), lines, strict=False)]
+    except csv.Error:
+        return []

@@ -14,34 +14,35 @@ from typing import Any
 
 import polars as pl
 
-from parley.client.data.columns import canonical_text
+from parley.client.data.columns import LONG_CODE, canonical_text
+from parley.client.data.number_signs import describe_signs, signs_in
 
 _POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
 _POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
 _SHORT = {"y": "yes", "n": "no", "t": "true", "f": "false", "pos": "positive", "neg": "negative"}
-_WITH_SIGNS = r"^\(?[-+]?[$€£¥]?[-+]?(\d{1,3}([.,' ]\d{3})*|\d+)([.,]\d+)?\s?[%$€£¥]?\)?$"
 _DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}|^\d\d?:\d\d"
 _LEADING_ZEROS = r"^0\d\d+$"
 _LEAST_DIFFERENT = 10
-_MOST_CELLS = 0.9
 _FREQUENT, _COVERED = 0.01, 0.5
 LEAST_RECORDS = 10
 """Records that a text needs to be named in a draft as a category."""
 _READ = "categories read from the data"
-SIGNS = "numbers with signs in them ($, %, thousands): written plainly they can be learned from"
-_DATES = (
+AS_TEXT = "numbers that are stored as text: stored as numbers they can be learned from"
+DATES = (
     "dates or times: only what is made of them beforehand can be learned from (a year, days since)"
 )
 
 
 def are_codes(texts: pl.Series) -> bool:
-    """Whether digits are written that are no number: postcodes, 01069."""
-    return bool(texts.str.contains(_LEADING_ZEROS).any() and texts.str.contains(r"^\d+$").all())
+    """Return whether texts are digits that are no numbers: postcodes, 01069, or 16 digits."""
+    for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):
+        if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
+            return True
+    return False
 
 
-def with_signs(texts: pl.Series) -> bool:
-    """Whether they are numbers that no column of numbers takes: $1,234, 12 %, (5.0)."""
-    return int(texts.str.contains(_WITH_SIGNS).sum()) > _MOST_CELLS * len(texts)
+def _are_numbers(texts: pl.Series) -> bool:
+    return texts.cast(pl.Float64, strict=False).null_count() == 0
 
 
 def _mostly_numbers(texts: pl.Series) -> bool:
@@ -81,10 +82,13 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
     other = bool(absent)
     if series.dtype == pl.String:
         if bool(present.str.contains(_DATE).all()):
-            return {"kind": "ignore"}, _DATES
+            return {"kind": "ignore"}, DATES
         different = distinct == len(present) >= _LEAST_DIFFERENT
-        if (distinct > most or different) and with_signs(present) and not are_codes(present):
-            return {"kind": "ignore"}, SIGNS
+        numbers = (distinct > most or different) and not are_codes(present)
+        if numbers and (signs := signs_in(present)):
+            return {"kind": "ignore"}, describe_signs(signs)
+        if numbers and _are_numbers(present):
+            return {"kind": "ignore"}, AS_TEXT
         if different and distinct <= most:
             return {"kind": "ignore"}, "a different text in every record: an identifier?"
         if distinct > most:

@@ -16,15 +16,19 @@ imported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.columns import ArrayColumn
+from parley.client.data.columns import LONGEST_NUMBER, ArrayColumn
 from parley.client.data.schema import Schema
 from parley.client.data.table import DataError
 from parley.privacy.ledger.address import check_source
@@ -33,15 +37,24 @@ _WHERE = "in memory"
 _NOT_THERE = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
 """What objects that stand for a missing value are called, whichever library they are of."""
 
+_SIGNED_64, _SIGNED_128 = 2**63, 2**127
+
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
-    """Columns in memory, `[N]` or `[N, …]`; a missing value is NaN, or "" among texts."""
+    """Columns in memory, `[N]` or `[N, …]`; a missing value is NaN, or "" among texts.
+
+    Attributes:
+        columns: arrays by name. Whole numbers of 16 digits and more may be Python objects, with
+            None for a missing one (`series_of` reads them).
+        label: name of the label's column, if the data themselves say which it is: y of (X, y).
+    """
 
     columns: Mapping[str, Array]
     name: str = _WHERE
+    label: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,36 +104,97 @@ def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> 
     if isinstance(data, tuple):
         if len(data) != 2:
             raise DataError("a pair (X, y)", f"a tuple of {len(data)}", path=name)
-        return Frame(columns=_of_pair(*data, schema, name), name=name)
+        return _frame_of_pair(*data, schema, name)
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return Frame(columns=columns_of(data), name=name)
+        return Frame(columns=columns_of(data, schema, name), name=name)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
-        return Frame(columns=_of_pair(*_stacked(data, name), schema, name), name=name)
+        return _frame_of_pair(*_stacked(data, name), schema, name)
     expected = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
     raise DataError(expected, type(data).__name__, path=name)
 
 
-def columns_of(frame: Any) -> dict[str, Array]:
+def columns_of(
+    frame: Any, schema: Schema | None = None, where: str | Path = _WHERE
+) -> dict[str, Array]:
     """The columns of a polars or pandas frame, or of a mapping, as arrays.
 
-    Texts stay texts, "" where there is none; numbers beside missing ones are floats with NaN.
+    Texts stay texts, "" where there is none; numbers beside missing ones are floats with NaN. A
+    column of shape [N, 1] is `[N]`, unless the schema has it as an array.
     """
     names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
-    return {str(name): _cells(frame[name]) for name in names}
+    check_once(names, path=where)
+    known = {} if schema is None else schema.columns
+    arrays = {name for name, column in known.items() if isinstance(column, ArrayColumn)}
+    found = {}
+    for name in names:
+        cells = _cells(frame[name])
+        flat = cells.ndim == 2 and cells.shape[1] == 1 and str(name) not in arrays
+        found[str(name)] = cells[:, 0] if flat else cells
+    return found
+
+
+def check_once(names: Iterable[Any], *, path: str | Path) -> None:
+    """Raise DataError if two columns have one name. Names are compared as text: 5 is "5"."""
+    counts = Counter(map(str, names := list(names)))
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if not twice:
+        return
+    spelt = {
+        name: sorted({repr(each) for each in names if str(each) == name and each != name})
+        for name in twice
+    }
+    shown = [f"{name!r} (as text also {', '.join(o)})" if (o := spelt[name]) else repr(name)
+             for name in twice]  # fmt: skip
+    expected = "every column name once (rename one in the file; in a query AS does)"
+    if not isinstance(path, Path) and any(spelt.values()):
+        expected = "every column name once, as text (rename one)"
+    raise DataError(expected, f"[{', '.join(shown)}] more than once", path=path)
 
 
 def _cells(values: Any) -> Array:
+    if isinstance(values, pl.Series) and (
+        values.dtype.is_decimal() or (values.dtype.is_integer() and values.null_count())
+    ):
+        # As an array, polars makes floats of these.
+        values = np.array(values.to_list(), object)
     cells = np.asarray(values)
     if cells.dtype.kind in "biufU" or cells.dtype.kind not in "OT":
         return cells
     flat = cells.ravel().tolist()
-    there = [value for value in flat if str(value) not in _NOT_THERE]
-    numbers = (int, float, np.integer, np.floating)
+    there = [value for value in flat if not _absent(value)]
+    numbers = (int, float, Decimal, np.integer, np.floating)
     if there and all(isinstance(v, numbers) and not isinstance(v, bool) for v in there):
-        known = [np.nan if str(value) in _NOT_THERE else value for value in flat]
-        return np.array(known, np.float64).reshape(cells.shape)
+        if not any(map(_needs_digits, there)):
+            known = [np.nan if _absent(value) else float(value) for value in flat]
+            return np.array(known, np.float64).reshape(cells.shape)
+        exact = np.array([None if _absent(value) else value for value in flat], object)
+        return exact.reshape(cells.shape)
     texts = ["" if value is None or _absent(value) else str(value) for value in flat]
     return np.array(texts, np.str_).reshape(cells.shape)
+
+
+def _needs_digits(value: Any) -> bool:
+    """Return whether a number is whole and so long that it may be a code."""
+    if isinstance(value, float | np.floating):
+        return False
+    return math.isfinite(value) and abs(value) > LONGEST_NUMBER and value == int(value)
+
+
+def series_of(name: str, values: Array) -> pl.Series:
+    """Return a column of a frame, `[N]`, as a series; whole numbers keep all of their digits."""
+    if values.dtype.kind != "O":
+        return pl.Series(name, values)
+    cells = values.tolist()
+    there = [value for value in cells if value is not None]
+    if not all(math.isfinite(value) and value == int(value) for value in there):
+        return pl.Series(name, [None if value is None else float(value) for value in cells])
+    whole = [None if value is None else int(value) for value in cells]
+    largest = max(map(abs, map(int, there)), default=0)
+    if largest < _SIGNED_64:
+        return pl.Series(name, whole, dtype=pl.Int64)
+    if largest < _SIGNED_128:
+        return pl.Series(name, whole, dtype=pl.Int128)
+    return pl.Series(name, [None if value is None else str(value) for value in whole], pl.String)
 
 
 def _absent(value: Any) -> bool:
@@ -128,16 +202,54 @@ def _absent(value: Any) -> bool:
     return not isinstance(value, str) and str(value) in _NOT_THERE
 
 
-def _of_pair(features: Any, labels: Any, schema: Schema | None, where: str) -> dict[str, Array]:
-    named = getattr(labels, "name", None) if schema is None else schema.label_column
-    label = named if isinstance(named, str) and named else "y"
+def _frame_of_pair(features: Any, labels: Any, schema: Schema | None, where: str) -> Frame:
+    """Return X's columns and y, which is the label."""
+    named = _name_of_labels(labels) if schema is None else schema.label_column
+    label = named or "y"
     if isinstance(features, Mapping) or hasattr(features, "columns"):
-        columns = columns_of(features)
+        columns = columns_of(features, schema, where)
     else:
         columns = columns_of_array(np.asarray(features), schema, where)
     if label in columns:
         raise DataError(f"the label {label!r} in y alone", "a column of X, too", path=where)
-    return {**columns, label: _cells(labels)}
+    rows = max((len(values) for values in columns.values() if values.ndim), default=0)
+    own = {label: _column_of_labels(labels, rows, where)}
+    return Frame(columns={**columns, **own}, name=where, label=label)
+
+
+def _name_of_labels(labels: Any) -> str:
+    """Return the name of a series, or of a frame's one column; empty if there is none."""
+    names = _names_of(labels)
+    named = names[0] if len(names) == 1 else getattr(labels, "name", None)
+    return named if isinstance(named, str) else ""
+
+
+def _names_of(labels: Any) -> list[Any]:
+    """Return the names of a frame's or a mapping's columns; none for anything else."""
+    return list(labels.keys() if isinstance(labels, Mapping) else getattr(labels, "columns", ()))
+
+
+def _column_of_labels(labels: Any, rows: int, where: str) -> Array:
+    """`[N]` the labels of N rows, from y of shape [N] or [N, 1]."""
+    expected = f"y of shape [{rows}] or [{rows}, 1], a label for each row of X"
+    if len(names := _names_of(labels)) > 1:
+        raise DataError(expected, f"{len(names)} columns (give one of them)", path=where)
+    try:
+        cells = _cells(labels[names[0]] if names else labels)
+    except ValueError:
+        raise DataError(expected, "rows of unequal lengths", path=where) from None
+    if cells.shape == (rows, 1):
+        return cells[:, 0]
+    if cells.ndim != 1:
+        wide = cells.ndim == 2 and cells.shape[0] == rows
+        raise DataError(
+            expected,
+            f"shape {list(cells.shape)}{' (give one of its columns)' if wide else ''}",
+            path=where,
+        )
+    if len(cells) != rows:
+        raise DataError(expected, f"{len(cells)} labels for {rows} rows", path=where)
+    return cells
 
 
 def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from parley.client.data.binary_files import ROWS, parquet_tables, read_arrays
 from parley.client.data.column_names import checked_names, file_format
 from parley.client.data.columns import ArrayColumn
+from parley.client.data.csv_guess import check_first_line
 from parley.client.data.csv_text import csv_tables
-from parley.client.data.frames import Frame, Source, SqlQuery, name_of
+from parley.client.data.frames import Frame, Source, SqlQuery, name_of, series_of
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sql import sql_tables
@@ -45,7 +46,8 @@ def read_tables(
     the sample is drawn from. With `only`, these columns must be there, whatever else is, and
     batches come one by one, in any number.
     """
-    wanted = [n for n in schema.columns if n in schema.used or n in keep]
+    used = schema.used
+    wanted = [name for name in schema.columns if name in used or name in keep]
     wanted = wanted if only is None else list(only)
     room = room_for(schema.file.max_gib)
     where = name_of(source)
@@ -81,11 +83,23 @@ def _tables(
         return query_tables(source, schema.file, names, wanted)
     match file_format(source, schema.file):
         case "csv":
-            return csv_tables(source, schema.file, names, wanted)
+            return _csv_tables(source, schema.file, names, wanted)
         case "parquet":
             return parquet_tables(source, schema.file, wanted, announced)
         case _:
             return _slices(read_arrays(source, lambda _: wanted, room), schema, source)
+
+
+def _csv_tables(
+    source: str | Path, file: FileFormat, names: list[str], wanted: list[str]
+) -> Iterator[Table]:
+    """Batches of a CSV. A record of another width may be the header's fault."""
+    try:
+        yield from csv_tables(source, file, names, wanted)
+    except DataError as error:
+        if error.row and not error.column:
+            check_first_line(source, file.encoding, file.separator, header=file.header)
+        raise
 
 
 def query_tables(
@@ -117,11 +131,11 @@ def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str |
             faults.append(DataError(expected, got, path=path, column=name))
         elif isinstance(column, ArrayColumn):
             arrays[name] = values
-        elif values.dtype.kind not in "biufU":
+        elif values.dtype.kind not in "biufUO":
             got = f"dtype {values.dtype}"
             faults.append(DataError("numbers or text", got, path=path, column=name))
         else:
-            flat[name] = pl.Series(name, values)
+            flat[name] = series_of(name, values)
     if faults:
         raise DataError.of(faults)
     return Table(

@@ -253,10 +253,10 @@ def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Recor
 
 def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[DataError]:
     """The first fault of each of these columns that has one."""
-    faults = []
+    faults, features = [], schema.features
     for name in names:
         try:
-            feature_cells(table, name, schema.features[name])
+            feature_cells(table, name, features[name])
         except DataError as fault:
             faults.append(fault)
     return faults

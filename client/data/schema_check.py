@@ -7,6 +7,7 @@ is what a run would refuse, and nothing else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,17 +72,18 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
         and (fault := other_separator(csv, schema.file))
     ):
         return CheckedFile(records=0, problems=(str(fault),), remarks=())
+    counts = Counter(names)
     problems = [f"Column {name!r} of the schema is not in the file." for name in needed
-                 if name not in names]  # fmt: skip
+                 if name not in counts]  # fmt: skip
     problems += [
         f"Column {name!r} of the file is not in the schema: "
         f'{name} = {{ kind = "ignore" }} leaves it out.'
         for name in names
         if name not in schema.columns
     ]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in counts.items() if count > 1)
     problems += [f"Column {name!r} is there more than once." for name in twice]
-    there = [name for name in schema.used if name in names and name not in twice]
+    there = [name for name in schema.used if counts[name] == 1]
     if not there:
         return CheckedFile(records=0, problems=tuple(problems), remarks=())
     walk = _Walk(schema, there)
@@ -90,7 +92,7 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
             walk.take(table)
     except DataError as error:
         ragged = None
-        if csv and error.row and not error.column:
+        if csv and error.row and error.row > schema.file.header and not error.column:
             ragged = _ragged(csv, schema.file, len(names))
         problems.append(ragged or str(error))
     return CheckedFile(
@@ -105,6 +107,8 @@ class _Walk:
 
     def __init__(self, schema: Schema, names: list[str]) -> None:
         self._schema, self._names = schema, names
+        # Both are made anew at every call: once here, not once a column.
+        self._features, self._label = schema.features, schema.label_column
         self.records = 0
         self._faults: dict[str, dict[str, _Fault]] = {name: {} for name in names}
         self._clamped = dict.fromkeys(names, 0)
@@ -114,19 +118,19 @@ class _Walk:
         """The next batch."""
         self.records += table.rows
         labels = table
-        if self._schema.label_column in self._names:
-            missing = missing_labels(table, self._schema)
+        if self._label in self._names:
+            missing = missing_labels(table.only([self._label]), self._schema)
             if self._schema.label.missing == "drop":
                 self._dropped += len(missing)
                 labels = table = table.take(np.setdiff1d(np.arange(table.rows), missing))
             elif len(missing):
                 what = 'Expected a label in every record (missing = "drop" leaves others out)'
-                fault = self._faults[self._schema.label_column].setdefault(what, _Fault())
+                fault = self._faults[self._label].setdefault(what, _Fault())
                 fault.add(table, missing)
                 labels = table.take(np.setdiff1d(np.arange(table.rows), missing))
         for name in self._names:
+            own = (labels if name == self._label else table).only([name])
             for read in self._readers(name):
-                own = labels if name == self._schema.label_column else table
                 self._check(own, name, read)
 
     def _readers(self, name: str) -> Iterator[Callable[[Table], object]]:
@@ -137,7 +141,7 @@ class _Walk:
                 if said is not None:
                     yield partial(LABEL_READERS[kind], schema=self._schema)
         else:
-            yield partial(feature_cells, name=name, column=self._schema.features[name])
+            yield partial(feature_cells, name=name, column=self._features[name])
 
     def _check(self, table: Table, name: str, read: Callable[[Table], object]) -> None:
         """Notes every value of a column that the reader refuses."""
@@ -154,7 +158,7 @@ class _Walk:
         while len(open_) and len(faults) <= _MOST_VALUES:
             tried = table.take(first[open_])
             try:
-                read(tried)
+                result = read(tried)
             except DataError as error:
                 at = next(k for k in range(tried.rows) if tried.row_number(k) == error.row)
                 rows = np.flatnonzero(places == open_[at])
@@ -162,8 +166,10 @@ class _Walk:
                 faults.setdefault(what, _Fault()).add(table, rows)
                 open_ = np.delete(open_, at)
             else:
-                sound = np.flatnonzero(np.isin(places, open_))
-                if len(sound) and (column := self._schema.features.get(name)):
+                column = self._features.get(name)
+                # A feature's reader returns its cells and how many of them it clamps.
+                if column is not None and isinstance(result, tuple) and result[1]:
+                    sound = np.flatnonzero(np.isin(places, open_))
                     self._clamped[name] += feature_cells(table.take(sound), name, column)[1]
                 return
 

@@ -27,17 +27,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.contract import toml_text
+from parley.client.data.cells import with_points
 from parley.client.data.column_reading import Cells, decimal_of, nines, read_cells
 from parley.client.data.columns import canonical_text
+from parley.client.data.date_numbers import date_form
 from parley.client.data.drafted_texts import (
+    DATES,
     LEAST_RECORDS,
-    SIGNS,
+    are_codes,
     drafted_texts,
     sides_of,
-    with_signs,
 )
 from parley.client.data.frames import Frame, Source, name_of
 from parley.client.data.memory import room_for
+from parley.client.data.number_signs import describe_signs, may_be_thousands, signs_in
 from parley.client.data.schema_words import toml_value
 from parley.client.data.table import DataError, Table
 from parley.client.data.unknown_files import (
@@ -69,7 +72,11 @@ drafted-from = {source}
 
 _IDENTIFIERS = {"id", "uuid", "ssn"}
 _NUMBERED = _IDENTIFIERS | {"key", "index", "row", "name"}
-_LEAST_IDENTIFIERS = 10
+_LEAST_IDENTIFIERS, _MANY_IDENTIFIERS = 10, 100
+_SURPRISE = 10
+"""N² by the width of N numbers' range. Above, N numbers that are drawn at random are not all
+different: the probability is below exp(−N² ⁄ 2R) = exp(−5)."""
+_FEW_WHOLE = 10
 _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _SHOWN = 5
@@ -120,13 +127,15 @@ def infer_schema(
 
     Args:
         sources: files of the same columns, written alike, or one table in memory.
-        label: the label's column; the last one where not given.
+        label: the label's column; without it y of a pair (X, y), else the last column.
         header: whether a CSV's first line names the columns.
         separator, encoding: of a CSV, as `file` names them; found out where not given.
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
     """
     where = name_of(sources[0])
+    if label is None and isinstance(sources[0], Frame):
+        label = sources[0].label or None
     room = room_for(max_gib)
     room.check_left(where)
     written = written_alike(sources, header, separator, encoding)
@@ -138,12 +147,22 @@ def infer_schema(
     label = names[-1] if label is None and names else label
     if label not in table.frame.columns:
         hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
+        if csv and header and any(re.fullmatch(_NUMBER, name) for name in names):
+            hint = " (is the first line a record? --no-header then names the columns column_1, …)"
         near = get_close_matches(str(label), names, cutoff=0.4) or names
         raise DataError(f"a label column among {near}{hint}", repr(label), path=where)
     if table.frame.height == 0:
         raise DataError("at least one record", "none", path=where)
     decimal = written.get("decimal", ".")
-    reader = _Reader(table, parts, decimal=decimal, max_categories=max_categories)
+    if csv and header:
+        _check_header_once(table, parts)
+    reader = _Reader(
+        table,
+        parts,
+        decimal=decimal,
+        comma=csv and written["separator"] == ",",
+        max_categories=max_categories,
+    )
     columns = tuple(reader.reading(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
@@ -170,6 +189,27 @@ def infer_schema(
 def _said_name(source: Source) -> str:
     """Return what the draft calls the file, the database or the table in memory."""
     return "records in memory" if isinstance(source, Frame) else Path(name_of(source)).name
+
+
+def _check_header_once(table: Table, parts: Sequence[Table]) -> None:
+    """Raise DataError if a line within a CSV repeats the names of the columns."""
+    names = table.frame.columns
+    for part in parts:
+        again = np.ones(part.rows, bool)
+        for name in names:
+            again &= (part.column(name).str.strip_chars() == name).fill_null(False).to_numpy()
+            if not again.any():
+                break
+        # Without a header a first record may well come again; names stand above other cells.
+        if again.any() and any(_is_above_numbers(name, part.column(name)) for name in names):
+            got = f"the same names again in {part.places(np.flatnonzero(again), _SHOWN)}"
+            raise DataError("the names of the columns once", f"{got} (delete them)", path=part.path)
+
+
+def _is_above_numbers(name: str, cells: pl.Series) -> bool:
+    """Return whether a name is no number, and most cells below it are."""
+    numbers = cells.str.strip_chars().cast(pl.Float64, strict=False).count()
+    return re.fullmatch(_NUMBER, name) is None and 2 * numbers > len(cells)
 
 
 def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
@@ -201,10 +241,16 @@ class _Reader:
     """Reads one column after another and gathers the texts that mean a missing value."""
 
     def __init__(
-        self, table: Table, parts: Sequence[Table], *, decimal: str, max_categories: int
+        self,
+        table: Table,
+        parts: Sequence[Table],
+        *,
+        decimal: str,
+        comma: bool,
+        max_categories: int,
     ) -> None:
         self._table, self._rows, self._parts = table, table.frame.height, parts
-        self._decimal, self._max_categories = decimal, max_categories
+        self._decimal, self._comma, self._max_categories = decimal, comma, max_categories
         self.null_values: set[str] = set()
 
     def reading(self, name: str, *, is_label: bool) -> ColumnReading:
@@ -219,9 +265,8 @@ class _Reader:
             if cells.absent:
                 why += '; some are missing: missing = "drop" would leave such records out'
         else:
-            entry, why = _column_line(
-                name, cells.values, cells.absent, self._max_categories, len(self._parts)
-            )
+            sizes = [part.rows for part in self._parts]
+            entry, why = _column_line(name, cells.values, cells.absent, self._max_categories, sizes)
         if entry["kind"] != "ignore":
             self.null_values |= cells.missing.keys() - {""}
         if entry["kind"] == "numeric" and cells.absent:
@@ -230,10 +275,11 @@ class _Reader:
             entry["missing"] = entry.get("centre", (low + high) / 2)
         if len(cells.near):
             why += "; most cells are numbers, but more than 1 % are not"
-        remarks = tuple(self._column_remarks(series, cells, is_label=is_label))
+        remarks = tuple(self._column_remarks(series, cells, entry))
         return ColumnReading(name=name, entry=entry, why=why, remarks=remarks)
 
-    def _column_remarks(self, series: pl.Series, cells: Cells, *, is_label: bool) -> Iterator[str]:
+    def _column_remarks(self, series: pl.Series, cells: Cells, entry: Entry) -> Iterator[str]:
+        is_label = entry["kind"] == "label"
         if 0 < cells.absent < self._rows:
             kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
             shown = f"{float(f'{100 * cells.absent / self._rows:.2g}'):g}"
@@ -242,6 +288,10 @@ class _Reader:
                 at = np.flatnonzero(cells.values.is_null().to_numpy())
                 said += f" in {self._places(at)}: a run refuses the file unless the "
                 said += 'label says missing = "drop", which leaves such records out'
+            words = [text for text in cells.missing if any(map(str.isalpha, text))]
+            if words and cells.values.dtype == pl.String and entry["kind"] != "ignore":
+                where = "labels" if is_label else "categories"
+                said += f"; to keep {toml_value(words[0])} as one of the {where}, list it there"
             yield said
         if (mark := nines(cells.values)) is not None:
             held = int((cells.values == mark).sum())
@@ -255,6 +305,68 @@ class _Reader:
                 quoted = ", ".join(_short(series[int(at)]) for at in places[:_SHOWN])
                 counted = f"{len(places)} of {self._rows} cells"
                 yield f"{counted} {verdict}: {quoted} in {self._places(places)}"
+        yield from self._unlike_parts(series, entry)
+        yield from self._doubtful_numbers(series, cells.values, entry)
+
+    def _unlike_parts(self, series: pl.Series, entry: Entry) -> Iterator[str]:
+        """Which files have numbers in a column that is not one of numbers in all of them."""
+        if len(self._parts) == 1 or series.dtype != pl.String or "range" in entry:
+            return
+        numbers, texts, begin = [], [], 0
+        for part in self._parts:
+            own = series.slice(begin, part.rows)
+            cells = read_cells(own, decimal=self._decimal, texts=True)
+            if cells.values.dtype.is_numeric():
+                numbers += [part.path] if cells.absent < part.rows else []
+            else:
+                found = with_points(own.str.strip_chars(), self._decimal)
+                odd = found.cast(pl.Float64, strict=False).is_null() & cells.values.is_not_null()
+                at = np.flatnonzero(odd.to_numpy())
+                shown = ", ".join(_short(own[int(row)]) for row in at[:_SHOWN])
+                texts += [f"{part.path} ({shown} in {part.places(at, _SHOWN)})"] if len(at) else []
+            begin += part.rows
+        if numbers and texts:
+            yield (
+                f"numbers in {', '.join(numbers)}, but text in {', '.join(texts)}: make them "
+                "numbers there, or the column is not learned from as numbers"
+            )
+
+    def _doubtful_numbers(
+        self, series: pl.Series, values: pl.Series, entry: Entry
+    ) -> Iterator[str]:
+        """What numbers may mean instead."""
+        present = values.drop_nulls()
+        texts = entry["kind"] == "categorical" and present.dtype == pl.String
+        if texts and not are_codes(present) and (signs := signs_in(present)):
+            yield f"taken as categories: {describe_signs(signs)}"
+        if "range" not in entry or not present.dtype.is_numeric():
+            return
+        if series.dtype == pl.String:
+            cells = series.str.strip_chars().filter(values.is_not_null())
+            mark = self._decimal
+            # Beside a comma that separates cells, three decimals in every cell are a measure's.
+            plain = not bool(cells.str.contains(mark, literal=True).all())
+            if may_be_thousands(cells, mark) and (plain or not self._comma):
+                name = "point" if mark == "." else "comma"
+                yield (
+                    f"every {name} stands before exactly three digits: if it is a thousands "
+                    f"separator, not a decimal {name}, take it out of the file's cells"
+                )
+        mark_of_none = nines(present)
+        own = present if mark_of_none is None else present.filter(present != mark_of_none)
+        whole = own.unique().sort()
+        if (
+            entry["kind"] == "numeric"
+            and 2 <= len(whole) <= _FEW_WHOLE
+            and len(present) >= _FEW_WHOLE * len(whole)
+            and bool((whole == whole.round()).all())
+            and not bool(((whole == 0) | (whole == 1)).all())
+        ):
+            listed = ", ".join(f"{value:.0f}" for value in whole.to_list())
+            yield (
+                f"{len(whole)} different whole numbers: if they are codes, not amounts, write "
+                f'kind = "categorical", categories = [{listed}] for this column'
+            )
 
     def _places(self, rows: NDArray[np.int64]) -> str:
         """Where rows (from 0) of all files are, the first of each file."""
@@ -289,7 +401,7 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
 
 
 def _column_line(  # noqa: PLR0911 - one a kind of column
-    name: str, series: pl.Series, absent: int, max_categories: int, files: int
+    name: str, series: pl.Series, absent: int, max_categories: int, sizes: Sequence[int]
 ) -> tuple[Entry, str]:
     distinct = series.drop_nulls().n_unique()
     if distinct < 2:
@@ -298,12 +410,19 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
             return entry, "one value or none: the bucket of other categories takes none"
         why = "one value only: nothing to learn from" if distinct else "no values"
         return {"kind": "ignore"}, why
+    present = series.drop_nulls()
+    codes = series.dtype == pl.String and are_codes(present)
+    whole = _as_whole(present)
+    if whole is not None and (form := date_form(whole)):
+        return {"kind": "ignore"}, f"{DATES}; written as whole numbers, {form}"
+    if (codes or series.dtype.is_integer()) and (why := _identifier(name, series, distinct, sizes)):
+        return {"kind": "ignore"}, why
     if series.dtype in (pl.String, pl.Boolean):
         return drafted_texts(series, absent, max_categories)
+    if series.dtype.is_temporal():
+        return {"kind": "ignore"}, DATES
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
-    if why := _identifier(name, series, distinct, files):
-        return {"kind": "ignore"}, why
     finite = series.cast(pl.Float64).drop_nulls()
     if bool((finite.abs() > 1e299).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
@@ -327,16 +446,46 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     return entry | {"range": [low, high], "centre": centre}, why
 
 
-def _identifier(name: str, series: pl.Series, distinct: int, files: int) -> str:
-    """Why whole numbers name a record, or whose record it is; empty where they don't."""
-    if not series.dtype.is_integer() or distinct < _LEAST_IDENTIFIERS:
+def _as_whole(present: pl.Series) -> pl.Series | None:
+    """Return whole numbers, however they are stored, as integers; None if they are not."""
+    if present.dtype.is_integer():
+        return present
+    if present.dtype.is_float():
+        whole = bool(((present == present.floor()) & (present.abs() < 2**53)).all())
+        return present.cast(pl.Int64) if whole else None
+    if present.dtype == pl.String and are_codes(present):
+        return present.cast(pl.Int64, strict=False)
+    return None
+
+
+def _identifier(name: str, series: pl.Series, distinct: int, sizes: Sequence[int]) -> str:
+    """Return why whole numbers name a record, or whose record it is; empty if they do not.
+
+    Args:
+        series: whole numbers, or codes as texts; null where one is missing.
+        sizes: records of each file: a serial number may begin anew in every one.
+    """
+    if distinct < _LEAST_IDENTIFIERS:
         return ""
     words = {word.lower() for word in re.findall(_WORD, name)}
-    if distinct == len(series):
-        drops = int((series.diff().drop_nulls() <= 0).sum())
-        if drops < files or words & _NUMBERED:
-            return "a different whole number in every record: an identifier?"
+    begins = np.cumsum([0, *sizes[:-1]])
+    parts = [
+        series.slice(int(at), rows).drop_nulls() for at, rows in zip(begins, sizes, strict=True)
+    ]
+    once = all(part.n_unique() == len(part) for part in parts)
+    if once and (words & _NUMBERED or series.dtype == pl.String or _is_serial(parts)):
+        return "a different whole number in every record: an identifier?"
     return "whole numbers under an identifier's name" if words & _IDENTIFIERS else ""
+
+
+def _is_serial(parts: Sequence[pl.Series]) -> bool:
+    """Return whether whole numbers, none twice in a file, are serial numbers, not a measure."""
+    longest = max(parts, key=len)
+    if len(longest) >= _MANY_IDENTIFIERS:
+        return True
+    width = int(longest.max()) - int(longest.min())  # type: ignore[arg-type]
+    dense = len(longest) ** 2 > _SURPRISE * width
+    return dense or all(bool((part.diff().drop_nulls() > 0).all()) for part in parts)
 
 
 def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
@@ -356,7 +505,8 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
         why += 'negative = "rest"' + "; for ridge a range" * number
         return {"kind": "label", "classes": _sorted(series)}, why
     if not number:
-        got = SIGNS if with_signs(series.cast(pl.String)) else f"{distinct} texts"
+        signs = signs_in(series.cast(pl.String))
+        got = describe_signs(signs) if signs else f"{distinct} texts"
         raise DataError(f"at most {_MOST_CLASSES} labels", got, path=path, column=name)
     values = series.cast(pl.Float64).to_numpy()
     if not (np.abs(values) <= 1e299).all():

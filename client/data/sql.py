@@ -27,6 +27,7 @@ from uuid import UUID
 
 import polars as pl
 
+from parley.client.data.columns import LONGEST_NUMBER
 from parley.client.data.frames import SqlQuery
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
@@ -39,7 +40,6 @@ _WAIT_S = 10
 """For a server to answer, or a SQLite file to be free."""
 
 _NUMBERS = frozenset({int, float, Decimal})
-_EXACT = 2**53  # up to it whole numbers are doubles; beyond, an identifier keeps its digits
 _KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
 _CALLED = {
     bytes: "bytes (bytea, BLOB)",
@@ -221,7 +221,7 @@ def _written(cell: Any) -> str | None:
     """A cell's text where it is not that of its double, whatever stands beside it."""
     if type(cell) not in _NUMBERS:
         return None if cell is None else str(cell)
-    if type(cell) is float or not math.isfinite(cell) or abs(cell) <= _EXACT:
+    if type(cell) is float or not math.isfinite(cell) or abs(cell) <= LONGEST_NUMBER:
         return None
     return str(cell) if type(cell) is int else f"{cell:f}"
 

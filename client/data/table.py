@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -108,6 +108,11 @@ class Table:
         """The cells of a column, without its name: polars takes ^…$ and * for patterns of names."""
         return self.frame[name].alias("")
 
+    def only(self, names: Sequence[str]) -> Table:
+        """Return the table of these columns."""
+        arrays = {name: self.arrays[name] for name in names if name in self.arrays}
+        return replace(self, frame=self.frame[[n for n in names if n not in arrays]], arrays=arrays)
+
     def part(self, first: int, rows: int) -> Table:
         """So many rows from `first` on; errors name rows of the file."""
         original = self.row_number
@@ -139,9 +144,7 @@ class Table:
             return numbers[at](row - begins[at])
 
         # Batches of a query may differ in type: one without values, whole numbers beside others.
-        how: Literal["vertical", "vertical_relaxed"]
-        how = "vertical" if parts[0].typed else "vertical_relaxed"
-        whole = pl.concat([part.frame for part in parts], how=how, rechunk=True)
+        whole = pl.concat([part.frame for part in parts], how="vertical_relaxed", rechunk=True)
         return replace(parts[0], frame=whole, row_number=number)
 
     def places(self, rows: NDArray[np.int64], most: int) -> str:

@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.binary_files import parquet_tables, read_arrays
-from parley.client.data.column_names import check_once, file_format, names_in
+from parley.client.data.column_names import file_format, names_in
 from parley.client.data.csv_guess import check_first_line, encoding_of, sniffed_separator
 from parley.client.data.csv_text import csv_tables
-from parley.client.data.frames import Frame, Source, SqlQuery, name_of
+from parley.client.data.frames import Frame, Source, SqlQuery, check_once, name_of, series_of
 from parley.client.data.memory import Room
 from parley.client.data.readers import query_tables
 from parley.client.data.schema import FileFormat, Schema
@@ -53,26 +54,61 @@ def written_alike(
 
 
 def together(parts: Sequence[Table]) -> Table:
-    """Files of the same columns as one table; the first says their order."""
+    """Files of the same columns, or parties' frames, as one table; the first says their order."""
     first = parts[0]
     if len(parts) == 1:
         return first
     names = first.frame.columns
     for part in parts:
-        if part.arrays:
-            raise DataError("one file of arrays", f"{len(parts)} files", path=part.path)
-        own = part.frame.columns
-        if set(own) != set(names):
-            odd = [f"no {n!r}" for n in names if n not in own]
-            odd += [f"also {n!r}" for n in own if n not in names]
+        own = [*part.frame.columns, *part.arrays]
+        odd = [f"no {n!r}" for n in [*names, *first.arrays] if n not in own]
+        odd += [f"also {n!r}" for n in own if n not in names and n not in first.arrays]
+        if odd or set(part.arrays) != set(first.arrays):
             wanted = f"the columns of {first.path} (one that not all have is left out of the files)"
-            raise DataError(wanted, ", ".join(odd), path=part.path)
+            got = ", ".join(odd) or "arrays of other lengths"
+            raise DataError(wanted, got, path=part.path)
+    _check_alike(parts)
     try:
-        return Table.joined([replace(part, frame=part.frame[names]) for part in parts])
-    except pl.exceptions.PolarsError as error:
+        joined = Table.joined([replace(part, frame=_joinable(part.frame[names])) for part in parts])
+        arrays = {n: np.concatenate([part.arrays[n] for part in parts]) for n in first.arrays}
+    except (pl.exceptions.PolarsError, ValueError) as error:
         raise DataError(
-            "columns of the same types in all files", str(error), path=first.path
+            "columns of the same types and shapes in all files", str(error), path=first.path
         ) from error
+    return replace(joined, arrays=arrays)
+
+
+def _joinable(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame as types that others join without rounding; no values have no type."""
+    found = []
+    for column in frame.get_columns():
+        if column.null_count() == len(column) or _is_empty(column):
+            found.append(pl.Series(column.name, [None] * len(column), dtype=pl.Null))
+        else:
+            # Beside signed integers, polars makes floats of these.
+            found.append(column.cast(pl.Int128) if column.dtype == pl.UInt64 else column)
+    return pl.DataFrame(found)
+
+
+def _is_empty(column: pl.Series) -> bool:
+    return column.dtype == pl.String and bool((column.fill_null("") == "").all())
+
+
+def _check_alike(parts: Sequence[Table]) -> None:
+    """Raise DataError if a typed column is text in one table and numbers in another."""
+    if not parts[0].typed:
+        return
+    for name in parts[0].frame.columns:
+        kinds = {}
+        for part in parts:
+            column = part.column(name)
+            if not (column.null_count() == len(column) or _is_empty(column)):
+                kind = "text" if column.dtype == pl.String else "numbers"
+                kinds.setdefault(kind, part.path)
+        if len(kinds) > 1:
+            remedy = "make it numbers there, or text in all of them"
+            expected = f"numbers, as in {kinds['numbers']} ({remedy})"
+            raise DataError(expected, "text", path=kinds["text"], column=name)
 
 
 def _written(path: str | Path, header: bool, separator: str | None, encoding: str | None) -> Entry:
@@ -85,7 +121,7 @@ def _written(path: str | Path, header: bool, separator: str | None, encoding: st
     checked_format(given | {key: value for key, value in said.items() if value is not None})
     given["encoding"] = encoding_of(path) if encoding is None else encoding
     given["separator"] = separator or sniffed_separator(path, given["encoding"])
-    check_first_line(path, given["encoding"], given["separator"])
+    check_first_line(path, given["encoding"], given["separator"], header=header)
     return given | {"decimal": "."}
 
 
@@ -116,7 +152,7 @@ def read_whole(source: Source, file: FileFormat, label: str | None, room: Room) 
 
 def _of_arrays(found: dict[str, NDArray[Any]], label: str | None, path: str | Path) -> Table:
     """The flat columns that are as long as the label, which comes last, and all other arrays."""
-    flat = {name: a for name, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufU"}
+    flat = {name: a for name, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufUO"}
     if label is None and flat:
         # Without a word on it, the label is the longest flat array that goes with another array.
         lengths = [len(array) for array in found.values() if array.ndim > 1]
@@ -127,7 +163,7 @@ def _of_arrays(found: dict[str, NDArray[Any]], label: str | None, path: str | Pa
     names += [label] if label in flat else []
     return Table(
         path=str(path),
-        frame=pl.DataFrame([pl.Series(name, flat[name]) for name in names]),
+        frame=pl.DataFrame([series_of(name, flat[name]) for name in names]),
         arrays={name: array for name, array in found.items() if name not in names},
     )
 

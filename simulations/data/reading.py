@@ -6,6 +6,7 @@ Also here: data that the caller hands over in memory, with the schema that reads
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,26 +96,29 @@ def given_data(
             f"{job.parties.count}."
         )
     if known is None:
-        known = Schema.from_toml(infer_schema(_joined(frames), label=label).text)
+        known = _drafted(frames, label)
     return Given(frames=frames, one_a_party=several, schema=known)
 
 
-def _joined(frames: tuple[Frame, ...]) -> Frame:
-    """All parties' rows, to read one schema off."""
-    if len(frames) == 1:
-        return frames[0]
-    first = frames[0].columns
-    for frame in frames[1:]:
-        if set(frame.columns) != set(first):
-            got = sorted(frame.columns)
-            raise DataError(
-                f"the columns {sorted(first)} in every party", f"{got}", path=frame.name
-            )
-    try:
-        columns = {n: np.concatenate([each.columns[n] for each in frames]) for n in first}
-    except ValueError as error:
-        raise DataError("columns of one shape in every party", None, path="in memory") from error
-    return Frame(columns=columns)
+def _drafted(frames: tuple[Frame, ...], label: str | None) -> Schema:
+    """Return the schema that is read off all parties' rows; warn of the columns that it ignores."""
+    own = {frame.label for frame in frames}
+    if label is not None and own - {"", label}:
+        got = f"label = {label!r}"
+        raise DataError(
+            "no label beside a pair (X, y), of which y is the label", got, path=frames[0].name
+        )
+    draft = infer_schema(*frames, label=label)
+    left_out = [
+        f"{each.name!r} ({each.why})" for each in draft.columns if each.entry["kind"] == "ignore"
+    ]
+    if left_out:
+        warnings.warn(
+            f"The schema was read off the data and ignores {'; '.join(left_out)}. Pass schema= to "
+            "decide for yourself.",
+            stacklevel=4,
+        )
+    return Schema.from_toml(draft.text)
 
 
 def _cells_of(job: Job, schema: Schema) -> Schema:

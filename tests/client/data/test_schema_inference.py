@@ -284,7 +284,7 @@ def test_what_names_a_record_or_its_person_is_no_feature_and_a_range_is_where_va
         "customerId": (rows * 37) % 40 + 1,
         "patient_id": rows // 3,
         "name": [f"Ann {k:02}" for k in rows],
-        "paid": rows * 13 % 47,
+        "paid": rows * 13 % 37,
         "year": 1983 + rows % 9,
         "income": [f"${k + 1},{k * 7 % 900 + 100}" for k in rows],
         "sick": rows % 2,
@@ -369,7 +369,7 @@ def test_counts_are_a_target_and_grades_are_classes(tmp_path):
             "".join(f"a{k}," for k in range(9)) + "sick\n" + "1," * 9 + "0",
             r"among \['sick'\], got 'sicc'",
         ),
-        ("x,y\n" + "".join(f"{k % 3},{k}.5%\n" for k in range(120)), "with signs in them"),
+        ("x,y\n" + "".join(f"{k % 3},{k}.5%\n" for k in range(120)), "numbers with percent signs"),
     ],
 )
 def test_what_a_draft_cannot_be_made_of_says_what_to_do(text, told, tmp_path):

@@ -1,0 +1,89 @@
+"""Dates and times that are written as whole numbers: 20240131, 202401, seconds since 1970.
+
+As numbers they would be learned from as if December 31 and January 1 lay 8,870 apart. A draft of a
+schema ignores such a column and names the form, so that a person can make an age or a number of
+days of it.
+
+    >>> import polars as pl
+    >>> date_form(pl.Series([20240131, 20231224, 20240229]))
+    'YYYYMMDD'
+    >>> date_form(pl.Series([20240131, 20241399])), date_form(pl.Series([1931, 2004]))
+    ('', '')
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+_FIRST_YEAR, _LAST_YEAR = 1900, 2100
+_LEAST_DATE = 10_000
+_FEW_MARKS = 3
+"""Different values that may stand for no date: 0, 99999999."""
+
+_EPOCHS = {"seconds": 1, "milliseconds": 10**3}
+_EPOCH_RANGE = (946_684_800, 2_051_222_400)
+"""2000-01-01 to 2035-01-01, in seconds since 1970: earlier times are taken as numbers. Finer units
+have 16 digits and more, as codes do."""
+
+_LEAST_DISTINCT = {"YYMMDD": 20, "seconds": 10}
+"""Different values that a form needs. Other numbers have it by chance, too."""
+
+
+def date_form(numbers: pl.Series) -> str:
+    """Return the form in which all numbers are dates or times; empty if they are not.
+
+    Up to three other values are allowed if they stand in fewer than half of the cells.
+
+    Args:
+        numbers: whole numbers, null where one is missing.
+    """
+    if not numbers.null_count() < len(numbers) or int(numbers.max()) < _LEAST_DATE:  # type: ignore[arg-type]
+        return ""
+    values = numbers.drop_nulls().value_counts(name="records")
+    shown, records = values[:, 0].cast(pl.Int64, strict=False), values["records"]
+    for form, dates in _fits(shown).items():
+        fits = dates.fill_null(False)  # beyond 64 bits
+        others = records.filter(~fits)
+        if len(others) > _FEW_MARKS or 2 * int(others.sum()) >= int(records.sum()):
+            continue
+        if int(fits.sum()) >= max(_LEAST_DISTINCT.get(form.split()[0], 2), 2 * len(others)):
+            return form
+    return ""
+
+
+def _fits(values: pl.Series) -> dict[str, pl.Series]:
+    """Form → `[K]` whether each value is a date in it, the likeliest form first."""
+    tail, middle = values % 100, values // 100 % 100
+    year, date = values % 10_000, values // 1_000_000
+    clock = _is_clock(values % 1_000_000)
+    fits = {
+        "YYYYMMDD": _is_date(values // 10_000, middle, tail),
+        "YYYYMMDDhhmmss": _is_date(date // 10_000, date // 100 % 100, date % 100) & clock,
+        "YYYYMMDDhhmm": _is_date(values // 10**8, values // 10**6 % 100, values // 10**4 % 100)
+        & _is_clock(values % 10_000 * 100),
+        "DDMMYYYY": _is_date(year, values // 10_000 % 100, date),
+        "MMDDYYYY": _is_date(year, date, values // 10_000 % 100),
+        "YYYYMM": _is_date(values // 100, tail, tail * 0 + 1),
+        "YYMMDD": _is_date(1900 + values // 10_000 % 100, middle, tail)
+        & values.is_between(10_000, 999_999),
+    }
+    low, high = _EPOCH_RANGE
+    for unit, factor in _EPOCHS.items():
+        fits[f"{unit} since 1970"] = values.is_between(low * factor, high * factor)
+    return fits
+
+
+def _is_date(year: pl.Series, month: pl.Series, day: pl.Series) -> pl.Series:
+    """`[K]` whether there is such a day."""
+    longest = pl.Series([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+    plausible = (
+        year.is_between(_FIRST_YEAR, _LAST_YEAR) & month.is_between(1, 12) & day.is_between(1, 31)
+    )
+    last = longest.gather(month.clip(0, 12).cast(pl.Int64))
+    return plausible & (day <= last)
+
+
+def _is_clock(hhmmss: pl.Series) -> pl.Series:
+    """`[K]` whether hours, minutes and seconds are a time of day."""
+    hours, minutes, seconds = hhmmss // 10_000, hhmmss // 100 % 100, hhmmss % 100
+    return hours.is_between(0, 23) & minutes.is_between(0, 59) & seconds.is_between(0, 59)

@@ -1,0 +1,95 @@
+"""Signs that keep texts from being read as numbers: thousands marks, units, currency, percent.
+
+A draft of a schema names them, and so does the error of a run, so that a person knows what to take
+out of the cells. No function here changes a cell: only its author knows what `1.234` means.
+
+    >>> import polars as pl
+    >>> signs_in(pl.Series(["1,234", "999", "56,001"]))
+    ('thousands marks',)
+    >>> signs_in(pl.Series(["12 mg", "7 mg"])), signs_in(pl.Series(["north", "south"]))
+    (('units',), ())
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+_MOST_CELLS = 0.9
+_FEW_UNITS = 3
+_MARK = r"[.,'’\u00a0\u2007\u2009\u202f ]"
+_DIGITS = rf"(?:\d{{1,3}}(?:{_MARK}\d{{2,3}})*{_MARK}\d{{3}}|\p{{Nd}}+)"
+_PLAIN = rf"(?:{_DIGITS}(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?"
+_MONEY = r"(?:\p{Sc}|US\$|USD|EUR|GBP|CHF|JPY|kr)"
+_UNIT = r"[A-Za-zµμ°Ω][A-Za-zµμ°Ω0-9/²³^.·]{0,9}"
+_SIGNED = (
+    rf"^\(?(?:<=?|>=?|≤|≥|~|≈)?\s?[-+−–]?\s?{_MONEY}?\s?[-+−–]?{_PLAIN}"
+    rf"\s?(?:{_MONEY}|%|‰|{_UNIT})?\)?$"
+)
+_SIGNS = {
+    "thousands marks": rf"\d{_MARK}\d{{2,3}}{_MARK}\d{{3}}"
+    r"|\d[,'’\u00a0\u2007\u2009\u202f ]\d{3}(?:\D|$)|\d\.\d{3}[,.]\d",
+    "a minus sign that is not - (U+2212 or a dash)": r"[−–]",
+    "percent signs": r"[%‰]",
+    "currency signs": _MONEY,
+    "signs for less or more": r"[<>≤≥~≈]",
+    "brackets": r"[()]",
+    "digits of another script": r"[\p{Nd}--[0-9]]",
+}
+_PLAINLY = "written plainly they can be learned from"
+
+
+def signs_in(texts: pl.Series) -> tuple[str, ...]:
+    """Return the names of the signs in texts of which most are numbers; none if few are.
+
+    Args:
+        texts: cells without white space at their ends, none of them missing.
+    """
+    numbers = texts.filter(texts.str.contains(_SIGNED))
+    if not len(texts) or len(numbers) <= _MOST_CELLS * len(texts):
+        return ()
+    found = [name for name, sign in _SIGNS.items() if bool(numbers.str.contains(sign).any())]
+    commas = bool(numbers.str.contains(r"^[^.,]*,\d{1,2}(?:\D|$)|,\d{4}").any())
+    if (
+        commas
+        and bool(numbers.str.contains(r"^[^,]*\.\d").any())
+        and "thousands marks" not in found
+    ):
+        found.append("both decimal points and commas")
+    if units := _units_of(numbers):
+        if len(units) > _FEW_UNITS:  # house numbers, codes
+            return ()
+        found.append("units")
+    return tuple(found)
+
+
+def _units_of(numbers: pl.Series) -> set[str]:
+    """Return the different words behind the numbers."""
+    others = numbers.filter(~numbers.str.contains(rf"^[-+]?{_PLAIN}$"))
+    words = others.str.extract(rf"(?:\d|[.,])\s?({_UNIT})\)?$").drop_nulls()
+    return {
+        word for word in words.unique() if word not in {"USD", "EUR", "GBP", "CHF", "JPY", "kr"}
+    }
+
+
+def describe_signs(signs: tuple[str, ...]) -> str:
+    """Return what a draft says of a column of numbers with such signs.
+
+    >>> describe_signs(("thousands marks", "currency signs"))
+    'numbers with thousands marks and currency signs: written plainly they can be learned from'
+    """
+    *first, last = signs
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"numbers with {listed}: {_PLAINLY}"
+
+
+def may_be_thousands(texts: pl.Series, mark: str) -> bool:
+    """Return whether every mark stands before exactly three digits, as thousands marks do.
+
+    A number that begins with a zero, 0.125, is none with thousands.
+
+    >>> [may_be_thousands(pl.Series(cells), ".") for cells in (["1.234", "999"], ["0.125"])]
+    [True, False]
+    """
+    marked = texts.filter(texts.str.contains(mark, literal=True))
+    grouped = rf"^[+-]?[1-9]\d{{0,2}}[{mark}]\d{{3}}$"
+    return len(marked) > 0 and bool(marked.str.contains(grouped).all())
