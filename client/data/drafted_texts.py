@@ -66,6 +66,22 @@ def sides_of(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     return (first, second) if _is_positive(first[0]) else (second, first)
 
 
+def _why_no_categories(present: pl.Series, most: int) -> str:
+    """Return what texts are instead of categories; empty if they may be."""
+    distinct = present.n_unique()
+    if bool(present.str.contains(_DATE).all()):
+        return DATES
+    different = distinct == len(present) >= _LEAST_DIFFERENT
+    if (distinct > most or different) and not are_codes(present):
+        if signs := signs_in(present):
+            return describe_signs(signs)
+        if _are_numbers(present):
+            return AS_TEXT
+    if different and distinct <= most:
+        return "a different text in every record: an identifier?"
+    return ""
+
+
 def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, Any], str]:
     """The entry of a column of at least two texts, and why.
 
@@ -81,16 +97,8 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
     listed, why = sorted(common[:, 0].to_list()), f"{distinct} texts; {_READ}"
     other = bool(absent)
     if series.dtype == pl.String:
-        if bool(present.str.contains(_DATE).all()):
-            return {"kind": "ignore"}, DATES
-        different = distinct == len(present) >= _LEAST_DIFFERENT
-        numbers = (distinct > most or different) and not are_codes(present)
-        if numbers and (signs := signs_in(present)):
-            return {"kind": "ignore"}, describe_signs(signs)
-        if numbers and _are_numbers(present):
-            return {"kind": "ignore"}, AS_TEXT
-        if different and distinct <= most:
-            return {"kind": "ignore"}, "a different text in every record: an identifier?"
+        if reason := _why_no_categories(present, most):
+            return {"kind": "ignore"}, reason
         if distinct > most:
             frequent = common.filter(common["records"] >= _FREQUENT * len(series))
             covered = int(frequent["records"].sum()) >= _COVERED * len(series)

@@ -17,7 +17,6 @@ imported.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -135,20 +134,20 @@ def columns_of(
 
 def check_once(names: Iterable[Any], *, path: str | Path) -> None:
     """Raise DataError if two columns have one name. Names are compared as text: 5 is "5"."""
-    counts = Counter(map(str, names := list(names)))
-    twice = sorted(name for name, count in counts.items() if count > 1)
+    seen: dict[Any, list[Any]] = {}
+    for name in names:
+        # A frame also takes 1 and 1.0 for one name.
+        key = str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
+        seen.setdefault(key, []).append(name)
+    twice = sorted(key for key, found in seen.items() if len(found) > 1)
     if not twice:
         return
-    spelt = {
-        name: sorted({repr(each) for each in names if str(each) == name and each != name})
-        for name in twice
-    }
-    shown = [f"{name!r} (as text also {', '.join(o)})" if (o := spelt[name]) else repr(name)
-             for name in twice]  # fmt: skip
+    shown = [sorted(set(map(repr, seen[key]))) for key in twice]
+    got = f"[{', '.join(' and '.join(spelt) for spelt in shown)}] more than once"
     expected = "every column name once (rename one in the file; in a query AS does)"
-    if not isinstance(path, Path) and any(spelt.values()):
+    if any(len(spelt) > 1 for spelt in shown):
         expected = "every column name once, as text (rename one)"
-    raise DataError(expected, f"[{', '.join(shown)}] more than once", path=path)
+    raise DataError(expected, got, path=path)
 
 
 def _cells(values: Any) -> Array:
@@ -158,12 +157,17 @@ def _cells(values: Any) -> Array:
         # As an array, polars makes floats of these.
         values = np.array(values.to_list(), object)
     cells = np.asarray(values)
+    if cells.dtype.kind == "f" and "int" in str(getattr(values, "dtype", "")).lower():
+        # So does pandas of its nullable whole numbers.
+        cells = np.asarray(values.astype(object))
     if cells.dtype.kind in "biufU" or cells.dtype.kind not in "OT":
         return cells
     flat = cells.ravel().tolist()
     there = [value for value in flat if not _absent(value)]
+    if not there:
+        return np.full(cells.shape, np.nan)
     numbers = (int, float, Decimal, np.integer, np.floating)
-    if there and all(isinstance(v, numbers) and not isinstance(v, bool) for v in there):
+    if all(isinstance(v, numbers) and not isinstance(v, bool) for v in there):
         if not any(map(_needs_digits, there)):
             known = [np.nan if _absent(value) else float(value) for value in flat]
             return np.array(known, np.float64).reshape(cells.shape)

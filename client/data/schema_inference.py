@@ -387,6 +387,8 @@ def _short(cell: object) -> str:
 
 
 def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
+    if array.dtype.kind in "mM":
+        return {"kind": "ignore"}, DATES
     if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
         return {"kind": "ignore"}, f"dtype {array.dtype}, shape {array.shape}: not one row a record"
     if array.dtype.kind == "f" and not (np.abs(array) <= np.float64(1e299)).all():
@@ -408,8 +410,7 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         if distinct and absent and len(series) - absent >= LEAST_RECORDS:
             entry = {"kind": "categorical", "categories": _sorted(series), "other": True}
             return entry, "one value or none: the bucket of other categories takes none"
-        why = "one value only: nothing to learn from" if distinct else "no values"
-        return {"kind": "ignore"}, why
+        return {"kind": "ignore"}, _why_no_choice(series) if distinct else "no values"
     present = series.drop_nulls()
     codes = series.dtype == pl.String and are_codes(present)
     whole = _as_whole(present)
@@ -444,6 +445,14 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
     if series.dtype.is_integer() and high - low <= _FEW_STEPS:
         entry["step"] = 1
     return entry | {"range": [low, high], "centre": centre}, why
+
+
+def _why_no_choice(series: pl.Series) -> str:
+    """Return what one value is good for."""
+    why = "one value only: nothing to learn from"
+    if series.dtype.is_float() and abs(float(series.drop_nulls()[0])) >= 2**53:
+        why += " (doubles have lost the last digits of codes: store those as text)"
+    return why
 
 
 def _as_whole(present: pl.Series) -> pl.Series | None:

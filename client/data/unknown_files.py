@@ -106,8 +106,8 @@ def _check_alike(parts: Sequence[Table]) -> None:
                 kind = "text" if column.dtype == pl.String else "numbers"
                 kinds.setdefault(kind, part.path)
         if len(kinds) > 1:
-            remedy = "make it numbers there, or text in all of them"
-            expected = f"numbers, as in {kinds['numbers']} ({remedy})"
+            others = f"numbers: {kinds['numbers']}"
+            expected = f"one type in all ({others}; make it numbers here, or text there)"
             raise DataError(expected, "text", path=kinds["text"], column=name)
 
 

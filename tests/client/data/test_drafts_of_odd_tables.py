@@ -305,7 +305,7 @@ def test_a_party_whose_column_is_text_is_named_with_the_column(tmp_path):
         table = {"dose": list(cells), "x": [1, 2] * 60, "y": [0, 1] * 60}
         pl.DataFrame(table).write_parquet(file.with_suffix(".parquet"))
     parquet = [file.with_suffix(".parquet") for file in files]
-    with pytest.raises(DataError, match=r"west\.parquet, column 'dose': Expected numbers, as in"):
+    with pytest.raises(DataError, match=r"west\.parquet, column 'dose': Expected one type in all"):
         infer_schema(*parquet)
     assert infer_schema(*parquet[:2]).columns[0].name == "dose"
 
