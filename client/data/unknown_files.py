@@ -99,7 +99,7 @@ def _check_alike(parts: Sequence[Table]) -> None:
     if not parts[0].typed:
         return
     for name in parts[0].frame.columns:
-        kinds = {}
+        kinds: dict[str, str] = {}
         for part in parts:
             column = part.column(name)
             if not (column.null_count() == len(column) or _is_empty(column)):

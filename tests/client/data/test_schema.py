@@ -316,7 +316,7 @@ def test_the_command_says_so_by_its_status(tmp_path, capsys):
     (tmp_path / "s.toml").write_text(SCHEMA)
     command = ["schema", "check", str(_csv(tmp_path, GOOD)), str(tmp_path / "s.toml")]
     assert not app(command, standalone_mode=False)
-    assert "✓ 3 records are what" in capsys.readouterr().out
+    assert "✓ 3 records as" in capsys.readouterr().out
     _csv(tmp_path, ["1,x,0,north,no"])
     assert app(command, standalone_mode=False) == 2
     assert "✗ Column 'age', line 2" in capsys.readouterr().err
@@ -331,5 +331,5 @@ def test_of_several_files_each_is_told_by_its_name(tmp_path, capsys):
     command = ["schema", "check", str(tmp_path / "party-*.csv"), str(tmp_path / "s.toml")]
     assert app(command, standalone_mode=False) == 2
     shown = capsys.readouterr()
-    assert f"✓ {good}: 3 records are what" in shown.out
+    assert f"✓ {good}: 3 records as" in shown.out
     assert f"✗ {bad}: Column 'age', line 2" in shown.err
