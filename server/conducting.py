@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from parley.client.contract.file_reading import text_of
 from parley.client.contract.file_writing import write_file
+from parley.privacy.accounting.certificates import Certificate
 from parley.server.jobs.file import load_job
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
@@ -46,7 +47,7 @@ def conduct(
 ) -> RunSummary:
     """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
     return coordinate(
-        job,
+        _charged(job),
         transport=transport,
         deployment=deployment,
         folder=folder,
@@ -56,6 +57,16 @@ def conduct(
         components=_components(folder.path),
         schema=schema,
     )
+
+
+def _charged(job: Job) -> Job:
+    """The job with noise for what real parties' own accounts charge, which other runs share."""
+    simulated = not job.run.in_process or job.seed is not None  # real parties refuse a seed
+    if simulated or job.privacy.certificate != "auto" or job.privacy.ledger:
+        return job
+    found = Certificate.GAUSSIAN if job.privacy.delta else Certificate.PURE
+    privacy = job.privacy.model_copy(update={"certificate": str(found)})
+    return job.model_copy(update={"privacy": privacy})
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def _above(ledger: Ledger, dataset: DataSet, asked: Asked) -> bool:
     for account in ledger.totals():
         if account.key.dataset == name:
             held = account.holding(asked.run_id, asked.claims(ledger, *account.key), blocks)
-            after = held.taken_of(blocks).epsilon(account.budget.delta)[1]
+            after = account.budget.epsilon_of(held.taken_of(blocks))
             if not after <= (dataset.approval_above or 0.0):
                 return True
     return False

@@ -15,12 +15,16 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
+from parley.privacy.accounting.certificates import is_planned
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded import EntryState, RecordedEntry
 
 _MINT: Final = object()
+
+QUERIES: Final = "query"
+"""The algorithm of a release that answers queries, as a plan names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,9 @@ class Receipt:
             raise TypeError("Expected a receipt that the settling of a charge made, got another.")
 
 
-def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -> None:
+def register(
+    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, plan: ReleasePlan
+) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
     Its table may change: the account of that name goes on with it. Whether its records are in
@@ -61,7 +67,15 @@ def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -
     """
     try:
         rows, reads = holding.row_digests, holding.blocks
-        own = dataset.budgets(name, holding.fingerprint, holding.contents, rows, reads)
+        own = dataset.budgets(
+            name,
+            holding.fingerprint,
+            holding.contents,
+            rows,
+            reads,
+            queries=plan.algorithm == QUERIES,
+            sampled=any(is_planned(each.event) for each in plan.guarantees),
+        )
         known = ledger.register(*own, among=False)[0].name
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
@@ -101,12 +115,14 @@ def reserve(
     party: str,
     known: Sequence[RecordedEntry],
     release: bytes,
+    rounds: int = 1,
     assumed: Sequence[str] = (),
 ) -> Charge:
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
         known: what its run was charged (`charged`).
+        rounds: how many the plan has: sampled steps are charged for all of them with the first.
         assumed: what its ε rests on beyond its proof.
         release: 32 bytes, the digest of plan and model.
 
@@ -117,6 +133,7 @@ def reserve(
     entries = entries_of(plan, name, party, assumed)
     before = [r for r in known if r.entry.index == plan.round_number]
     try:
+        _plan_steps(ledger, entries, known, rounds)
         reserved = ledger.reserve(entries)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
@@ -127,6 +144,20 @@ def reserve(
         release=release,
         answered=bool(before) and _answered(before[0], release),
     )
+
+
+def _plan_steps(
+    ledger: Ledger, entries: Sequence[Entry], known: Sequence[RecordedEntry], rounds: int
+) -> None:
+    """Charge all rounds of a plan of sampled steps at once, when its first one is."""
+    accounts = {each.key: each for each in ledger.totals()}
+    for entry in entries:
+        account = accounts.get(entry.key)
+        if account is None or not account.plans(entry.event):
+            continue
+        made = {each.entry.index for each in known if each.entry.event == entry.event}
+        if not made:
+            ledger.hold(entry.run_id, {entry.key: ((entry.event, rounds),)}, entry.blocks)
 
 
 def _answered(recorded: RecordedEntry, release: bytes) -> bool:

@@ -78,12 +78,19 @@ def contribution(
             "run learns from one state of them. Begin another run; a query whose rows stay while "
             "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
         )
-    charging.register(ledger, dataset, name=account, holding=holding)
+    charging.register(ledger, dataset, name=account, holding=holding, plan=plan)
     known = charging.charged(ledger, plan.run_id, account)
     limits.check_round(dataset, plan, known=known)
     assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
     charge = charging.reserve(
-        ledger, plan, name=account, party=party, known=known, release=charged, assumed=assumed
+        ledger,
+        plan,
+        name=account,
+        party=party,
+        known=known,
+        release=charged,
+        rounds=agreement.rounds,
+        assumed=assumed,
     )
     encoded: Ring
     if kept is not None and again:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.blocks import Division
 from parley.client.data.frames import SqlQuery
 from parley.client.models.gradients import MOST_RECORDS
+from parley.privacy.accounting.certificates import Certificate, default_reserved
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
@@ -103,6 +104,19 @@ class DataSet(Part):
         allow_inf_nan=False,
         description="A job that would bring what is spent of this data set, in all, above this "
         "epsilon waits for your yes (parley owner page DIR). 0: every job; left out: none.",
+    )
+    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = Field(
+        "auto",
+        description="How its account adds up releases; fixed at its first use (docs/budgets.md). "
+        "auto: pure at delta 0; else zcdp if queries come first, gaussian if a training job does.",
+    )
+    reserved_delta: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Part of delta that is kept for sampled training and for the samplers of "
+        "noise; fixed at its first use. Left out: delta/100, or delta/10 if a job of DP-SGD opens "
+        "the account.",
     )
     account: str = Field(
         "",
@@ -282,8 +296,15 @@ class DataSet(Part):
         contents: str = "",
         rows: NDArray[np.uint64] | None = None,
         reads: Blocks = (),
+        *,
+        queries: bool = False,
+        sampled: bool = False,
     ) -> tuple[DatasetBudget, ...]:
-        """What the party's ledger registers for it: a budget for each unit that has a total."""
+        """What the party's ledger registers for it: a budget for each unit that has a total.
+
+        Args:
+            queries, sampled: what opens the account, if this does: queries, or steps of DP-SGD.
+        """
         return tuple(
             DatasetBudget(
                 name=name,
@@ -295,6 +316,21 @@ class DataSet(Part):
                 neighbouring=total.neighbouring,
                 epsilon=total.epsilon,
                 delta=total.delta,
+                certificate=self._certificate(total.delta, queries=queries),
+                reserved_delta=self._reserved(total.delta, sampled=sampled),
+                insists=self.certificate != "auto",
             )
             for unit, total in self.totals.items()
         )
+
+    def _certificate(self, delta: float, *, queries: bool) -> Certificate:
+        if self.certificate != "auto":
+            return Certificate(self.certificate)
+        if not delta:
+            return Certificate.PURE
+        return Certificate.ZCDP if queries else Certificate.GAUSSIAN
+
+    def _reserved(self, delta: float, *, sampled: bool) -> float:
+        if self.reserved_delta is None:
+            return default_reserved(delta, sampled=sampled)
+        return self.reserved_delta * (delta / self.delta) if self.delta else 0.0

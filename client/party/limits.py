@@ -14,10 +14,10 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.admission import Accepted
 from parley.client.party.charging import charged, entries_of, register
 from parley.client.party.data_set import DataSet
+from parley.privacy.accounting.certificates import BUDGET_TOLERANCE
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
-from parley.privacy.ledger.budget import BUDGET_TOLERANCE
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded import RecordedEntry
@@ -32,7 +32,7 @@ def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party:
     name = dataset.account or agreed.dataset
     spent = spent_before(ledger, plan, name=name)
     check_job(dataset, plan, releases=agreed.rounds, spent=spent)
-    register(ledger, dataset, name=name, holding=accepted.holding)
+    register(ledger, dataset, name=name, holding=accepted.holding, plan=plan)
     check_room(ledger, dataset, plan, name=name, party=party, rounds=agreed.rounds)
 
 

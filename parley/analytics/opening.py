@@ -16,9 +16,11 @@ from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table_block import Persons, TableBlock, read_table_block
 from parley.client.queries.base import QueryError
+from parley.privacy.accounting.certificates import Certificate
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import Randomness
+from parley.server.planning.query_terms import QUERY_LAWS
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.asking import Transport
 from parley.server.rounds.session import QuerySession
@@ -80,6 +82,9 @@ def open_session(
         neighbouring=asked.terms.neighbouring,
         epsilon=settings.epsilon,
         delta=settings.delta,
+        certificate=certificate_of(settings),
+        reserved_delta=settings.reserved_delta,
+        insists=settings.certificate != "auto",
     )
     ledger.check()
     (registered,) = ledger.register(budget)
@@ -88,11 +93,21 @@ def open_session(
         ledger=ledger,
         budget=registered,
         cohort_of=asked.cohort_of,
-        terms=asked.terms,
+        terms=asked.terms.charged_by(registered.limits),
         trusting=asked.trusting,
         randomness=Randomness(seed=settings.seed, party=None),
     )
     return session, settings
+
+
+def certificate_of(settings: Settings) -> Certificate:
+    """The certificate of an account that a session opens."""
+    if settings.certificate != "auto":
+        return Certificate(settings.certificate)
+    if not settings.delta:
+        return Certificate.PURE
+    row = QUERY_LAWS.get(settings.law)  # auto: either
+    return Certificate.ZCDP if row is None else row.certificate
 
 
 def persons_of(settings: Settings) -> Persons | None:

@@ -217,7 +217,7 @@ def write_session_page(
 
 
 def _headline(answers: Sequence[Answer], totals: Account) -> str:
-    spent = shown_up(totals.spent.epsilon(totals.budget.delta)[1])
+    spent = shown_up(totals.epsilon)
     asked = "one question" if len(answers) == 1 else f"{number(len(answers))} questions"
     return f"{asked[:1].upper()}{asked[1:]} answered for ε = {spent}"
 
@@ -233,7 +233,7 @@ def _notices(answers: Sequence[Answer]) -> list[str]:
 
 def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
     budget = totals.budget
-    spent, left = totals.spent.epsilon(budget.delta)[1], budget.left(totals.taken).epsilon
+    spent, left = totals.epsilon, budget.left(totals.taken).epsilon
     cards = [
         Card(
             title="Privacy spent",

@@ -98,6 +98,20 @@ class Settings(BaseModel):
         strict=True,
         description="With add-or-remove-one: a party's sum is cut to what so many records reach.",
     )
+    certificate: Literal["auto", "pure", "gaussian", "zcdp"] = Field(
+        "auto",
+        description="How the data's account adds up releases, fixed when it is opened "
+        "(docs/budgets.md). gaussian: Σμ²; zcdp: Σρ; pure: Σε. auto: pure at delta 0; else "
+        "gaussian with law gaussian, and zcdp with any other.",
+    )
+    reserved_delta: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        strict=True,
+        description="Part of delta that is kept for the samplers of noise and for sampled "
+        "training, fixed when the account is opened; default delta/100.",
+    )
     ledger: FilePath = Field(
         "", description="A shared ledger: path or URL; default the session's own."
     )

@@ -30,7 +30,7 @@ def budgets(party: OwnParty) -> list[Row]:
         asked = "never" if above is None else f"above ε = {as_written(above)}"
         for unit, total in dataset.totals.items():
             own = accounts.get(BudgetKey(dataset.account or name, unit))
-            spent = 0.0 if own is None else own.spent.epsilon(own.budget.delta)[1]
+            spent = 0.0 if own is None else own.epsilon
             left = shown_down(total.epsilon if own is None else own.remaining.epsilon)
             if own is not None and (blocks := own.by_block()):
                 each = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -95,21 +94,19 @@ def print_ledger(content: LedgerContent) -> None:
     console = Screen()
     for totals in content.datasets:
         budget, spent = totals.budget, totals.spent
-        lowest = min(spent.epsilons(budget.delta).values(), default=math.inf)
         console.print(
             Text(one_line(budget.name), style="bold"),
             f": {spent.releases} {noun(spent.releases, 'release')}, "
-            f"spent ε = {epsilon_text(lowest)} of "
+            f"spent ε = {epsilon_text(totals.epsilon)} of "
             f"{words.allowed(budget.epsilon, budget.delta)}, {words.scope(budget)}; "
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
         for name, (used, left) in totals.by_block().items():
-            lowest = min(used.epsilons(budget.delta).values(), default=0.0)
             console.print(
                 one_line(
                     f"  {words.block(name)}: {used.releases} releases, spent ε = "
-                    f"{epsilon_text(lowest)}, left ε = {shown_down(left.epsilon)}"
+                    f"{epsilon_text(budget.epsilon_of(used))}, left ε = {shown_down(left.epsilon)}"
                 )
             )
         for run, releases in totals.holders.items():

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -129,6 +130,16 @@ class ComposedLoss:
         """The least ε for which it is (ε, δ)-DP; ∞ where there is none."""
         left = delta - self.lost
         return max(each.epsilon(left) for each in self.directions) if left > 0 else math.inf
+
+    def curves(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield `[n]` ε from the largest loss down to 0, and `[n]` δ at each, per direction.
+
+        Between two of them δ is at most that of the lower ε, beyond the first at most the first.
+        """
+        for tail in self.directions:
+            epsilons = np.append(tail.losses, 0.0)
+            lower = np.exp(epsilons) * tail.lower
+            yield epsilons, np.maximum(tail.upper - lower, 0.0) + self.lost + 1e-15 * tail.upper
 
 
 _Loss: TypeAlias = tuple[Any, float]

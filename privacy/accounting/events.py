@@ -1,6 +1,6 @@
 """Events: what one release costs, by the curves that are proved for it.
 
-An event is a frozen fact without data. Five kinds have their own curve, two wrap another
+An event is a frozen fact without data. Six kinds have their own curve, two wrap another
 event, as in `dp_accounting.dp_event`:
 
 | event | what is proved |
@@ -8,10 +8,12 @@ event, as in `dp_accounting.dp_event`:
 | Gaussian(mu) | μ-GDP: the exact Gaussian curve (Dong, Roth & Su 2022), ρ = μ²/2 |
 | Zcdp(rho) | ρ-zCDP (Bun & Steinke 2016) |
 | Pure(epsilon, rho) | ε-DP, and ρ-zCDP with ρ ≤ ε²/2 |
+| BoundedRange(epsilon, rho) | the same, and a bounded range of ε (exponential mechanism) |
 | PoissonSampledGaussian(…) | one step of DP-SGD: an RDP curve and a PLD (`subsampled`) |
 | BehindCoin(probability, event, count) | so many such steps, or none, by one coin: the same |
 | Repeated(event, count) | `count` releases of `event` |
 | Approximate(event, delta) | a release within statistical distance `delta` of `event` |
+| PlannedSteps(event, count, mu, delta) | a job of `count` such steps, as one release |
 
 Neighbours are those of the mechanism that made the event. What an event means never changes: a
 ledger that holds it is read for ever.
@@ -128,6 +130,16 @@ class Pure(Event):
         """The lower of ε²/2 (Bun & Steinke 2016, Proposition 1.4) and the given bound."""
         implied = exact(self.epsilon) ** 2 / 2
         return implied if self.rho is None else min(implied, exact(self.rho))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedRange(Pure):
+    """A release whose log-likelihood ratio has a range of ε: the exponential mechanism.
+
+    Durfee & Rogers 2019, Definition 3.1; ρ = ε²/8 (Cesar & Rogers 2021, Lemma 3.2).
+    """
+
+    kind: ClassVar[str] = "bounded-range"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -258,9 +270,57 @@ class Approximate(Event):
         return self.event.leaves()
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedSteps(Event):
+    """All `count` releases of `event` that one job planned beforehand, charged as one release.
+
+    The whole of them has a dominating pair (P, Q). In both directions its hockey-stick curve is
+    nowhere above that of a μ-GDP pair by more than `delta` (`subsampled.planned_steps`). So P is
+    within distance `delta` of a P′ for which (P′, Q) is μ-GDP: clip the likelihood ratio at both
+    ends. A job that ends early is post-processing of the whole.
+
+    Attributes:
+        delta: δ′; those of several jobs add up.
+    """
+
+    kind: ClassVar[str] = "planned-steps"
+
+    event: Event
+    count: int
+    mu: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count)
+        _check_number("mu", self.mu)
+        _check_number("delta", self.delta)
+        if not all(isinstance(leaf, Step) for leaf, _ in self.event.leaves()):
+            raise ValueError(f"Expected steps of DP-SGD that are planned, got {self.event!r}.")
+
+    @property
+    def slack(self) -> Fraction:
+        """Distance of all the steps' samplers from their laws."""
+        return self.event.slack * self.count
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """Sum of the steps' ρ, which holds without δ′."""
+        return self.event.exact_rho * self.count
+
+
 EVENTS: dict[str, type[Event]] = {
     kind.kind: kind
-    for kind in (Gaussian, Zcdp, Pure, PoissonSampledGaussian, BehindCoin, Repeated, Approximate)
+    for kind in (
+        Gaussian,
+        Zcdp,
+        Pure,
+        BoundedRange,
+        PoissonSampledGaussian,
+        BehindCoin,
+        Repeated,
+        Approximate,
+        PlannedSteps,
+    )
 }
 """The kinds of event, by the name that a ledger holds."""
 
@@ -284,3 +344,11 @@ def parse_event(values: object, *, depth: int = 0) -> Event:
     inner = {"event": parse_event(values["event"], depth=depth + 1)} if "event" in named else {}
     rest = {name: values[name] for name in named - {"event"}}
     return kind(**rest, **inner)
+
+
+def parse_planned(values: object) -> PlannedSteps:
+    """Return the planned job that `to_json` wrote; ValueError for anything else."""
+    event = parse_event(values)
+    if not isinstance(event, PlannedSteps):
+        raise ValueError(f"Expected a planned job, got {event.kind}.")
+    return event

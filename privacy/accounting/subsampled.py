@@ -47,9 +47,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.events import BehindCoin, Step
+from parley.privacy.accounting.events import BehindCoin, Event, PlannedSteps, Step
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import check_positive, exact, root_up
+from parley.privacy.special import erfcx, ndtr
 
 ORDERS: tuple[float, ...] = (
     *(1 + k / 10 for k in range(1, 100)),
@@ -104,19 +105,79 @@ def pld_epsilon(
     Any ε-DP release is dominated by randomized response of that ε (Kairouz, Oh & Viswanath 2015).
     ∞ where the composition is beyond what the library computes.
     """
-    taken = sum(count * getattr(kind, "count", 1) for kind, count in steps)
-    if delta <= 0 or taken > _LARGEST_PLD_STEPS:
-        return math.inf
-    # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
-    squares = sum(float(2 * kind.exact_rho) * _let_in(kind, count) for kind, count in steps)
-    spread = math.sqrt(squares) + mu
-    if spread > 200:
+    if delta <= 0 or _is_beyond(steps, mu):
         return math.inf
     if interval is None:
-        interval = min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
+        interval = _intervals(steps)
     from parley.privacy.accounting.dp_accounts import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
     return composed_loss(steps, mu, pure, interval).epsilon(delta)
+
+
+@functools.lru_cache(maxsize=64)
+def planned_steps(event: Event, count: int, delta: float) -> PlannedSteps:
+    """Return `count` releases of `event`, all of them steps, as one release with δ′ ≤ `delta`.
+
+    Its μ is the least found with δ(e) ≤ g_μ(e) + δ′ for all e ≥ 0 in both directions, δ being the
+    hockey-stick curve of the whole and g_μ a Gaussian's; or that of the steps without sampling, if
+    that is lower: it needs no δ′.
+    """
+    unsampled = root_up(2 * event.exact_rho * count)
+    steps = in_order({leaf: times * count for leaf, times in event.leaves()})  # type: ignore[misc]
+    mu = _gdp_mu(steps, delta, at_most=unsampled) if delta > 0 else unsampled
+    planned = functools.partial(PlannedSteps, event=event, count=count)
+    return planned(mu=mu, delta=delta) if mu < unsampled else planned(mu=unsampled, delta=0.0)
+
+
+_CURVE_POINTS = 20_000
+
+
+def _gdp_mu(steps: CountedSteps, delta: float, at_most: float) -> float:
+    """μ of `planned_steps`; `at_most` if the composition is beyond what the library computes."""
+    if _is_beyond(steps):
+        return at_most
+    from parley.privacy.accounting.dp_accounts import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+
+    loss = composed_loss(steps, 0.0, 0.0, _intervals(steps))
+    curves = []
+    for epsilons, deltas in loss.curves():
+        above = deltas > delta * (1 - 1e-9)
+        if above[0]:  # at an infinite loss already
+            return at_most
+        # δ falls with e, g too: on [e₁, e₂] it is enough that δ(e₁) ≤ g(e₂) + δ′.
+        kept = np.flatnonzero(above)
+        if kept.size:
+            places = np.linspace(kept[0] - 1, kept[-1], _CURVE_POINTS).astype(int)
+            places = np.unique(np.append(places, kept[-1]))
+            curves.append((epsilons[places[:-1]], deltas[places[1:]]))
+    low, high = 0.0, at_most
+    for _ in range(60):
+        mu = (low + high) / 2
+        fits = all((deltas <= _gaussian_curve(mu, e) + delta).all() for e, deltas in curves)
+        low, high = (low, mu) if fits else (mu, high)
+        if high - low <= 1e-7 * high:
+            break
+    return high
+
+
+def _gaussian_curve(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[n]` δ of a μ-GDP release at each ε, rounded down (`gaussian_curve`)."""
+    to_left = mu / 2 - epsilons / mu
+    mass = ndtr(to_left)
+    rest = np.exp(-(to_left**2) / 2) / 2 * erfcx((mu / 2 + epsilons / mu) / math.sqrt(2))
+    return np.asarray(mass - rest - 1e-13 * mass)
+
+
+def _is_beyond(steps: CountedSteps, mu: float = 0.0) -> bool:
+    """Return whether a composition is beyond what the library computes."""
+    taken = sum(count * getattr(kind, "count", 1) for kind, count in steps)
+    squares = sum(float(2 * kind.exact_rho) * _let_in(kind, count) for kind, count in steps)
+    # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
+    return taken > _LARGEST_PLD_STEPS or math.sqrt(squares) + mu > 200
+
+
+def _intervals(steps: CountedSteps) -> float:
+    return min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
 
 
 def _let_in(kind: Step, count: int) -> float:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 
 from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 from parley.privacy.accounting.rounding import (
     as_written,
     check_positive,
@@ -16,7 +17,12 @@ from parley.privacy.accounting.rounding import (
     shown_down,
     shown_up,
 )
-from parley.privacy.accounting.subsampled import CountedSteps, pld_epsilon, rdp_epsilon
+from parley.privacy.accounting.subsampled import (
+    CountedSteps,
+    planned_steps,
+    pld_epsilon,
+    rdp_epsilon,
+)
 
 
 def calibrate_steps(
@@ -30,6 +36,7 @@ def calibrate_steps(
     mu: float = 0.0,
     probability: float = 1.0,
     together: int = 1,
+    planned_delta: float = 0.0,
 ) -> float:
     """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
 
@@ -39,6 +46,8 @@ def calibrate_steps(
         mu: μ of the Gaussian releases that share the budget.
         probability: p, with which a coin that may be seen lets steps in (`BehindCoin`); 1: always.
         together: how many of the steps each coin decides on.
+        planned_delta: δ′ in addition to δ, with which all steps are one release that is μ-GDP
+            (`planned_steps`), as a shared account charges them; 0: they are a plan by themselves.
     """
     check_positive("epsilon", epsilon)
     check_whole("steps", steps)
@@ -66,7 +75,14 @@ def calibrate_steps(
             return ((step, steps),)
         return ((BehindCoin(probability=probability, event=step, count=together), coins),)
 
+    def planned(sigma: float) -> float:
+        ((kind, count),) = kinds(sigma)
+        whole = planned_steps(kind, count, planned_delta * (1 - 1e-6)).mu
+        return gaussian_epsilon(math.hypot(whole, mu) * (1 + 1e-12), left)
+
     def account(log_sigma: float) -> float:
+        if planned_delta:
+            return math.log(max(planned(math.exp(log_sigma)) / epsilon, 0.125))
         value = pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
         if math.isinf(value):  # the lower of both is charged
             value = rdp_epsilon(kinds(math.exp(log_sigma)), delta=left, rho=mu**2 / 2)

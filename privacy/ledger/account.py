@@ -10,6 +10,10 @@ drawn from the hold, so that runs that share a ledger can't starve each other ha
 doesn't use it gives back. Giving a hold back early is always safe: every later release is checked
 against the budget by itself.
 
+Steps of DP-SGD have a useful bound only as a whole plan. An account whose certificate holds under
+full adaptivity charges all of a job's steps as one event when they are held (`PlannedSteps`), and
+gives nothing of it back: its releases are drawn from that plan and cost no more.
+
     >>> from parley.privacy.accounting.events import Pure
     >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
     >>> day = Pure(epsilon=0.1)
@@ -27,14 +31,17 @@ against the budget by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from parley.privacy.accounting.certificates import Certificate, is_planned
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event, parse_event
+from parley.privacy.accounting.events import Event, PlannedSteps, parse_event
+from parley.privacy.accounting.subsampled import planned_steps
 from parley.privacy.ledger.blocks import OTHERS, Blocks, Spent
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
 from parley.privacy.ledger.chain import canonical_json
@@ -47,10 +54,14 @@ Claims: TypeAlias = tuple[tuple[Event, int], ...]
 
 
 class Held(NamedTuple):
-    """What a run has set aside, and the blocks that it reads."""
+    """What a run has set aside, and the blocks that it reads.
+
+    `planned` are releases that were charged as one job and not made yet.
+    """
 
     claims: Claims
     blocks: Blocks
+    planned: Claims = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +115,12 @@ class Account:
     @property
     def spent(self) -> Composition:
         """What no record of the data has spent more than: that of the block which spent most."""
-        return self.charged.largest(self.budget.delta)
+        return self.charged.largest(self.budget.epsilon_of)
+
+    @property
+    def epsilon(self) -> float:
+        """The ε that is spent, by the account's certificate."""
+        return self.budget.epsilon_of(self.spent)
 
     @property
     def taken(self) -> Composition:
@@ -113,7 +129,7 @@ class Account:
 
     def taken_of(self, blocks: Blocks) -> Composition:
         """The same of some of the blocks."""
-        return self._taken.largest(self.budget.delta, blocks)
+        return self._taken.largest(self.budget.epsilon_of, blocks)
 
     @property
     def _taken(self) -> Spent:
@@ -126,7 +142,13 @@ class Account:
     @property
     def holders(self) -> dict[str, int]:
         """Run → how many releases it holds."""
-        return {run: sum(count for _, count in own.claims) for run, own in self.held.items()}
+        counts = {run: sum(count for _, count in own.claims) for run, own in self.held.items()}
+        return {run: count for run, count in counts.items() if count}
+
+    def is_closed_to(self, run_id: str) -> bool:
+        """Whether it holds for the plan of another run alone."""
+        plan = self.budget.certificate is Certificate.PLAN
+        return plan and bool(self.held) and run_id not in self.held
 
     @property
     def remaining(self) -> Remaining:
@@ -147,24 +169,58 @@ class Account:
         return {name: (spent[name], self.budget.left(gone[name])) for name in spent}
 
     def to_json(self) -> dict[str, Any]:
-        """What is spent and left, as plain JSON values; ε by every proved conversion."""
+        """What is spent and left, as plain JSON values; ε by its certificate."""
         return {
             "budget": self.budget.to_json(),
             "releases": self.spent.releases,
             "rho": self.spent.rho,
-            "epsilon": self.spent.epsilons(self.budget.delta),
+            "certificate": str(self.budget.certificate),
+            "holds": self.budget.limits.certificate.holds,
+            "epsilon": self.epsilons_of(self.spent),
             "held": self.holders,
             "remaining": self.remaining.to_json(),
             "blocks": {
-                name: {"epsilon": spent.epsilons(self.budget.delta), "remaining": left.to_json()}
+                name: {"epsilon": self.epsilons_of(spent), "remaining": left.to_json()}
                 for name, (spent, left) in self.by_block().items()
             },
         }
 
+    def epsilons_of(self, spent: Composition) -> dict[str, float]:
+        """ε by what it is charged by: its certificate, or every bound if it is of a plan."""
+        if self.budget.filters:
+            epsilon = self.budget.epsilon_of(spent)
+            return {str(self.budget.certificate): epsilon} if math.isfinite(epsilon) else {}
+        return spent.epsilons(self.budget.delta)
+
     def draws(self, run_id: str, event: Event, blocks: Blocks) -> bool:
         """Whether a release is one of those that the run holds already."""
         own = self.held.get(run_id)
-        return own is not None and own.blocks == blocks and event in dict(own.claims)
+        if own is None or own.blocks != blocks:
+            return False
+        return event in dict(own.planned if self.plans(event) else own.claims)
+
+    def plans(self, event: Event) -> bool:
+        """Whether releases of the kind are charged together, when a job begins."""
+        return self.budget.filters and is_planned(event)
+
+    def planning(self, run_id: str, claims: Claims, blocks: Blocks) -> tuple[PlannedSteps, ...]:
+        """What holding `claims` charges at once: each kind's releases that were not planned yet."""
+        charged, planned = self.charged, list[PlannedSteps]()
+        for event, count in self._unplanned(run_id, claims, blocks):
+            spent = set(charged.of(blocks).values())
+            delta = min(self.budget.limits.next_delta(each) for each in spent)
+            planned.append(planned_steps(event, count, delta))
+            charged = charged.adding(planned[-1], blocks)
+        return tuple(planned)
+
+    def _unplanned(self, run_id: str, claims: Claims, blocks: Blocks) -> Claims:
+        before = dict(self._planned(run_id, blocks))
+        more = ((e, n - before.get(e, 0)) for e, n in claims if self.plans(e))
+        return tuple((event, count) for event, count in more if count > 0)
+
+    def _planned(self, run_id: str, blocks: Blocks) -> Claims:
+        own = self.held.get(run_id)
+        return own.planned if own is not None and own.blocks == blocks else ()
 
     def has_room(self, blocks: Blocks) -> bool:
         """Whether none of the blocks has taken more than the budget."""
@@ -184,22 +240,61 @@ class Account:
             low, high = (middle, high) if fits else (low, middle)
         return low
 
-    def holding(self, run_id: str, claims: Claims, blocks: Blocks = ()) -> Account:
-        """After a run set `claims` aside, in place of what it held; none of them ends its hold."""
-        own = Held(tuple((event, count) for event, count in claims if count), blocks)
+    def holding(
+        self,
+        run_id: str,
+        claims: Claims,
+        blocks: Blocks = (),
+        planned: Sequence[PlannedSteps] | None = None,
+    ) -> Account:
+        """After a run set `claims` aside, in place of what it held; none of them ends its hold.
+
+        Args:
+            planned: what that charged at once, as it was recorded; None: it is computed.
+
+        Raises:
+            ValueError: it is not what the claims need.
+        """
+        if not claims and run_id in self.held:
+            blocks = self.held[run_id].blocks
+        if planned is None:
+            planned = self.planning(run_id, claims, blocks)
+        elif [(p.event, p.count) for p in planned] != [*self._unplanned(run_id, claims, blocks)]:
+            raise ValueError("Expected every planned job of a hold to be charged with it.")
+        charged, left = self.charged, dict(self._planned(run_id, blocks))
+        for job in planned:
+            charged = charged.adding(job, blocks)
+            left[job.event] = left.get(job.event, 0) + job.count
+        own = tuple((e, n) for e, n in claims if n and not self.plans(e))
+        after = replace(self, charged=charged)
+        return after._with(run_id, Held(own, blocks, tuple(left.items())))
+
+    def _with(self, run_id: str, own: Held) -> Account:
+        """With what a run holds; nothing ends the hold. A plan's account keeps its run."""
         held = {run: each for run, each in self.held.items() if run != run_id}
-        return replace(self, held=MappingProxyType({**held, run_id: own} if own.claims else held))
+        if own.claims or own.planned or self.budget.certificate is Certificate.PLAN:
+            held[run_id] = own
+        return replace(self, held=MappingProxyType(held))
 
     def reserving(self, run_id: str, event: Event, blocks: Blocks = ()) -> Account:
         """After a release was reserved: drawn from the run's hold, if that has one of its kind."""
+        own = self.held.get(run_id, Held((), blocks))
+        if self.plans(event):
+            if not self.draws(run_id, event, blocks):
+                raise ValueError("Expected a step of a job that was planned, got another.")
+            return self._with(run_id, own._replace(planned=_fewer(own.planned, event)))
         after = replace(self, charged=self.charged.adding(event, blocks))
-        if not self.draws(run_id, event, blocks):
-            return after
-        own = tuple((each, n - (each == event)) for each, n in self.held[run_id].claims)
-        return after.holding(run_id, own, blocks)
+        if self.draws(run_id, event, blocks):
+            own = own._replace(claims=_fewer(own.claims, event))
+        return after._with(run_id, own)
 
-    def voiding(self, event: Event, blocks: Blocks = ()) -> Account:
-        """After a reservation was given back."""
+    def voiding(self, run_id: str, event: Event, blocks: Blocks = ()) -> Account:
+        """After a reservation was given back: to the run's plan, if it was of one."""
+        if self.plans(event):
+            own = self.held.get(run_id, Held((), blocks))
+            left = dict(self._planned(run_id, blocks))
+            left[event] = left.get(event, 0) + 1
+            return self._with(run_id, own._replace(blocks=blocks, planned=tuple(left.items())))
         return replace(self, charged=self.charged.without(event, blocks))
 
     def recognising(self, fingerprints: Iterable[str], rows: KnownRows | None = None) -> Account:
@@ -220,6 +315,7 @@ class Account:
         """The account as texts, one way only."""
         held = {
             run: {"claims": claims_to_json(own.claims), "blocks": list(own.blocks)}
+            | ({"planned": claims_to_json(own.planned)} if own.planned else {})
             for run, own in self.held.items()
         }
         return {
@@ -237,7 +333,11 @@ class Account:
     def from_row(cls, row: Mapping[str, str]) -> Self:
         """The inverse of `row`; ValueError, KeyError or TypeError on anything else."""
         held = {
-            run: Held(claims_from_json(own["claims"]), tuple(own["blocks"]))
+            run: Held(
+                claims_from_json(own["claims"]),
+                tuple(own["blocks"]),
+                claims_from_json(own.get("planned", ())),
+            )
             for run, own in json.loads(row["held"]).items()
         }
         return cls(
@@ -264,6 +364,12 @@ def claims_to_json(claims: Claims) -> list[dict[str, object]]:
 def claims_from_json(values: Iterable[Mapping[str, object]]) -> Claims:
     """The inverse of `claims_to_json`. Raises ValueError, KeyError or TypeError."""
     return tuple((parse_event(v["event"]), _count(v["count"])) for v in values)
+
+
+def _fewer(claims: Claims, event: Event) -> Claims:
+    """Claims with one release of a kind less."""
+    fewer = ((each, n - (each == event)) for each, n in claims)
+    return tuple((each, n) for each, n in fewer if n)
 
 
 def _count(value: object) -> int:

@@ -13,13 +13,13 @@ docs/privacy.md, section 15. No block named means all records, those of blocks t
     >>> spent = Spent().adding(day, ("2023",), count=4).adding(day, ())
     >>> {block: each.releases for block, each in spent.of(("2023", "2024")).items()}
     {'2023': 5, '2024': 1}
-    >>> spent.largest(0.0).releases
+    >>> spent.largest(lambda each: each.epsilon(0.0)[1]).releases
     5
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
@@ -84,11 +84,13 @@ class Spent:
         names = blocks or (*self.blocks, OTHERS)
         return {name: self.blocks.get(name, self.everywhere) for name in names}
 
-    def largest(self, delta: float, blocks: Blocks = ()) -> Composition:
-        """What no record of these blocks has spent more than, as ε at `delta`."""
+    def largest(
+        self, epsilon_of: Callable[[Composition], float], blocks: Blocks = ()
+    ) -> Composition:
+        """What no record of these blocks has spent more than, by the account's ε."""
         return max(
             dict.fromkeys(self.of(blocks).values()),
-            key=lambda each: (each.epsilon(delta)[1], each.releases),
+            key=lambda each: (epsilon_of(each), each.releases),
         )
 
     def adding(self, event: Event, blocks: Blocks, count: int = 1) -> Spent:

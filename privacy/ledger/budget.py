@@ -23,14 +23,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.accounting.certificates import Certificate, Limits, default_reserved
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.blocks import Blocks
-
-# Conversions to ε solve an equation in double precision, and ε/T added T times may end an ulp above
-# ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
-BUDGET_TOLERANCE = 1e-9
 
 
 def checked_name(value: str, what: str) -> str:
@@ -42,7 +39,9 @@ def checked_name(value: str, what: str) -> str:
     return value
 
 
-_BESIDE = ("contents", "rows", "reads")
+_BESIDE = ("contents", "rows", "reads", "insists")
+_TERMS = ("certificate", "reserved_delta")
+"""Written since accounts have certificates; an account without them keeps its old rules."""
 
 
 class BudgetKey(NamedTuple):
@@ -61,7 +60,7 @@ class BudgetKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """What a data set's budget still allows: ε at the budget's δ (by basic composition)."""
+    """What a data set's budget still allows: ε at the budget's δ, of the account's one number."""
 
     epsilon: float
     delta: float
@@ -88,6 +87,10 @@ class DatasetBudget:
             account goes on as they change; no part of the budget either.
         reads: the blocks that are read of it now; none: all.
         epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
+        certificate: the test by which releases are admitted, from the first record on; default:
+            `pure` at δ = 0, else `zcdp`.
+        reserved_delta: δₐ, the part of δ that is kept for approximations; default δ/100.
+        insists: whether the certificate was chosen by name, so that no other will do.
     """
 
     name: str
@@ -99,6 +102,9 @@ class DatasetBudget:
     contents: str = field(default="", compare=False)
     rows: NDArray[np.uint64] | None = field(default=None, compare=False, repr=False)
     reads: Blocks = field(default=(), compare=False)
+    certificate: Certificate | None = None
+    reserved_delta: float | None = None
+    insists: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "the data set's name")
@@ -113,6 +119,34 @@ class DatasetBudget:
             raise ValueError(f"Expected a budget with finite epsilon > 0, got {self.epsilon}.")
         if not 0 <= self.delta < 1:
             raise ValueError(f"Expected a budget with delta in [0, 1), got {self.delta}.")
+        chosen = self.certificate or (Certificate.ZCDP if self.delta else Certificate.PURE)
+        object.__setattr__(self, "certificate", Certificate(chosen))
+        given = self.reserved_delta
+        reserved = default_reserved(self.delta) if given is None else float(given)
+        if not 0 <= reserved <= self.delta or (reserved == self.delta and self.delta):
+            raise ValueError(f"Expected reserved-delta from 0 to below delta, got {reserved}.")
+        object.__setattr__(self, "reserved_delta", reserved)
+
+    @property
+    def limits(self) -> Limits:
+        """What it admits."""
+        return Limits(
+            certificate=self.certificate or Certificate.LOWEST_BOUND,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            reserved=self.reserved_delta or 0.0,
+        )
+
+    @property
+    def filters(self) -> bool:
+        """Whether its ε holds if later releases depend on earlier answers."""
+        return self.limits.certificate.filters
+
+    @property
+    def promise(self) -> str:
+        """For which analysts the budget holds, and by which certificate, in words."""
+        certificate = self.limits.certificate
+        return f"{certificate.holds} (certificate {certificate})"
 
     @property
     def key(self) -> BudgetKey:
@@ -145,26 +179,35 @@ class DatasetBudget:
     @property
     def description(self) -> str:
         """Everything about the data set in one phrase."""
-        return f"{self.name!r} (fingerprint {self.fingerprint}) with {self.guarantee}"
+        return (
+            f"{self.name!r} (fingerprint {self.fingerprint}) with {self.guarantee}, certificate "
+            f"{self.certificate}"
+        )
 
     def admits(self, spent: Composition) -> bool:
         """Whether the composition is within the budget, to a relative 1e-9 of ε."""
-        _, epsilon = spent.epsilon(self.delta)
-        return bool(epsilon <= self.epsilon * (1 + BUDGET_TOLERANCE))
+        return self.limits.admits(spent)
+
+    def epsilon_of(self, spent: Composition) -> float:
+        """The ε that `spent` takes of the budget, by its certificate."""
+        return self.limits.epsilon_of(spent)
 
     def left(self, spent: Composition) -> Remaining:
         """The budget less what is spent; less than a billionth of it is nothing."""
-        _, epsilon = spent.epsilon(self.delta)
-        left = self.epsilon - epsilon
+        left = self.epsilon - self.epsilon_of(spent)
         return Remaining(epsilon=left if left > 1e-9 * self.epsilon else 0.0, delta=self.delta)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same budget back."""
         texts = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
-        own = {name: v for name, v in vars(self).items() if name not in _BESIDE}
-        return own | texts
+        without: tuple[str, ...] = _BESIDE
+        if self.certificate is Certificate.LOWEST_BOUND:
+            without += _TERMS
+        else:
+            texts["certificate"] = str(self.certificate)
+        return {name: v for name, v in vars(self).items() if name not in without} | texts
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(**value)
+        """The inverse of `to_json`; a budget without a certificate is of before there were any."""
+        return cls(**{"certificate": Certificate.LOWEST_BOUND, **value})

@@ -61,7 +61,7 @@ class BudgetExceeded(LedgerError):
         count = self.count
         after = others.holding(run_id or "this run", claims, blocks)
         self.budget = budget
-        self.spent = account.charged.largest(budget.delta, blocks)
+        self.spent = account.charged.largest(budget.epsilon_of, blocks)
         self.left = budget.left(others.taken_of(blocks))
         self.fitting = others.fitting(claims, blocks, run_id=run_id)
         total = after.taken_of(blocks)
@@ -70,8 +70,8 @@ class BudgetExceeded(LedgerError):
             what = f"what is released ahead of them and {what}"
         message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
-            f"got ε = {shown_up(total.epsilon(budget.delta)[1], 9)} with {what}: "
-            f"ε = {shown_up(self.spent.epsilon(budget.delta)[1])} is spent, "
+            f"got ε = {shown_up(budget.epsilon_of(total), 9)} with {what}: "
+            f"ε = {shown_up(budget.epsilon_of(self.spent))} is spent, "
         )
         holders = ", ".join(f"{run!r} ({n} releases)" for run, n in others.holders.items())
         if holders:

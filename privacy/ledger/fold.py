@@ -7,6 +7,7 @@ again when the log is replayed (`replay`): a total is that of the log, whatever 
 
 from __future__ import annotations
 
+from parley.privacy.accounting.events import parse_planned
 from parley.privacy.ledger.account import Account, KnownRows, claims_from_json
 from parley.privacy.ledger.blocks import checked_blocks
 from parley.privacy.ledger.budget import DatasetBudget
@@ -36,6 +37,7 @@ def after(before: Account | None, record: Record, settles: Entry | None = None) 
     if before is None:
         raise ValueError(f"Expected a registered budget, got {record.key}.")
     found = before
+    _check_run(before, record)
     match record.kind:
         case RecordKind.RESERVE:
             entry = entry_of(record)
@@ -43,14 +45,15 @@ def after(before: Account | None, record: Record, settles: Entry | None = None) 
                 raise ValueError("its columns are another entry's.")
             found = before.reserving(entry.run_id, entry.event, entry.blocks)
         case RecordKind.VOID if settles is not None:
-            found = before.voiding(settles.event, settles.blocks)
+            found = before.voiding(settles.run_id, settles.event, settles.blocks)
         case RecordKind.COMMIT if settles is not None:
             pass
         case RecordKind.RECOGNISE:
             found = before.recognising(body["known"], KnownRows.from_json(body.get("rows")))
         case RecordKind.HOLD:
             claims, blocks = claims_from_json(body["claims"]), checked_blocks(body["blocks"])
-            found = before.holding(str(record.run_id), claims, blocks)
+            planned = tuple(map(parse_planned, body.get("planned", ())))
+            found = before.holding(str(record.run_id), claims, blocks, planned)
         case RecordKind.RAISE:
             found = before.raised(epsilon=body["epsilon"], delta=body["delta"])
         case RecordKind.DECIDE:
@@ -58,3 +61,9 @@ def after(before: Account | None, record: Record, settles: Entry | None = None) 
         case _:
             raise ValueError(f"Expected a kind of record that fits there, got {record.kind!r}.")
     return found
+
+
+def _check_run(before: Account, record: Record) -> None:
+    charges = record.kind in (RecordKind.HOLD, RecordKind.RESERVE)
+    if charges and before.is_closed_to(str(record.run_id)):
+        raise ValueError(f"Expected the run that budget {record.key} was planned for, got another.")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from parley.privacy.accounting.certificates import Certificate
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, KnownRows
 from parley.privacy.ledger.blocks import Blocks, block_number
@@ -84,6 +85,10 @@ def register(
 def _opened(
     writer: Writer, budget: DatasetBudget, seen: Iterable[str], rows: KnownRows | None
 ) -> DatasetBudget:
+    if budget.certificate is Certificate.LOWEST_BOUND:
+        raise ValueError(
+            "Expected a certificate that is proved for a new budget, got lowest-bound."
+        )
     new = Account(budget=budget).recognising(seen, rows)
     body = {"at": now(), "dataset": budget.to_json(), "known": list(new.known), **_said(rows)}
     writer.append(RecordKind.REGISTER, budget.key, body)
@@ -195,7 +200,7 @@ def _same_data(
 
 def _check_terms(account: Account, asked: DatasetBudget) -> None:
     budget = account.budget
-    terms = ("neighbouring", "epsilon", "delta")
+    terms = ["neighbouring", "epsilon", "delta"] + ["certificate"] * asked.insists
     if any(getattr(asked, term) != getattr(budget, term) for term in terms):
         same = asked.fingerprint == budget.fingerprint
         _conflict(account, asked, "" if same else " They have records in common, or the same name.")
@@ -204,8 +209,8 @@ def _check_terms(account: Account, asked: DatasetBudget) -> None:
 def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoReturn:
     raise LedgerConflict(
         f"Expected the data set as it was registered, {account.budget.description}; "
-        f"got {dataset.description}.{hint} A budget is fixed when its data set is first "
-        "registered; `parley ledger raise` raises it on purpose."
+        f"got {dataset.description}.{hint} Budget and certificate are fixed when a data set is "
+        "first registered; `parley ledger raise` raises it on purpose."
     )
 
 

@@ -122,7 +122,7 @@ class Replay:
     def _within_budget(self, account: Account) -> None:
         budget, spent = account.budget, account.spent
         if not budget.admits(spent):
-            _, epsilon = spent.epsilon(budget.delta)
+            epsilon = budget.epsilon_of(spent)
             self._add(
                 0,
                 f"Expected data set {budget.name!r} to stay within {budget.guarantee}, "
@@ -223,7 +223,7 @@ def _account_problems(accounts: Mapping[BudgetKey, Account], log: Replay) -> Ite
                 f"got {stored.budget.description}."
             )
         different = [
-            (what, own.epsilon(logged.budget.delta)[1], due.epsilon(logged.budget.delta)[1])
+            (what, logged.budget.epsilon_of(own), logged.budget.epsilon_of(due))
             for what, own, due in (
                 ("running total", stored.spent, logged.spent),
                 ("total with what runs hold", stored.taken, logged.taken),

@@ -55,6 +55,8 @@ def hold(
         if before.holding(run_id, own, blocks) != before:
             left = tuple((event, count) for event, count in own if count)
             body = {"at": now(), "claims": claims_to_json(left), "blocks": list(blocks)}
+            if planned := before.planning(run_id, left, blocks):
+                body["planned"] = [each.to_json() for each in planned]
             writer.append(RecordKind.HOLD, key, body, run_id=run_id)
 
 
@@ -66,9 +68,21 @@ def check_room(
 ) -> None:
     """Raises what `hold` would raise."""
     of = {key: found(key, accounts) for key in claims}
+    for account in of.values():
+        _check_run(account, run_id)
     for key, own in claims.items():
         if any(count for _, count in own) and not of[key].admits(own, blocks, run_id=run_id):
             raise BudgetExceeded(of[key], own, blocks, run_id=run_id)
+
+
+def _check_run(account: Account, run_id: str) -> None:
+    """Raise LedgerConflict for another run than the one that an account was planned for."""
+    if account.is_closed_to(run_id):
+        raise LedgerConflict(
+            f"Expected run {next(iter(account.held))!r}, for whose plan alone the budget of data "
+            f"set {account.key} holds (certificate plan), got {run_id!r}: runs that share data "
+            "need a ledger of their own, with certificate gaussian, zcdp or pure."
+        )
 
 
 def give_back(writer: Writer, run_id: str) -> None:
@@ -95,6 +109,8 @@ def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
             unknown, its unit or neighbouring relation is not the entry's, or it has budgets
             of other units too.
     """
+    for entry in entries:
+        _plan(writer, entry)
     # All entries are examined before the first is appended.
     known = [_examined(writer, entry) for entry in entries]
     keys = {entry.key for entry in entries}
@@ -111,6 +127,20 @@ def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
     )
 
 
+def _plan(writer: Writer, entry: Entry) -> None:
+    """Charges a step of DP-SGD that belongs to no planned job as a job of one release."""
+    account = writer.stored.get(entry.key)
+    if account is None or not account.plans(entry.event):
+        return
+    if account.draws(entry.run_id, entry.event, entry.blocks):
+        return
+    latest = writer.latest(entry.key, entry.run_id, entry.index)
+    if latest is None or latest.kind == RecordKind.VOID:
+        own = account.held.get(entry.run_id)
+        claims = (*(own.claims if own else ()), (entry.event, 1))
+        hold(writer, entry.run_id, {entry.key: claims}, entry.blocks)
+
+
 def _examined(writer: Writer, entry: Entry) -> int | None:
     """The reservation of a release that was charged before; refuses one that may not be."""
     account = found(entry.key, writer.stored)
@@ -123,6 +153,7 @@ def _examined(writer: Writer, entry: Entry) -> int | None:
     latest = writer.latest(entry.key, entry.run_id, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:
         return leave_of(writer, entry, latest.reservation).id
+    _check_run(account, entry.run_id)
     # What is drawn from the run's hold was found to fit when that was made: the sum of what is
     # spent and held stays the same. Another release has only what nobody holds.
     after = account.reserving(entry.run_id, entry.event, entry.blocks)

@@ -38,6 +38,7 @@ from parley.privacy.ledger.tables import (
     HEAD,
     RECORDS,
     ROWS,
+    VERSION,
     check_version,
     select,
 )
@@ -290,7 +291,7 @@ class Writer(Reader):
         """Stores the new head; whether there is anything to commit."""
         if self.head == self.began:
             return False
-        self._connection.update(HEAD, vars(self.head), {"id": 1})
+        self._connection.update(HEAD, vars(self.head) | {"version": VERSION}, {"id": 1})
         return True
 
 

@@ -9,7 +9,10 @@ from parley.privacy.ledger.connection import Connection, quoted
 from parley.privacy.ledger.errors import NotALedger
 
 FORMAT: Final = "parley-ledger"
-VERSION: Final = 6
+VERSION: Final = 7
+_READ: Final = (6, VERSION)
+"""Version 6 has the same tables and accounts without certificates, which keep their old rules. The
+first record that is added makes it version 7."""
 
 HEAD: Final = "parley_ledger_head"
 RECORDS: Final = "parley_ledger_records"
@@ -98,7 +101,7 @@ def check_version(version: object, place: str) -> None:
     Raises:
         NotALedger: it is one, with what to do.
     """
-    if version != VERSION:
+    if version not in _READ:
         raise NotALedger(
             f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
             "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "

@@ -21,7 +21,7 @@ exact: U is compared with it to as many bits as that takes. Neighbours are those
     >>> flip.probabilities([10, 8, 7, 1]).round(6).tolist()
     [0.728263, 0.169654, 0.097547, 0.004536]
     >>> best.event(), flip.event()
-    (Pure(epsilon=1.0, rho=0.125), Pure(epsilon=1.0, rho=None))
+    (BoundedRange(epsilon=1.0, rho=0.125), Pure(epsilon=1.0, rho=None))
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.events import BoundedRange, Pure
 from parley.privacy.accounting.rounding import check_positive, exact, round_up
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
@@ -116,7 +116,7 @@ class ExponentialMechanism(Selection):
 
     def event(self) -> Pure:
         """ε, and ρ = ε²/8 by its bounded range."""
-        return Pure(epsilon=self.epsilon, rho=round_up(exact(self.epsilon) ** 2 / 8))
+        return BoundedRange(epsilon=self.epsilon, rho=round_up(exact(self.epsilon) ** 2 / 8))
 
     def probabilities(self, scores: Scores) -> NDArray[np.float64]:
         """Softmax of εu/(2Δ)."""

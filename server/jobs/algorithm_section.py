@@ -20,7 +20,7 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.model import ModelSection
 from parley.server.jobs.naming import CodeReference
 from parley.server.jobs.parties import Data, Parties
-from parley.server.jobs.privacy import Privacy
+from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import DPSGD, Run
 from parley.server.jobs.section import JobError, Section, check_unchanged
 
@@ -173,6 +173,10 @@ class WholeJob(Protocol):
     @property
     def noise(self) -> str:
         """The noise law asked for, `default` resolved by the algorithm."""
+
+    @property
+    def budgets(self) -> tuple[UnitBudget, ...]:
+        """What the job asks for each of its units."""
 
     @property
     def rounds(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
+from parley.privacy.accounting.certificates import default_reserved
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.parameters import assumed_corrupt
@@ -167,12 +168,18 @@ class Job(Section):
 
         Where its model is measured by a release too, that release's ε is beside the first one's.
         """
-        own, *others = self.privacy.budgets
+        own, *others = map(self._reserving, self.privacy.budgets)
         if not self.evaluation.asked:
             return (own, *others)
         total = self.privacy.epsilon + self.evaluation.epsilon
         data = unless_auto(self.privacy.dataset_epsilon, total)
         return (replace(own, total=total, dataset_epsilon=data), *others)
+
+    def _reserving(self, budget: UnitBudget) -> UnitBudget:
+        """The budget with more kept for approximations, if the job trains by sampled steps."""
+        if self.privacy.reserved_delta != "auto" or not self.algorithm.samples:
+            return budget
+        return replace(budget, reserved=default_reserved(budget.delta, sampled=True))
 
     def budget(self, unit: Unit) -> UnitBudget | None:
         """What the job asks for one unit; None where it asks nothing."""

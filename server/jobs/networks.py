@@ -103,7 +103,7 @@ class _OfNetwork(AlgorithmSection):
                 job,
                 rate=rate,
                 steps=steps * job.rounds,
-                budget=job.privacy.budgets[0],
+                budget=job.budgets[0],
                 dimension=network.dimension + (share > 0),
                 neighbouring=Neighbouring(job.privacy.neighbouring),
                 mu=components_mu(job),
@@ -241,7 +241,8 @@ def attendance_of(job: WholeJob) -> Attendance:
 def components_mu(job: WholeJob) -> float:
     """μ of the components' release; 0 where there is none."""
     share = job.model.components_share
-    return math.sqrt(share) * gaussian_mu(job.privacy.epsilon, job.privacy.delta) if share else 0.0
+    budget = job.budgets[0]
+    return math.sqrt(share) * gaussian_mu(budget.epsilon, budget.noise_delta) if share else 0.0
 
 
 def sampled_multiplier(
@@ -271,8 +272,9 @@ def sampled_multiplier(
             sampling_rate=rate,
             steps=steps,
             epsilon=budget.epsilon,
-            delta=budget.delta,
+            delta=budget.noise_delta,
             neighbouring=neighbouring,
+            planned_delta=budget.reserved / 2 if budget.shared else 0.0,
             # Twice: the components' own samplers have a distance too.
             slack=2 * rounded_distance(dimension * steps * samplers),
             mu=mu,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from parley.privacy.accounting.certificates import Certificate, default_reserved
 from parley.privacy.accounting.guarantee import NOISE_POINTS, NoisePoint, Unit
 from parley.privacy.ledger.address import check_no_password
 from parley.privacy.mechanisms.table import MECHANISMS
@@ -21,6 +22,9 @@ else:
     PointName = Literal[tuple(NOISE_POINTS)]
 
 
+_SHARED = (Certificate.GAUSSIAN, Certificate.ZCDP)
+
+
 @dataclass(frozen=True, kw_only=True)
 class UnitBudget:
     """What a job asks for one unit of privacy.
@@ -30,6 +34,8 @@ class UnitBudget:
         total: ε of all that the job releases.
         dataset_epsilon: total of the unit's data, fixed at their first release.
         dataset_delta: the δ of that total; None for the one that the plan states.
+        certificate: the test by which the unit's account admits releases.
+        reserved: δₐ, the part of δ that a shared account keeps for approximations.
         keys: what the job's keys for it have before "epsilon" and "delta".
     """
 
@@ -39,7 +45,19 @@ class UnitBudget:
     delta: float
     dataset_epsilon: float
     dataset_delta: float | None
+    certificate: Certificate = Certificate.PLAN
+    reserved: float = 0.0
     keys: str = ""
+
+    @property
+    def noise_delta(self) -> float:
+        """The δ that noise is calibrated to: what a shared account charges ε at."""
+        return self.delta - self.reserved if self.shared else self.delta
+
+    @property
+    def shared(self) -> bool:
+        """Whether its account adds up μ² or ρ, next to other runs."""
+        return self.certificate in _SHARED
 
 
 class Privacy(Section):
@@ -119,6 +137,18 @@ class Privacy(Section):
     dataset_party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
         "auto", description="Likewise δ; auto: this job's party-delta."
     )
+    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = Field(
+        "auto",
+        description="How the data's account adds up releases, fixed when it is opened "
+        "(docs/budgets.md). gaussian: Σμ²; zcdp: Σρ; pure: Σε; plan: this run alone, with its own "
+        "ledger. auto: plan without privacy.ledger, else gaussian (pure at delta 0).",
+    )
+    reserved_delta: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
+        "auto",
+        description="Part of delta that a shared account keeps for sampled training and for the "
+        "samplers of noise, fixed when it is opened. auto: delta/100, or delta/10 if this job "
+        "trains networks.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Privacy:
@@ -126,6 +156,16 @@ class Privacy(Section):
         delta = self.dataset_delta
         if isinstance(delta, float) and not 0 <= delta < 1:
             raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")
+        if self.certificate == "plan" and self.ledger:
+            raise ValueError(
+                "Expected no privacy.ledger with privacy.certificate = 'plan', which holds for one "
+                "run alone, got one: gaussian, zcdp or pure let runs share it."
+            )
+        if self.chosen_certificate in _SHARED and self.delta == 0:
+            raise ValueError(
+                f"Expected privacy.delta > 0 with privacy.certificate = '{self.certificate}', got "
+                "0: pure is the certificate at 0."
+            )
         return self
 
     @property
@@ -144,8 +184,24 @@ class Privacy(Section):
         return self.neighbouring == "add-or-remove-one" or Unit.PARTY in self.units
 
     @property
+    def chosen_certificate(self) -> Certificate:
+        """The certificate, `auto` resolved."""
+        if self.certificate != "auto":
+            return Certificate(self.certificate)
+        if not self.ledger:
+            return Certificate.PLAN
+        return Certificate.GAUSSIAN if self.delta else Certificate.PURE
+
+    def reserved(self, delta: float) -> float:
+        """δₐ of a budget's δ."""
+        if self.reserved_delta == "auto":
+            return default_reserved(delta)
+        return self.reserved_delta * delta / self.delta if self.delta else 0.0
+
+    @property
     def budgets(self) -> tuple[UnitBudget, ...]:
         """What is asked for each of the units, in their order."""
+        certificate = self.chosen_certificate
         first = UnitBudget(
             unit=self.units[0],
             epsilon=self.epsilon,
@@ -153,6 +209,8 @@ class Privacy(Section):
             delta=self.delta,
             dataset_epsilon=unless_auto(self.dataset_epsilon, self.epsilon),
             dataset_delta=None if self.dataset_delta == "auto" else self.dataset_delta,
+            certificate=certificate,
+            reserved=self.reserved(self.delta),
         )
         epsilon = unless_auto(self.party_epsilon, self.epsilon)
         delta = unless_auto(self.party_delta, self.delta)
@@ -163,6 +221,8 @@ class Privacy(Section):
             delta=delta,
             dataset_epsilon=unless_auto(self.dataset_party_epsilon, epsilon),
             dataset_delta=unless_auto(self.dataset_party_delta, delta),
+            certificate=certificate,
+            reserved=self.reserved(delta),
             keys="party-",
         )
         return (first, second)[: len(self.units)]

@@ -15,18 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.certificates import Certificate
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
-from parley.privacy.ledger.account import Claims
+from parley.privacy.ledger.account import Account, Claims
 from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded import EntryState
 from parley.server.jobs.job import Job
+from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import JobError
-from parley.server.planning.stages import Stage, rounds_of, spent_before
+from parley.server.planning.stages import Stage, rounds_of
 
 _MOST_DELTA = 0.01
 """The most that each record may be shown with; the field's papers use up to 10⁻³."""
@@ -57,20 +59,33 @@ def budgets_of(
             unit=guarantee.unit,
             neighbouring=guarantee.neighbouring,
             epsilon=asked.dataset_epsilon,
-            delta=guarantee.delta if asked.dataset_delta is None else asked.dataset_delta,
+            delta=(
+                total := guarantee.delta if asked.dataset_delta is None else asked.dataset_delta
+            ),
+            certificate=_certificate_of(asked, total),
+            reserved_delta=asked.reserved * (total / asked.delta) if asked.delta else 0.0,
+            insists=job.privacy.certificate != "auto",
         )
         for guarantee, asked in zip(plan.guarantees, job.budgets, strict=True)
     )
+
+
+def _certificate_of(asked: UnitBudget, delta: float) -> Certificate:
+    """The one asked for; at a total of δ = 0 there is no other than the sum of ε."""
+    return asked.certificate if delta or not asked.shared else Certificate.PURE
 
 
 def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
     """Refuses a job that its budgets could not bear even if they were whole. Raises JobError."""
     check_delta(job, rounds_of(stages).plan)
     for asked, budget in zip(job.budgets, budgets, strict=True):
-        total = spent_before(stages, len(stages))[asked.unit]
-        if budget.admits(total):
+        claims = tuple((stage.plan.event(asked.unit), stage.rounds) for stage in stages)
+        alone = Account(budget=budget).holding(stages[0].plan.run_id, claims)
+        if alone.has_room(()):
             continue
-        conversion, epsilon = total.epsilon(budget.delta)
+        conversion, epsilon = alone.taken.epsilon(budget.delta)
+        if budget.filters:
+            conversion, epsilon = str(budget.certificate), budget.epsilon_of(alone.taken)
         raise JobError(
             f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
             f"{conversion} (unit {budget.unit}, {budget.neighbouring}), more than its data's "

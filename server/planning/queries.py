@@ -274,7 +274,7 @@ def _planned(
         noise_point=terms.noise_point,
         against=terms.noise_point.adversary,
         delta=terms.delta,
-        calibration="exact",
+        calibration=terms.calibration if row.power < 1 else "exact",
         clip_norm=None,
         charges=(terms.counting.unit,),
         shares=split,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from parley.client.queries.base import Facts
 from parley.client.queries.batch import Batch, Clip, Counting
+from parley.privacy.accounting.certificates import Certificate, Limits
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.calibration.calibration import CalibrationError, calibrate
 from parley.privacy.kernel.sets import Lengths
@@ -28,6 +29,8 @@ class Terms:
         corrupt: c, parties that may collude with the server.
         delta: at which every ε is counted.
         relation: that is charged, where it is not that of records.
+        reserved: δₐ of the account, which Gaussian noise is calibrated without.
+        calibration: of Gaussian noise, as the account charges it.
     """
 
     facts: Facts
@@ -43,6 +46,8 @@ class Terms:
     relation: Neighbouring | None = None
     sizes: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    reserved: float = 0.0
+    calibration: str = "exact"
 
     @property
     def neighbouring(self) -> Neighbouring:
@@ -52,6 +57,13 @@ class Terms:
     def moved(self, batch: Batch) -> Lengths:
         """How far a neighbour moves a batch's integer sum."""
         return self.counting.moved(batch, self.facts.schema, self.neighbouring)
+
+    def charged_by(self, limits: Limits) -> Terms:
+        """The same with noise for which an account charges what a query asks for."""
+        if not limits.certificate.filters:
+            return self
+        calibration = "cks20" if limits.certificate is Certificate.ZCDP else "exact"
+        return replace(self, reserved=limits.reserved, calibration=calibration)
 
     def by_party(self) -> Terms:
         """The same where every party has its own cells."""
@@ -71,12 +83,14 @@ class QueryLaw:
     Attributes:
         clip: the norm that a party's sum is clipped in, where it is.
         power: of a query's part of the budget, which is its part of the norm.
+        certificate: of an account that a session with this law alone opens, at δ > 0.
     """
 
     clip: Clip
     power: float
     norm: Callable[[Lengths], float]
     mechanism: Callable[[Batch, Terms, float], Mechanism]
+    certificate: Certificate = Certificate.ZCDP
 
 
 def _laplace(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
@@ -97,8 +111,9 @@ def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
     split = terms.noise_point.in_contributions
     return calibrate(
         law="gaussian",
+        calibration=terms.calibration,
         epsilon=epsilon,
-        delta=terms.delta,
+        delta=terms.delta - terms.reserved,
         rounds=1,
         sensitivity=terms.moved(batch).l2(),
         dimension=terms.counting.cells(batch, terms.facts.schema),
@@ -115,5 +130,6 @@ QUERY_LAWS: dict[str, QueryLaw] = {
         power=0.5,
         norm=lambda moved: math.sqrt(moved.l2_squared),
         mechanism=_gaussian,
+        certificate=Certificate.GAUSSIAN,
     ),
 }

@@ -16,7 +16,7 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.planning.claimed import check_asked, plan_claim
-from parley.server.planning.scaled_noise import Noise, cost_of
+from parley.server.planning.scaled_noise import Noise, calibration_of, cost_of
 
 
 def model_for(job: Job, *, features: int, classes: int) -> Any:
@@ -88,9 +88,9 @@ def evaluation_plan(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
     def noise(sensitivity: float) -> Mechanism:
         return calibrate(
             law=job.noise,
-            calibration=job.privacy.calibration,
+            calibration=calibration_of(job),
             epsilon=job.evaluation.epsilon,
-            delta=job.privacy.delta,
+            delta=job.budgets[0].noise_delta,
             rounds=1,
             sensitivity=sensitivity,
             dimension=counts.dimension,
@@ -106,5 +106,5 @@ def evaluation_plan(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
         federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
         run_id=run_id,
         round_number=job.rounds + 1,
-        noise=Noise(calibration=job.privacy.calibration, of=noise, delta=job.privacy.delta),
+        noise=Noise(calibration=calibration_of(job), of=noise, delta=job.privacy.delta),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Asked, Sums
 from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
+from parley.privacy.accounting.certificates import Certificate
 from parley.privacy.accounting.events import Event
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
@@ -72,6 +73,16 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
             raise JobError(str(error)) from error
 
     return cost
+
+
+_BY_RHO = {"exact": "cks20", "as-printed": "cks20"}
+
+
+def calibration_of(job: Job) -> str:
+    """The calibration of Gaussian noise: no lower than what the data's account charges."""
+    asked = job.privacy.calibration
+    by_rho = job.privacy.chosen_certificate is Certificate.ZCDP
+    return _BY_RHO.get(asked, asked) if by_rho else asked
 
 
 def drawn_in_shares(
@@ -145,9 +156,9 @@ def mechanism_for(
     asked = budget or job.budgets[0]
     return calibrate(
         law=law or job.noise,
-        calibration=calibration or job.privacy.calibration,
+        calibration=calibration or calibration_of(job),
         epsilon=asked.epsilon,
-        delta=asked.delta,
+        delta=asked.noise_delta,
         rounds=releases or job.rounds,
         sensitivity=sensitivity,
         dimension=dimension,
@@ -171,7 +182,7 @@ def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> N
             releases=asked.releases,
         )
 
-    return Noise(calibration=job.privacy.calibration, of=of, delta=budget.delta)
+    return Noise(calibration=calibration_of(job), of=of, delta=budget.delta)
 
 
 def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: int) -> Noise:
@@ -194,9 +205,9 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
         if not sigma:
             sigma = calibrate(
                 law="gaussian",
-                calibration=job.privacy.calibration,
+                calibration=calibration_of(job),
                 epsilon=budget.epsilon,
-                delta=budget.delta,
+                delta=budget.noise_delta,
                 rounds=job.rounds * sums.steps,
                 sensitivity=sensitivity,
                 dimension=dimension,
@@ -214,7 +225,7 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
             hidden=sums.hidden,
         )
 
-    calibration = "pld" if multiplier else job.privacy.calibration
+    calibration = "pld" if multiplier else calibration_of(job)
     return Noise(calibration=calibration, of=of, delta=budget.delta)
 
 

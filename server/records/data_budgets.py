@@ -6,10 +6,13 @@ that is spent and held.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.subsampled import planned_steps
 from parley.privacy.ledger.account import Account, Claims
 from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.errors import NotALedger
@@ -40,9 +43,7 @@ def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[D
             neighbouring=each.budget.neighbouring,
             epsilon=each.budget.epsilon,
             delta=each.budget.delta,
-            spent=_lowest(
-                spent := each.charged.largest(each.budget.delta, blocks), each.budget.delta
-            ),
+            spent=_finite(each, spent := each.charged.largest(each.budget.epsilon_of, blocks)),
             releases=spent.releases,
             held=sum(each.holders.values()),
             left=each.budget.left(each.taken_of(blocks)).epsilon,
@@ -68,8 +69,16 @@ def jobs_that_fit(totals: Account, cost: Claims, blocks: Blocks = ()) -> int:
     """How many jobs of that cost the budget admits beside what is taken; at most `MOST_JOBS`."""
 
     def admitted(jobs: int) -> bool:
-        claims = tuple((event, jobs * count) for event, count in cost)
-        return totals.admits(claims, blocks, run_id=_THIS_JOB)
+        kinds = [(event, count) for event, count in cost if totals.plans(event)]
+        charged = totals.charged
+        for event, count in kinds:
+            # Jobs of sampled steps are charged one by one: here with equal parts of δₐ.
+            limits, spent = totals.budget.limits, totals.charged.of(blocks).values()
+            left = limits.reserved - max(map(limits.approximations, spent))
+            each = planned_steps(event, count, max(0.0, left) / (jobs * len(kinds)) * (1 - 1e-9))
+            charged = charged.adding(each, blocks, jobs)
+        claims = tuple((e, jobs * count) for e, count in cost if not totals.plans(e))
+        return replace(totals, charged=charged).admits(claims, blocks, run_id=_THIS_JOB)
 
     low, high = 0, 1
     while high <= MOST_JOBS and admitted(high):
@@ -110,5 +119,6 @@ def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAcc
     return data_accounts(totals, stages), "; ".join(notes)
 
 
-def _lowest(spent: Composition, delta: float) -> float | None:
-    return min(spent.epsilons(delta).values(), default=None) if spent.releases else 0.0
+def _finite(account: Account, spent: Composition) -> float | None:
+    epsilon = account.budget.epsilon_of(spent)
+    return epsilon if math.isfinite(epsilon) else None

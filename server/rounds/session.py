@@ -241,7 +241,7 @@ class QuerySession:
             plan, task.init(), update, cohort=cohort, ledger=self.ledger, held=held
         )
         (account,) = [each.account for each in held]
-        spent, survivors = account.spent.epsilon(budget.delta)[1], len(total.survivors)
+        spent, survivors = account.epsilon, len(total.survivors)
         made = Released(
             number=plan.round_number,
             batch=planned.batch.to_json(),

@@ -109,6 +109,8 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
         "delta": own.delta,
         "unit": own.unit,
         "neighbouring": own.neighbouring,
+        "certificate": str(own.certificate),
+        "reserved-delta": own.reserved_delta,
     }
     for each in others:
         facts |= {f"{each.unit}-epsilon": each.epsilon, f"{each.unit}-delta": each.delta}

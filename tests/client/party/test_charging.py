@@ -89,9 +89,9 @@ def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wi
         row_digests=np.vstack([holding.row_digests[3:], np.ones((1, 3), np.uint64)]),
     )
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
-        charging.register(ledger, dataset, name="ward", holding=grown)
+        charging.register(ledger, dataset, name="ward", holding=grown, plan=world.plan)
         other = replace(grown, fingerprint="sha256:other", contents="")
-        charging.register(ledger, dataset, name="other", holding=other)
+        charging.register(ledger, dataset, name="other", holding=other, plan=world.plan)
         assert ledger.sharing(holding.row_digests) == {
             "other": len(holding.row_digests) - 3,  # which is its owner's to know
             "ward": len(holding.row_digests),

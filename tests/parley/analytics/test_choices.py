@@ -7,7 +7,7 @@ import pytest
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.events import BoundedRange, Pure
 
 SCHEMA = Schema.from_toml(
     """
@@ -53,7 +53,8 @@ def test_a_trusted_server_shows_the_winner_alone(session, law):
     line = json.loads((session.folder / "answers.jsonl").read_text().splitlines()[-1])
     assert line["noisy"] == [[0]]  # no score leaves the server, nor is one kept
     rho = {"exponential": 0.125, "permute-and-flip": None}[law]
-    assert best.ledger.event == Pure(epsilon=1.0, rho=rho)
+    event = Pure(epsilon=1.0) if rho is None else BoundedRange(epsilon=1.0, rho=rho)
+    assert best.ledger.event == event
     assert session.remaining == 18.0
     assert [each.table["value"][0] for each in session.answers[:1]] == list(median.table["value"])
     assert "forest" not in session.report().read_text().split("ridge", 2)[0]

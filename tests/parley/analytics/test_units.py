@@ -1,5 +1,6 @@
 """Sessions that hide persons or parties: what each costs, and what a server may not make of it."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from parley.client.where import parse_where
 from parley.deploy.party_check import check_items
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.tradeoff import gaussian_power, power
-from parley.privacy.calibration.inverses import gaussian_mu
+from parley.privacy.calibration.inverses import cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section import JobError
 from parley.server.rounds.parties import AskedParties
@@ -216,7 +217,7 @@ def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path
         assert pure.tradeoff(members=2) == pytest.approx(power(0.05, epsilon=0.5))
         assert "recognises one person in at most" in str(pure)
         smooth = s.histogram("sex", epsilon=0.5, law="gaussian")
-        assert smooth.mu == pytest.approx(gaussian_mu(0.5, 1e-6), rel=1e-3)
+        assert smooth.mu == pytest.approx(math.sqrt(2 * cks20_rho(0.5, 0.99e-6)), rel=1e-3)
         assert f"(μ = {smooth.mu:.3f}" in str(smooth)[: str(smooth).index("together")]
         for members in (1, 5):
             wanted = gaussian_power(0.05, mu=members * smooth.mu)

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 
+from parley.privacy.accounting.certificates import Certificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Approximate, Event, Pure, Zcdp
 from parley.privacy.accounting.guarantee import Unit
@@ -186,7 +187,10 @@ class AgainstAModel(RuleBasedStateMachine):
         super().__init__()
         self.path.unlink(missing_ok=True)
         self.ledger = Ledger.open(self.path)
-        self.budgets = {"adult": replace(ADULT, delta=1e-6), "kdd": KDD}
+        self.budgets = {
+            "adult": replace(ADULT, delta=1e-6, certificate=Certificate.ZCDP, reserved_delta=1e-8),
+            "kdd": KDD,
+        }
         for budget in self.budgets.values():
             self.ledger.register(budget)
         # Of each release: entry, reservation, state.
@@ -222,7 +226,7 @@ class AgainstAModel(RuleBasedStateMachine):
             assert (again.id, again.resumed, str(again.state)) == (held[1], True, held[2])
             return
         budget, total = self.budgets[dataset], self.spent(dataset).add(event)
-        if total.epsilon(budget.delta)[1] > budget.epsilon * (1 + 1e-9):
+        if not budget.admits(total):
             with pytest.raises(BudgetExceeded):
                 self.ledger.reserve((entry,))
             return

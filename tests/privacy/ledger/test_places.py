@@ -42,14 +42,14 @@ def test_where_there_is_no_ledger_none_is_made_unless_asked(
             Ledger.open(ledger_url, **how)
 
 
-# What else is different in a ledger of that version; of 7 nobody knows.
+# What else is different in a ledger of that version; of 8 nobody knows.
 VERSIONS = {
     1: ["DROP TABLE parley_ledger_accounts", "CREATE TABLE parley_ledger_datasets (name TEXT)"],
     2: ["ALTER TABLE parley_ledger_records DROP COLUMN unit"],
     3: ["CREATE TABLE parley_ledger_revision (version_num TEXT)"],
     4: ["DROP TABLE parley_ledger_rows", "ALTER TABLE parley_ledger_accounts DROP COLUMN rows"],
     5: ["ALTER TABLE parley_ledger_rows DROP COLUMN block"],
-    7: [],
+    8: [],
 }
 
 
@@ -60,7 +60,7 @@ def test_a_ledger_of_another_version_is_refused_by_its_number_with_what_to_do(
 ) -> None:
     Ledger.open(ledger_url).close()
     tamper(ledger_url, f"UPDATE parley_ledger_head SET version = {version}", *VERSIONS[version])
-    refusal = rf"Expected parley-ledger version 6 at .*, got version {version}\. .* that wrote it"
+    refusal = rf"Expected parley-ledger version 7 at .*, got version {version}\. .* that wrote it"
     for _ in range(2):  # it is left as it is
         with pytest.raises(NotALedger, match=refusal):
             Ledger.open(ledger_url, read_only=read_only)
@@ -69,9 +69,9 @@ def test_a_ledger_of_another_version_is_refused_by_its_number_with_what_to_do(
 def test_a_ledger_of_another_version_in_the_place_of_an_open_one_is_refused(
     ledger: Ledger, ledger_url: str
 ) -> None:
-    tamper(ledger_url, "UPDATE parley_ledger_head SET version = 7")
+    tamper(ledger_url, "UPDATE parley_ledger_head SET version = 8")
     for step in (ledger.totals, ledger.verify, lambda: ledger.reserve((an_entry(),))):
-        with pytest.raises(NotALedger, match="got version 7"):
+        with pytest.raises(NotALedger, match="got version 8"):
             step()
 
 

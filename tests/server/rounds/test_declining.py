@@ -29,7 +29,9 @@ def allow_ten(scene):
     name = served_name(scene.job)
     for party in range(5):
         own = load_consent(scene.homes[party] / "party.toml").data[name]
-        scene.policy(party, data={name: own.model_copy(update={"epsilon": 10.0})})
+        scene.policy(
+            party, data={name: own.model_copy(update={"epsilon": 10.0, "certificate": "auto"})}
+        )
 
 
 def test_a_job_run_again_without_a_party_is_charged_by_itself_and_completes(tmp_path):
@@ -70,7 +72,7 @@ def test_a_party_whose_budget_bears_one_job_declines_the_second_before_its_first
     for party, total in enumerate([3.0, 3.0, 1.2, 3.0, 3.0]):
         own = load_consent(scene.homes[party] / "party.toml").data[name]
         # The noise is seeded: both runs ask for the very same contributions, of fewer parties.
-        changed = {name: own.model_copy(update={"epsilon": total})}
+        changed = {name: own.model_copy(update={"epsilon": total, "certificate": "auto"})}
         scene.policy(party, data=changed, insist_on_one_list=False)
     scene.run()
     scene.folder = RunFolder.create(scene.job, tmp_path / "another run")
