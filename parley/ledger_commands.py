@@ -9,6 +9,7 @@ import typer
 from parley.client.contract.printable import one_line
 from parley.options import AsJson
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.rounding import shown_up
 from parley.server.records.plain_json import json_text
 from parley.terminal.ledger import (
     free_ledger,
@@ -86,7 +87,14 @@ def ledger_raise(
     People were promised the old one: ask whoever answers for the data first. Jobs on these data
     say the new total from then on (privacy.dataset-epsilon).
     """
-    before, after = raise_budget(
+    before, after, raises = raise_budget(
         ledger, dataset, unit=unit, reason=reason, epsilon=epsilon, delta=delta
     )
     typer.echo(f"{dataset}: {before.guarantee} is now {after.guarantee}.")
+    together = min(1.0, (raises + 1) * after.delta)
+    if together:
+        typer.echo(
+            "If answers decided on it, all promises until now hold together at δ = "
+            f"{shown_up(together, 3)}: {raises + 1} times δ, after "
+            f"{raises} raise{'s' if raises > 1 else ''}."
+        )

@@ -102,6 +102,7 @@ def print_ledger(content: LedgerContent) -> None:
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
+        console.print(f"  The budget holds {budget.promise}.")
         for name, (used, left) in totals.by_block().items():
             console.print(
                 one_line(
@@ -125,6 +126,8 @@ def print_ledger(content: LedgerContent) -> None:
         # A whole line: it is there to be copied.
         console.print(one_line(run), soft_wrap=True)
         console.print(_releases(entries))
+    if content.datasets:
+        console.print("Spent: for releases fixed beforehand.")
     _print_accounts(console, content.entries[-_LAST_ENTRIES:])
 
 
@@ -185,8 +188,8 @@ def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], i
 
 def raise_budget(
     where: str, dataset: str, *, unit: Unit, reason: str, epsilon: float | None, delta: float | None
-) -> tuple[DatasetBudget, DatasetBudget]:
-    """Raises a data set's budget on purpose: what it was, and what it is.
+) -> tuple[DatasetBudget, DatasetBudget, int]:
+    """Raises a data set's budget on purpose: what it was, what it is, and how often it was raised.
 
     Raises:
         LedgerConflict: no such budget, one that would shrink, no reason.
@@ -199,7 +202,8 @@ def raise_budget(
             names = ", ".join(str(each) for each in known) or "none"
             raise LedgerConflict(f"Expected a budget of the ledger ({names}), got {key}.")
         raised = ledger.raise_budget(key, epsilon=epsilon, delta=delta, reason=reason)
-    return known[key], raised
+        made = [(each["dataset"], each["unit"]) for each in ledger.raises()]
+    return known[key], raised, made.count((dataset, str(unit)))
 
 
 def free_ledger(where: str, run_id: str) -> dict[str, int]:
