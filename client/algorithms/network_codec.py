@@ -133,6 +133,7 @@ def _network_from(value: Any, party: Party) -> Network:
     if network.frozen != value_from(str, value["frozen"], "network.frozen"):
         raise DecodingError(
             f"Expected {kind} with the frozen layers of the task, got others: server and parties "
-            "need the same file of weights."
+            "need the same file of weights. Layers that a model draws itself differ between "
+            "versions of torch and between processors: save them once, and load them."
         )
     return network

@@ -22,6 +22,7 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp, real_ball
 from parley.client.solvers.certified import local_optima
+from parley.privacy.accounting.rounding import round_up_to_bits
 from parley.privacy.calibration.sensitivity import optimum_radius
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
@@ -38,6 +39,9 @@ _LARGEST_PULL: Final = 2.0**12
 """Of b/n, in units of G: beyond, double precision might not certify every party's optimum."""
 
 _UP: Final = 1 + 1e-12
+
+_BOUND_BITS: Final = 32
+"""Significant bits of an entry's bound, which a party compares with the plan's to the bit."""
 
 
 def output_share(relative_tolerance: float) -> float:
@@ -113,7 +117,8 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
                 f"Expected noise in the objective of at most {_LARGEST_PULL:g} times a gradient, "
                 f"got {pulled:.3g}: a larger epsilon, or parties with more records, help."
             )
-        return pulled / (self.lambda_ + noise.regularisation)
+        # Server and party compute this alike, whatever their processors' logarithms.
+        return round_up_to_bits(pulled / (self.lambda_ + noise.regularisation), _BOUND_BITS)
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness

@@ -113,6 +113,19 @@ def quotient_up(numerator: float, denominator: float) -> float:
     return near
 
 
+def round_up_to_bits(value: float, bits: int) -> float:
+    """Return the least float of so many significant bits that is at least `value` > 0.
+
+    The exp and log of two processors or C libraries differ in their last digits, and so does what a
+    search with them finds. On a grid that is much coarser than these digits, both find the same.
+
+    >>> round_up_to_bits(1.0, 16), round_up_to_bits(1.0 + 1e-13, 16) == 1 + 2.0**-15
+    (1.0, True)
+    """
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, bits)), exponent - bits)
+
+
 def sum_up(first: float, second: float) -> float:
     """A float at or an ulp above the sum of two numbers ≥ 0."""
     return math.nextafter(first + second, math.inf) if first and second else first + second

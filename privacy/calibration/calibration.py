@@ -25,13 +25,22 @@ from typing import Any
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
-from parley.privacy.accounting.rounding import as_written, exact, shown_down, shown_up
+from parley.privacy.accounting.rounding import (
+    as_written,
+    exact,
+    round_up_to_bits,
+    shown_down,
+    shown_up,
+)
 from parley.privacy.calibration.inverses import cks20_rho, gaussian_mu, largest, zcdp_rho
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.laplace import LaplaceLaw
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.table import MECHANISMS
+
+_SIGMA_BITS = 44
+"""Significant bits of √T/μ: two processors differ in the last of its 53."""
 
 
 class CalibrationError(ValueError):
@@ -59,7 +68,9 @@ def gaussian_sigma(
         )
     mu = _MU[calibration](epsilon, delta)
     # The sensitivity comes last, so that σ scales with its unit.
-    multiplier = math.sqrt(rounds) / mu * (1 + 1e-14) if mu > 0 else math.inf
+    multiplier = math.inf
+    if mu > 0:
+        multiplier = round_up_to_bits(math.sqrt(rounds) / mu * (1 + 1e-14), _SIGMA_BITS)
     sigma = multiplier * sensitivity
     if not 0 < sigma < math.inf:
         raise CalibrationError(

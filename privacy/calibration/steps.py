@@ -14,6 +14,7 @@ from parley.privacy.accounting.rounding import (
     as_written,
     check_positive,
     check_whole,
+    round_up_to_bits,
     shown_down,
     shown_up,
 )
@@ -23,6 +24,10 @@ from parley.privacy.accounting.subsampled import (
     pld_epsilon,
     rdp_epsilon,
 )
+
+_SIGMA_BITS = 20
+"""Significant bits of σ. Two processors differ by some 10⁻¹² of it, and this rounds up by at most
+2·10⁻⁶: a run that was begun on one is resumed on the other under the same plan."""
 
 
 def calibrate_steps(
@@ -102,7 +107,8 @@ def calibrate_steps(
                 f"{as_written(epsilon)} for {steps} steps at sampling rate {sampling_rate:g}."
             )
     high = _least(lambda sigma: not above(sigma), low, high, 0.05)
-    return math.exp(_root(account, math.log(high) - 0.03))
+    sigma = math.exp(_root(account, math.log(high) - 0.03))
+    return round_up_to_bits(sigma, _SIGMA_BITS)
 
 
 def _left_for_steps(epsilon: float, delta: float, slack: float) -> float:

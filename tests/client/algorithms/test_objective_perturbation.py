@@ -163,3 +163,15 @@ def test_other_losses_and_a_pull_that_no_solver_could_certify_are_refused():
         replace(algorithm, objective_epsilon=1e-6).claim(FEDERATION.facts("uniform"))
     with pytest.raises(ValueError, match="uniform"):
         algorithm.claim(FEDERATION.facts("size"))
+
+
+@pytest.mark.parametrize("towards", [0.0, math.inf])
+def test_a_party_whose_logarithms_round_otherwise_has_the_bound_of_the_plan(monkeypatch, towards):
+    algorithm, plan = made()
+    for name in ("log", "log1p", "exp", "expm1"):
+        own = getattr(math, name)
+        monkeypatch.setattr(
+            math, name, lambda x, own=own: math.nextafter(own(x), towards if own(x) else 0.0)
+        )
+    noise = algorithm.inside(RECORDS)
+    assert algorithm._bound(noise, RECORDS) == plan.encoding.bound
