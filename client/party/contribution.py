@@ -67,8 +67,8 @@ def contribution(
     holding = accepted.holding
     kept, records = keeper.contribution(agreement.run_id, name), holding.contents
     if keeper.ledger_head() is not None:  # without it the owner took an older copy for all
-        for head in (*contribution_head(kept), keeper.openings.marked()):
-            ledger.check_contains(head)
+        for known_head in (*contribution_head(kept), keeper.openings.marked()):
+            ledger.check_contains(known_head)
     is_of = {"release": agreement.release().hex(), "content": content.hex()}
     again = kept is not None and is_of.items() <= kept.head.items()
     if kept is not None and not again and kept.head.get("records", records) != records:

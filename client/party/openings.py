@@ -11,7 +11,7 @@ has fresh shares, so that its sum over another list is covered by its own guaran
 is in a party's contribution, which is private in any number of sums, nothing is remembered; where
 the server adds it, there is no guarantee against whoever opens a sum, with one list or two.
 
-The end of the ledger is appended with every charge, in a record of its own: whoever puts an older
+The end of the ledger is appended with every charge, in a separate record: whoever puts an older
 ledger back, and all of `state` with it, has this file against them.
 
 Records are appended whole and fsynced. One that a crash cut short was not answered for yet, and is

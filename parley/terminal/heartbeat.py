@@ -62,7 +62,7 @@ class Heartbeat:
             self._say(line)
 
     def start(self) -> None:
-        """Beat in a thread of its own until `stop`."""
+        """Beat in another thread until `stop`."""
         threading.Thread(target=self._work, daemon=True).start()
 
     def stop(self) -> None:
