@@ -21,6 +21,7 @@ from parley.client.data.columns import (
     CategoricalColumn,
     canonical_text,
 )
+from parley.client.data.number_signs import describe_signs, signs_in
 from parley.client.data.schema import FeatureColumn, Schema
 from parley.client.data.table import DataError, Table
 
@@ -99,6 +100,8 @@ def _parsed(table: Table, name: str) -> pl.Series:
     if (bad := series.is_null() & texts.is_not_null()).any():
         row = int(bad.arg_max() or 0)
         remedy = "" if any(map(str.isdigit, texts[row])) else _NULL
+        if signs := signs_in(texts[row : row + 1]):
+            remedy = f" ({describe_signs(signs)})"
         raise table.fault("a number", _quoted(texts[row]) + remedy, row=row, column=name)
     return series
 

@@ -152,13 +152,14 @@ def _equal_sizes(records: int, parties: int, min_records: int) -> list[int]:
         raise PartitionError(f"Expected at least 1 party, got {parties}.")
     least = max(1, min_records)
     if records // parties < least:
-        most = records // least
+        most, each = records // least, records // parties
         helps = f"at most {most} part{'y' if most == 1 else 'ies'}"
+        lower = [f"parties.min-records of at most {each}"] if each else []
+        lower.append("a lower data.test-fraction")
         raise PartitionError(
-            f"Expected at least {least} records a party, got {records} records for {parties}"
-            f" parties, {records // parties} each:"
-            f" {helps if most else 'too few for a single party'}, or lower min-records or"
-            " test-fraction."
+            f"Expected at least {_counted(least)} a party, got {_counted(records)} for {parties}"
+            f" parties, {each} each:"
+            f" {helps if most else 'too few for a single party'}, or {', or '.join(lower)}."
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]
@@ -177,7 +178,22 @@ def _checked(parts: list[Rows], min_records: int, names: list[str] | None = None
         name = f"party {least}" + (f" ({names[least]!r})" if names else "")
         raise PartitionError(
             f"Expected at least min-records = {min_records} records in every party, got"
-            f" {held[least]} in {name}; {len(short)} of {len(parts)} parties hold too few: lower"
-            f" min-records to {held[least]}, or leave those parties out."
+            f" {held[least]} in {name}; {len(short)} of {len(parts)} parties hold too few:"
+            f" {_remedies(held[least])}."
         )
     return parts
+
+
+def _remedies(least: int) -> str:
+    """Return what helps parties that hold too few records, the smallest of them `least`."""
+    leave = "leave those parties out"
+    if not least:
+        return leave
+    return (
+        f'lower parties.min-records to {least} (parties.weights = "size" keeps the noise from '
+        f"growing with it), or {leave}"
+    )
+
+
+def _counted(records: int) -> str:
+    return f"{records} record{'' if records == 1 else 's'}"

@@ -157,6 +157,8 @@ def read_sources(
             "data=…) hands them over, also with resume."
         )
     if not data.data_schema:
+        if not (data.query or data.several or Path(data.source).is_file()):
+            raise DataError("a file", "nothing there (check data.source)", path=data.source)
         asked = " --query …" if data.query else ""
         raise JobError(
             f"Expected data.schema with data.source = {data.source!r}, got none. "

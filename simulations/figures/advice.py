@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError
@@ -37,6 +39,9 @@ _FEW = 100
 
 _CLEAR = 0.05
 """Of accuracy or AUC beyond chance, or R²: so much the twin has to learn."""
+
+_SMALL = 5
+"""Times as many records that half of the parties hold, if the smallest stands out."""
 
 _MOST_WAYS = 4
 _HELD_OUT = "held-out records"
@@ -152,12 +157,30 @@ def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
     ways = "; ".join(
         f"{way.times:.2g} times with {way.said}" for way in ways_to(job, world)[:_MOST_WAYS]
     )
-    found = (
-        [f"By the formulas of `parley plan` the noise would be smaller: {ways}."] if ways else []
-    )
+    found = [_smallest_party(summary, job, world)]
+    if ways:
+        found.append(f"By the formulas of `parley plan` the noise would be smaller: {ways}.")
     if keys := _off_rule(job, world):
         found.append(f"`parley run … {_set(keys)}` makes the steps that this budget buys.")
-    return found
+    return [each for each in found if each]
+
+
+def _smallest_party(summary: RunSummary, job: Job, world: Experiment) -> str:
+    """Which party's few records decide how large the noise is; empty if none stands out."""
+    sizes = world.block.sizes
+    least, others = int(sizes.argmin()), float(np.median(sizes))
+    few = world.federation.min_records == sizes[least] and _SMALL * sizes[least] < others
+    if not few or job.parties.weights == "size" or job.privacy.private_sizes:
+        return ""
+    names = summary.partition.parties if summary.partition else None
+    name = repr(names[least]) if names else str(least)
+    held = f"{sizes[least]} record{'' if sizes[least] == 1 else 's'}"
+    return (
+        f"Party {name} holds {held}, half of the parties {others:.0f} or more. With equal weights "
+        "the smallest party sets the noise: leave it out (`--set parties.min-records="
+        f"{max(int(others) // 2, 1)}` refuses such parties), or weigh parties by their records "
+        '(`--set parties.weights=size`; in a job, weights = "size").'
+    )
 
 
 def _sentences(*said: str) -> str:

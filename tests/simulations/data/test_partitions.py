@@ -80,6 +80,8 @@ def test_dirichlet_uses_every_record_where_no_size_is_set():
         ("iid", 11, {}, "10 records for 11 parties, 0 each: at most 10 parties"),
         ("iid", 3, {"min_records": 4}, "at least 4 records a party, .* at most 2 parties"),
         ("iid", 3, {"min_records": 11}, "3 each: too few for a single party"),
+        ("iid", 11, {}, "least 1 record a party.*at most 10 parties, or a lower data.test-fr"),
+        ("iid", 3, {"min_records": 4}, "or parties.min-records of at most 3, or a lower"),
         ("sizes", 2, {"sizes": [5]}, "2 sizes, one a party, got 1"),
         ("sizes", 2, {"sizes": [5, 6]}, "at most 10 records, got 11"),
         ("sizes", 2, {"sizes": [0, 6]}, "sizes of at least 1, got 0"),

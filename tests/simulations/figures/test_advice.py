@@ -1,5 +1,7 @@
 """What is said of a model first, and of what would give a better one."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import parley
 from parley.client.data.schema_inference import infer_schema
 from parley.server.jobs.file import load_job
 from parley.server.records.result_words import shortcoming
+from parley.simulations.data.partitions import PartitionError
 from parley.simulations.figures.advice import _by_noise, _threshold, _too_few, _unanswered
 from parley.simulations.figures.judging import judge, judge_targets
 
@@ -236,3 +239,29 @@ def test_a_network_whose_steps_lead_nowhere_is_cured_by_those_of_the_rule(tmp_pa
     cured = run(tmp_path / "cured", *asked, *told)
     assert cured.verdict == ""
     assert cured.accuracy > 0.9
+
+
+def test_a_party_of_few_records_is_named_with_what_helps(tmp_path):
+    rows = [f"{'B' if k < 3 else 'AC'[k % 2]},{k % 10},{'yes' if k % 10 > 4 else 'no'}"
+            for k in range(603)]  # fmt: skip
+    (tmp_path / "d.csv").write_text("\n".join(["ward,x,sick", *rows]))
+    (tmp_path / "s.toml").write_text("""
+    [columns]
+    ward = { kind = "ignore" }
+    x = { kind = "numeric", range = [0, 9] }
+    sick = { kind = "label", positive = "yes", negative = "no" }
+    """)
+    data = (
+        f"data.source={tmp_path / 'd.csv'}", f"data.schema={tmp_path / 's.toml'}",
+        "data.partition=column", "data.partition-column=ward", "parties.count=3",
+    )  # fmt: skip
+    tiny = run(tmp_path, *data, "privacy.epsilon=0.05")
+    said = " ".join([tiny.verdict, *tiny.advice])
+    held = int(re.search(r"Party 'B' holds (\d) record", said)[1])
+    typed = re.findall(r"--set (parties\.\S+?)`", said)
+    assert typed[:2] == ["parties.min-records=119", "parties.weights=size"]
+    with pytest.raises(PartitionError, match=rf"got {held} in party 1 \('B'\)"):
+        run(tmp_path / "refused", *data, typed[0])
+    (tmp_path / "sizes").mkdir()
+    weighed = run(tmp_path / "sizes", *data, "privacy.epsilon=0.05", typed[1])
+    assert "Party 'B' holds" not in " ".join([weighed.verdict, *weighed.advice])
