@@ -41,7 +41,7 @@ class Composition:
 
     Attributes:
         counts: events with their own curve → how many there were.
-        releases: how many events were added; one may hold many of `counts`.
+        releases: how many were added; one may hold many of `counts`, a planned job is several.
     """
 
     counts: Mapping[Event, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -86,7 +86,7 @@ class Composition:
         return Composition(
             counts=MappingProxyType(counts),
             slack=self.slack + (event.slack if count == 1 else event.slack * count),
-            releases=self.releases + count,
+            releases=self.releases + count * event.releases,
         )
 
     def remove(self, event: Event) -> Composition:
@@ -99,7 +99,7 @@ class Composition:
         return Composition(
             counts=MappingProxyType({leaf: n for leaf, n in counts.items() if n}),
             slack=self.slack - event.slack,
-            releases=self.releases - 1,
+            releases=self.releases - event.releases,
         )
 
     @property

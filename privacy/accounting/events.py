@@ -62,6 +62,11 @@ class Event:
         return Fraction(0)
 
     @property
+    def releases(self) -> int:
+        """How many releases it is; a planned job is several."""
+        return 1
+
+    @property
     def ideal(self) -> Event:
         """The event of the law that it is near; itself, where it is that law's."""
         return self
@@ -296,6 +301,11 @@ class PlannedSteps(Event):
         _check_number("delta", self.delta)
         if not all(isinstance(leaf, Step) for leaf, _ in self.event.leaves()):
             raise ValueError(f"Expected steps of DP-SGD that are planned, got {self.event!r}.")
+
+    @property
+    def releases(self) -> int:
+        """The job's."""
+        return self.count
 
     @property
     def slack(self) -> Fraction:
