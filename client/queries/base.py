@@ -29,7 +29,7 @@ from parley.client.queries.cells import Adds, Axis, Cells
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.independence import MOST_CELLS, independence
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.intervals import Reach, outward
 from parley.privacy.estimation.sampling import counted_deviation
 from parley.privacy.kernel.sets import Set
 
@@ -235,12 +235,10 @@ class Query(ABC):
         """What its cells `[d]` say, with the half-widths `[d]` of their noise."""
         if self.samples(facts):
             half = noise.widened(half, self.deviations(values, facts))
-        return {
-            **self.keys(facts.schema),
-            "value": values,
-            "low": values - half,
-            "high": values + half,
-        }
+        low, high = values - half, values + half
+        if not self.whole:
+            low, high = outward(low, high, np.maximum(np.abs(low), np.abs(high)))
+        return {**self.keys(facts.schema), "value": values, "low": low, "high": high}
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
         """Further tables that the same noisy sum says, by their names.

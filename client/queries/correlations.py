@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -187,13 +187,13 @@ class Correlations(ColumnsQuery):
         design, groups = self._moments(noisy, weight, noise, facts)
         first, second = _both(design)
         found = [each.correlations() for each in groups]
-        value, by_noise, sampling, of_none = (
+        value, moved, sampling, of_none = (
             np.concatenate([getattr(each, part)[first, second] for each in found])
-            for part in ("value", "noise", "sampling", "of_none")
+            for part in ("value", "moved", "sampling", "of_none")
         )
         counts = np.repeat([max(each.count, 1.0) for each in groups], len(first))
         p = noise.beyond(value, of_none, 1 / np.sqrt(counts))
-        half = noise.widened(by_noise * noise.half_width() / noise.deviation, sampling)
+        half = noise.widened(noise.half_width_of(moved), sampling)
         names = np.array(design.names)
         return {
             **self._repeated(facts.schema, len(first)),
@@ -284,25 +284,22 @@ def _regression(
     units[0, 1:] = -scale * design.centre[on]
     values = units @ found.coefficients
     values[0] += design.centre[target]
-    by_noise, by_sampling = (
-        np.sqrt(np.diag(units @ each @ units.T)) for each in (found.noise, found.sampling)
-    )
-    reach = Reach.of(noise.law, scale=noise.scale, sampling=True)
-    wide = reach.half_width() / reach.deviation
-    half = reach.widened(wide * by_noise, by_sampling)
+    moved, by_sampling = units @ found.moved, np.sqrt(np.diag(units @ found.sampling @ units.T))
+    reach = replace(noise, sampling=True, together=1)
+    half = reach.widened(reach.half_width_of(moved), by_sampling)
     columns = {
         "coefficient": _to_width(values, half),
         "from": _to_width(values - half, half),
         "to": _to_width(values + half, half),
-        "p": to_four_digits(reach.beyond(values, by_noise, by_sampling)),
+        "p": to_four_digits(reach.beyond(values, np.linalg.norm(moved, axis=1), by_sampling)),
     }
     terms: Table = {"term": ["1", *(design.names[k] for k in asked)]}
     for name, part in columns.items():
         whole = np.full(1 + len(asked), np.nan)
         whole[[0, *(1 + asked.index(k) for k in on)]] = part
         terms[name] = whole
-    share, *spread = np.array(found.r_squared)
-    apart = reach.widened(wide * spread[0], spread[1])
+    share, spread = np.array(found.r_squared)
+    apart = reach.widened(reach.half_width_of(found.r_squared_moved), spread)
     low, high = np.clip([[share - apart], [share + apart]], 0, 1)
     return terms, {
         "R²": to_four_digits([share]),
@@ -315,13 +312,12 @@ def _regression(
 
 def _precision(moments: SecondMoments, noise: Reach, design: Design) -> Table:
     """How far noise moves a correlation at most, and how many records would make that .05."""
-    reach = noise.half_width() / noise.deviation
-    found = moments.correlations().noise[_both(design)]
+    found = noise.half_width_of(moments.correlations().moved[_both(design)])
     lost = not np.isfinite(found).all()
     count = float(moments.count)
-    most = math.nan if lost else reach * float(found.max())
+    most = math.nan if lost else float(found.max())
     # A variance of ¼ where the real one is lost.
-    usual = reach * 4 * float(moments.deviations.max())
+    usual = noise.half_width() / noise.deviation * 4 * float(moments.deviations.max())
     needed = math.ceil((usual if lost else most * count) / WITHIN)
     return {
         "records": [round(count)],

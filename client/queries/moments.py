@@ -32,8 +32,8 @@ from parley.client.queries.base import (
 from parley.client.queries.cells import Adds
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.differences import differences
-from parley.privacy.estimation.intervals import Reach, ratio_interval
-from parley.privacy.estimation.sampling import mean_deviation
+from parley.privacy.estimation.intervals import Reach, outward, ratio_interval
+from parley.privacy.estimation.sampling import mean_deviation, variance_deviation
 from parley.privacy.kernel.sets import Set
 
 UNIT_BALANCE = 4096
@@ -96,7 +96,7 @@ class Moments(ColumnQuery):
         return known.low / 2 + known.high / 2, known.high / 2 - known.low / 2
 
     def averages(
-        self, noisy: Integers, weight: int, noise: Reach, facts: Facts, level: float = 0.95
+        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
     ) -> list[tuple[Numbers, Numbers, Numbers]]:
         """`[G]` the average of each polynomial, in [−1, 1], and the ends of its noise interval."""
         a, s = balanced(weight, self.balance)
@@ -104,21 +104,22 @@ class Moments(ColumnQuery):
         cells = noisy.reshape(-1, groups.count)
         if self.counted:
             counts, sums = cells[0] / a, cells[1:] / s
-            found = [_fieller(counts, each, 1 / a, 1 / s, noise, level) for each in sums]
+            found = [_fieller(counts, each, 1 / a, 1 / s, noise) for each in sums]
         else:
             counts = np.full(groups.count, float(facts.records or 1))
-            half = noise.half_width(level) / s / counts
+            half = noise.half_width() / s / counts
             means = cells / s / counts
             found = [(np.clip(m, -1, 1), m - half, m + half) for m in means]
-        return [_with_sampling(*each, counts, noise, level) for each in found]
+        return [_with_sampling(*each, counts, noise) for each in found]
 
     def means(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
         """The mean of every group, and its noise interval."""
         mean = self.averages(noisy, weight, noise, facts)[0]
         centre, width = self.scale(facts.schema)
-        ends = zip(("value", "low", "high"), mean, strict=True)
+        value, low, high = (centre + width * part for part in mean)
+        low, high = outward(low, high, abs(centre) + width)
         keys = groups_of(facts.schema, self.by).keys()
-        return {**keys, **{name: centre + width * x for name, x in ends}}
+        return {**keys, "value": value, "low": low, "high": high}
 
     def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
         """Half-width^k/N·deviation·√(…), of all records, for want of a number of each group's."""
@@ -151,12 +152,12 @@ def public_size(query: Query, neighbouring: Neighbouring) -> bool:
 
 
 def _with_sampling(
-    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: Reach, level: float
+    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: Reach
 ) -> tuple[Numbers, Numbers, Numbers]:
     """`[G]` both errors together, each side by itself (Zou & Donner 2008), within [−1, 1]."""
     sampled = mean_deviation(value, counts)
-    low = value - noise.widened(value - low, sampled, level)
-    high = value + noise.widened(high - value, sampled, level)
+    low = value - noise.widened(value - low, sampled)
+    high = value + noise.widened(high - value, sampled)
     return value, np.clip(low, -1, 1), np.clip(high, -1, 1)
 
 
@@ -166,7 +167,6 @@ def _fieller(
     count_unit: float,
     sum_unit: float,
     noise: Reach,
-    level: float,
 ) -> tuple[Numbers, Numbers, Numbers]:
     """`[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
 
@@ -174,12 +174,8 @@ def _fieller(
     """
     tail, off = noise.ratio_tail(sum_unit, count_unit), noise.rounding * sum_unit
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
-    ends = [
-        ratio_interval(float(part), float(whole), tail, noise.alpha(level), rounding=off)
-        or (math.nan, math.nan)
-        for part, whole in zip(sums, counts, strict=True)
-    ]
-    lows, highs = np.clip(np.array(ends).T, -1, 1)
+    ends = ratio_interval(sums, counts, tail, noise.alpha(), rounding=off)
+    lows, highs = np.clip(ends, -1, 1)
     return np.where(np.isnan(lows), math.nan, ratio), lows, highs
 
 
@@ -218,6 +214,15 @@ class Variance(Moments):
 
     balance: int = round(UNIT_BALANCE / math.sqrt(3))
 
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        if not self.scale(schema)[1] <= _WIDEST:
+            raise QueryError(
+                f"Expected a range of {self.column!r} at most {2 * _WIDEST:g} wide for a variance, "
+                "the square of which is no number: take the column in a larger unit."
+            )
+
     def tuned(self, law: str, facts: Facts) -> Self:
         """Counted where N is private; w² = ⅓, near the best of either law."""
         del law
@@ -231,18 +236,51 @@ class Variance(Moments):
         return (replace(part, within=Set.product(*count, Set.parabola(s))),)
 
     def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
-        """Each moment's interval holds with 97.5 %, so that both do with 95 %."""
-        moments = self.averages(noisy, weight, noise, facts, level=0.975)
-        (m, m_low, m_high), (q, q_low, q_high) = moments
-        square = np.maximum(m_low**2, m_high**2)
-        least = np.where((m_low < 0) & (m_high > 0), 0.0, np.minimum(m_low**2, m_high**2))
-        ends = {
-            "value": (q + 1) / 2 - m**2,
-            "low": (q_low + 1) / 2 - square,
-            "high": (q_high + 1) / 2 - least,
+        """v = (q + 1)/2 − m²; the interval is Fieller's of (Q + C)/2 − M²/C − v·C.
+
+        That is 0 without noise, and with it a sum of the noises of M, Q and C. M's counts by how
+        far m² is from the square of an end of m's own interval, each side by itself (Zou & Donner
+        2008).
+        """
+        groups, (_, width) = groups_of(facts.schema, self.by), self.scale(facts.schema)
+        a, s = balanced(weight, self.balance)
+        cells = noisy.reshape(-1, groups.count)
+        sums, squares = cells[-2:] / s
+        counts = cells[0] / a if self.counted else np.full(groups.count, facts.records or 1.0)
+        usable = counts > 0
+        count = np.where(usable, counts, 1.0)
+        mean = np.clip(sums / count, -1, 1)
+        value = (squares / count + 1) / 2 - mean**2
+        unit, wide = noise.deviation / s, float(noise.deviations_within(np.ones(())))
+        farthest = wide * unit / count  # of m's own interval
+        of_count = noise.deviation / a if self.counted else 0.0
+
+        def end(side: float) -> Numbers:
+            squared = np.square(np.maximum(np.abs(mean) - side * farthest, 0))
+            of_mean = np.abs(mean**2 - squared) * count / wide
+
+            def half(v: Numbers) -> Numbers:
+                of_v = (0.5 + mean**2 - v) * of_count
+                parts = [np.full_like(mean, unit / 2), of_mean, of_v]
+                return noise.half_width_of(np.stack(parts, axis=-1)) / count
+
+            return _end(half, value, side)
+
+        ends = [end(-1.0), end(1.0)]
+        usable &= np.isfinite(ends[0]) & np.isfinite(ends[1])
+        sampled = variance_deviation(value, mean, counts)
+        low, high = (
+            value + side * noise.widened(np.maximum(side * (end - value), 0), sampled)
+            for side, end in zip((-1.0, 1.0), ends, strict=True)
+        )
+        found = {"value": value, "low": low, "high": high}
+        return {
+            **groups.keys(),
+            **{
+                name: np.where(usable, width**2 * np.clip(part, 0, 1), math.nan)
+                for name, part in found.items()
+            },
         }
-        keys, (_, width) = groups_of(facts.schema, self.by).keys(), self.scale(facts.schema)
-        return {**keys, **{name: width**2 * np.clip(x, 0, 1) for name, x in ends.items()}}
 
     def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
         """The mean, from the same noisy sums; of groups the differences of their means, too."""
@@ -288,5 +326,24 @@ class Variance(Moments):
         }
 
 
+def _end(half: Callable[[Numbers], Numbers], middle: Numbers, side: float) -> Numbers:
+    """`[G]` where |v − middle| = half(v) on one side of the middle; ±∞ if it is nowhere near."""
+    low, high = np.zeros_like(middle), half(middle)
+    if (half(middle + side * high) == high).all():
+        return middle + side * high  # the same for every v: how many records there are is public
+    for _ in range(30):
+        outside = half(middle + side * high) <= high
+        if outside.all():
+            break
+        low, high = np.where(outside, low, high), np.where(outside, high, 2 * high)
+    for _ in range(25):
+        between = (low + high) / 2
+        outside = half(middle + side * between) <= between
+        low, high = np.where(outside, low, between), np.where(outside, between, high)
+    return np.where(half(middle + side * high) <= high, middle + side * high, side * math.inf)
+
+
+_WIDEST = 1e150
+"""Half-width of a range whose square, and that times a few thousand, are doubles."""
 _MOST_GROUPS = 12
 """Of which every two are compared."""

@@ -43,7 +43,7 @@ from parley.client.queries.design import Design
 from parley.client.queries.families import FAMILIES, Family, Outcome
 from parley.client.queries.newton_rows import BASE, Layout, Read
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach, normal_quantile
+from parley.privacy.estimation.intervals import Reach
 from parley.privacy.estimation.regression import (
     Place,
     Search,
@@ -278,7 +278,9 @@ class Regression(ColumnQuery):
         units, usable = design.half, found.clear >= 1
         value = (place.coefficients + found.change) / units
         deviation = found.deviation / units
-        half = normal_quantile(noise.alpha()) * deviation
+        by_noise = noise.deviations_within(found.peak) * found.noise / units
+        sampled = np.sqrt(np.maximum(deviation**2 - (found.noise / units) ** 2, 0))
+        half = noise.widened(by_noise, sampled)
         ends = {"value": value, "low": value - half, "high": value + half}
         if not usable:
             ends = {name: np.full_like(part, np.nan) for name, part in ends.items()}

@@ -241,13 +241,13 @@ def _percentage(
     Noise that counts have in common, where they agree, has one sign in both: taken as independent
     it is the wider case.
     """
-    ends: Sequence[float] | None
+    ends: Sequence[float]
     if noise:
         tail = Reach.of(facts["law"], scale=1.0).ratio_tail(scale, noise)
-        ends = ratio_interval(row[0], size, tail, 0.05)
+        ends = [float(end) for end in ratio_interval(row[0], size, tail, 0.05)]
     else:
         ends = [end / size for end in row[1:]]
-    if ends is None:
+    if math.isnan(ends[0]):
         return math.nan, math.nan, math.nan
     return _cut([100 * end for end in (row[0] / size, *ends)], most=100.0)
 

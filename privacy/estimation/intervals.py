@@ -7,7 +7,7 @@ What a sample says about a population is another question, and no part of them.
     >>> laplace_half_width(4.0, 0.05), laplace_half_width(4.0, simultaneous(0.05, 16))
     (12, 23)
     >>> low, high = ratio_interval(-500.0, 1800.0, gaussian_tail(30.0, 30.0), 0.05)
-    >>> round(low, 4), round(high, 4)
+    >>> round(float(low), 4), round(float(high), 4)
     (-0.312, -0.2442)
 
 Also here: the noise on every cell of an integer sum: its deviation, and how far it reaches.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +29,9 @@ from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import check_probability
 from parley.privacy.special import erfcx, ndtr, ndtri
 
-RatioTail = Callable[[float, float], float]
+Numbers = NDArray[np.float64]
+
+RatioTail = Callable[[Numbers, Numbers], Numbers]
 """(r, c) → P[|X − rY| > c], of the noises X and Y of a ratio's two parts."""
 
 
@@ -76,7 +79,7 @@ def gaussian_tail(numerator: float, denominator: float) -> RatioTail:
     """Of two independent Gaussian noises with these standard deviations."""
     check_positive("numerator's scale", numerator)
     check_positive("denominator's scale", denominator)
-    return lambda r, c: math.erfc(c / math.hypot(numerator, r * denominator) * math.sqrt(0.5))
+    return lambda r, c: 2 * ndtr(-c / np.hypot(numerator, r * denominator))
 
 
 def laplace_tail(numerator: float, denominator: float) -> RatioTail:
@@ -87,52 +90,77 @@ def laplace_tail(numerator: float, denominator: float) -> RatioTail:
     check_positive("numerator's scale", numerator)
     check_positive("denominator's scale", denominator)
 
-    def tail(r: float, c: float) -> float:
-        small, large = sorted((numerator, abs(r) * denominator))
-        ratio, c = small / large, c / large
-        if ratio > 1 - 1e-6:
-            return (1 + c / 2) * math.exp(-c)
-        rest = ratio * ratio * math.exp(-c / ratio) if ratio > 0 else 0.0
-        return (math.exp(-c) - rest) / (1 - ratio * ratio)
+    def tail(r: Numbers, c: Numbers) -> Numbers:
+        other = np.abs(r) * denominator
+        large = np.maximum(numerator, other)
+        ratio, c = np.maximum(np.minimum(numerator, other) / large, 1e-300), c / large
+        near = ratio > 1 - 1e-6
+        with np.errstate(over="ignore"):  # e^−∞ is 0
+            rest = ratio * ratio * np.exp(-c / ratio)
+        apart = np.where(near, 1.0, 1 - ratio * ratio)
+        found: Numbers = np.where(near, (1 + c / 2) * np.exp(-c), (np.exp(-c) - rest) / apart)
+        return found
 
     return tail
 
 
 def ratio_interval(
-    numerator: float, denominator: float, tail: RatioTail, alpha: float, *, rounding: float = 0.0
-) -> tuple[float, float] | None:
-    """Fieller's interval: every r for which numerator − r·denominator is explained by the noise.
+    numerator: Numbers | float,
+    denominator: Numbers | float,
+    tail: RatioTail,
+    alpha: float,
+    *,
+    rounding: float = 0.0,
+) -> tuple[Numbers, Numbers]:
+    """Return the ends of Fieller's interval: every ratio r that the noise explains.
 
     {r : P[|X − rY| > |A − rB|] ≥ α} covers the true ratio with probability 1 − α (Fieller 1954).
-    None where it has no end: B is not beyond its own noise, too few records for this ε.
+    NaN where it has no end: B is not beyond its own noise, too few records for this ε.
 
     Args:
         rounding: the most that A is off by, in addition to X.
     """
     check_probability(alpha)
-    if not denominator > 0:
-        return None
+    above, below = np.asarray(numerator, float), np.asarray(denominator, float)
+    some = below > 0
+    middle = np.divide(above, below, out=np.zeros_like(above), where=some)
 
-    def explained(r: float) -> bool:
-        return tail(r, max(abs(numerator - r * denominator) - rounding, 0.0)) >= alpha
+    def explained(r: Numbers) -> NDArray[np.bool_]:
+        return tail(r, np.maximum(np.abs(above - r * below) - rounding, 0.0)) >= alpha
 
-    middle = numerator / denominator
-    far = 1e9 * max(1.0, abs(middle))
-    if explained(far) or explained(-far):
-        return None
+    far = 1e9 * np.maximum(1.0, np.abs(middle))
+    some &= ~(explained(far) | explained(-far))
 
-    def end(side: float) -> float:
-        low, high = 0.0, far - side * middle
-        # Relative to the interval itself: at a large ε it is a tiny part of the ratio.
-        while high - low > max(1e-6 * high, math.ulp(middle)):
+    def end(side: float) -> Numbers:
+        # Its power of two first: at a large ε it is a tiny part of the ratio.
+        few, many = np.zeros(middle.shape, int), np.full(middle.shape, 128)
+        for _ in range(7):
+            between = (few + many) // 2
+            inside = explained(middle + side * np.ldexp(far, -between))
+            few, many = np.where(inside, few, between), np.where(inside, between, many)
+        low, high = np.ldexp(far, -many), np.ldexp(far, -few)
+        for _ in range(20):
             half = (low + high) / 2
-            low, high = (half, high) if explained(middle + side * half) else (low, half)
-        return middle + side * high
+            inside = explained(middle + side * half)
+            low, high = np.where(inside, half, low), np.where(inside, high, half)
+        found: Numbers = np.where(some, middle + side * high, np.nan)
+        return found
 
     return end(-1.0), end(1.0)
 
 
-Numbers = NDArray[np.float64]
+def outward(low: Numbers, high: Numbers, largest: Numbers | float) -> tuple[Numbers, Numbers]:
+    """Return ends moved out by the rounding of doubles: four units in the last place.
+
+    Args:
+        largest: the largest number that they were computed with.
+
+    >>> low, high = outward(np.array([2.0**53]), np.array([2.0**53]), 2.0**53)
+    >>> low.tolist(), high.tolist()
+    ([9007199254740984.0], [9007199254741000.0])
+    """
+    apart = 4 * np.spacing(np.abs(largest))
+    return low - apart, high + apart
 
 
 def possible(
@@ -197,6 +225,26 @@ class Reach:
         alpha = simultaneous(self.alpha(level), cells)
         return _LAWS[self.law].half_width(self.scale, alpha) + self.rounding
 
+    def half_width_of(self, parts: Numbers, level: float = 0.95) -> Numbers:
+        """Return `[…]` half-widths of sums of several cells' noises, with the rounding of each.
+
+        Args:
+            parts: `[…, k]` the standard deviation of each noise in the sum.
+        """
+        deviation = np.linalg.norm(parts, axis=-1)
+        squares = np.square(parts)
+        peak = np.sqrt(np.square(squares).sum(axis=-1)) / np.maximum(deviation**2, 1e-300)
+        rounded = self.rounding / self.deviation * np.abs(parts).sum(axis=-1)
+        return self.deviations_within(peak, level) * deviation + rounded
+
+    def deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
+        """Return within how many standard deviations a sum of noises is, with this level.
+
+        Args:
+            peak: √Σa⁴/Σa² of the deviations a of the noises: 1 of a single one, 0 of very many.
+        """
+        return _LAWS[self.law].mixed(np.asarray(peak), self.alpha(level))
+
     def widened(self, half: Numbers, deviation: Numbers, level: float = 0.95) -> Numbers:
         """Half-widths of noise, with sampling errors of these standard deviations where asked.
 
@@ -231,6 +279,7 @@ class _Law:
     tail: Callable[[float, float], RatioTail]
     draw: Callable[[np.random.Generator, float, tuple[int, ...]], Numbers]
     beyond: Callable[[Numbers, Numbers, Numbers], Numbers]
+    mixed: Callable[[Numbers, float], Numbers]
 
 
 def _laplace_deviation(scale: float) -> float:
@@ -257,6 +306,33 @@ def normal_and_laplace(t: Numbers, scale: Numbers, deviation: Numbers) -> Number
     return found
 
 
+_PEAKS = np.linspace(0, 1, 65)
+_MATCHED = 0.07
+"""Of w(1 − w): up to 1.8 % more, which is more than the match below leaves out of 95 %."""
+
+
+@lru_cache
+def _laplace_quantiles(alpha: float) -> Numbers:
+    """`[65]` t with P[|X| > t] = α, by `_PEAKS`, of sums X of Laplace noises of variance 1.
+
+    X is taken as one Laplace noise of variance w beside a normal one of 1 − w. That has the
+    kurtosis of X, 3 + 3w², if w is √Σa⁴/Σa².
+    """
+    scale, rest = np.sqrt(_PEAKS / 2), np.sqrt(np.maximum(1 - _PEAKS, 1e-12))
+    low, high = np.zeros_like(_PEAKS), np.full_like(_PEAKS, 2 - 2 * math.log(alpha))
+    for _ in range(50):
+        middle = (low + high) / 2
+        beyond = normal_and_laplace(middle, scale, rest) > alpha
+        low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+    found: Numbers = high * (1 + _MATCHED * _PEAKS * (1 - _PEAKS))
+    return found
+
+
+def _laplace_mixed(peak: Numbers, alpha: float) -> Numbers:
+    found: Numbers = np.interp(peak, _PEAKS, _laplace_quantiles(alpha))
+    return found
+
+
 def _gaussian_half(sigma: float, alpha: float) -> float:
     # Rounded: |noise| ≤ k where the Gaussian is within k + ½.
     return float(max(0, math.ceil(normal_quantile(alpha) * sigma - 0.5 - 1e-9)))
@@ -270,6 +346,7 @@ _LAWS: Mapping[str, _Law] = MappingProxyType(
             tail=laplace_tail,
             draw=lambda rng, scale, shape: rng.laplace(0.0, scale, shape),
             beyond=lambda t, x, z: normal_and_laplace(t, x / math.sqrt(2), z),
+            mixed=_laplace_mixed,
         ),
         "gaussian": _Law(
             deviation=lambda sigma: math.sqrt(sigma**2 + 1 / 12),
@@ -277,6 +354,7 @@ _LAWS: Mapping[str, _Law] = MappingProxyType(
             tail=gaussian_tail,
             draw=lambda rng, sigma, shape: rng.normal(0.0, sigma, shape),
             beyond=lambda t, x, z: 2 * ndtr(-t / np.hypot(x, z)),
+            mixed=lambda peak, alpha: np.full(peak.shape, normal_quantile(alpha)),
         ),
     }
 )

@@ -41,12 +41,14 @@ class Step:
     """Newton's step of `[p]` coefficients, with the standard deviation of where it leads.
 
     Attributes:
+        peak: `[p]` √Σa⁴/Σa² of what each of the noises does to a coefficient: 1 of a single one.
         clear: by how much the curvature is beyond its noise, in units of what is asked.
     """
 
     change: Numbers
     deviation: Numbers
     noise: Numbers
+    peak: Numbers
     clear: float
 
 
@@ -94,10 +96,13 @@ class Sums:
         noise, sampled = _diagonal(inverse, own), np.zeros(len(slope))
         if sampling:
             sampled = np.maximum(_diagonal(inverse, self.squares), 0)
+        # Of slopes; what many curvatures do is taken as normal.
+        single = self.slope_noise**2 * np.sqrt((inverse**4).sum(axis=1))
         return Step(
             change=change,
             deviation=np.sqrt(noise + sampled),
             noise=np.sqrt(noise),
+            peak=single / np.maximum(noise, 1e-300),
             clear=float(eigen[0]) / (CLEAR * usual),
         )
 

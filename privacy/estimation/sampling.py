@@ -47,6 +47,17 @@ def mean_deviation(means: Numbers, counts: Numbers) -> Numbers:
     return found
 
 
+def variance_deviation(variances: Numbers, means: Numbers, counts: Numbers) -> Numbers:
+    """Of variances v of n values in [−1, 1] with mean m: at most √(v((1 + |m|)² − v)/n).
+
+    (x − m)² is in [0, (1 + |m|)²] and has mean v (Bhatia & Davis 2000).
+    """
+    most = (1 + np.abs(np.clip(means, -1, 1))) ** 2
+    known = np.clip(variances, 0, most)
+    found: Numbers = np.sqrt(known * (most - known) / np.maximum(counts, 1.0))
+    return found
+
+
 def rank_deviation(records: float, shares: Numbers) -> Numbers:
     """Of the number of n records below a population's q-quantile: √(nq(1 − q))."""
     found: Numbers = np.sqrt(max(records, 0.0) * shares * (1 - shares))

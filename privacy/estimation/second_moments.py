@@ -48,14 +48,21 @@ class Correlations:
 
     Attributes:
         value: `[p, p]`.
-        noise, sampling: `[p, p]` standard deviations.
+        moved: `[p, p, d]` by how much a deviation of each entry's noise moves it.
+        sampling: `[p, p]` standard deviations.
         of_none: `[p, p]` that of the noise of a correlation that is 0.
     """
 
     value: Numbers
-    noise: Numbers
+    moved: Numbers
     sampling: Numbers
     of_none: Numbers
+
+    @property
+    def noise(self) -> Numbers:
+        """`[p, p]` standard deviations."""
+        found: Numbers = np.linalg.norm(self.moved, axis=2)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +71,26 @@ class Regression:
 
     Attributes:
         coefficients: `[1 + k]`, that of 1 first.
-        noise, sampling: `[1 + k, 1 + k]` their covariances by either.
-        r_squared: with its deviations by noise and by sampling.
+        moved: `[1 + k, d]` by how much a deviation of each entry's noise moves them.
+        sampling: `[1 + k, 1 + k]` their covariance.
+        r_squared: with its deviation by sampling.
+        r_squared_moved: `[d]` like `moved`.
         residual: standard deviation of what is left.
         needed: about how many records it takes for this ε, at least.
     """
 
     coefficients: Numbers
-    noise: Numbers
+    moved: Numbers
     sampling: Numbers
-    r_squared: tuple[float, float, float]
+    r_squared: tuple[float, float]
+    r_squared_moved: Numbers
     residual: float
     needed: float
+
+    @property
+    def noise(self) -> Numbers:
+        """`[1 + k, 1 + k]` the coefficients' covariance by noise."""
+        return self.moved @ self.moved.T
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,11 +183,10 @@ class SecondMoments:
         value: Numbers = np.clip(axes @ self.matrix @ axes.T, -1, 1)
         moved = np.einsum("iq,jqd->ijd", axes, self._moved(axes))
         own = np.einsum("iid->id", moved)
-        noise = np.linalg.norm(moved - value[..., None] / 2 * (own[:, None] + own), axis=2)
         records = max(self.count, 1.0)
         return Correlations(
             value=value,
-            noise=noise,
+            moved=moved - value[..., None] / 2 * (own[:, None] + own),
             sampling=(1 - value**2) / np.sqrt(records),
             of_none=np.linalg.norm(moved, axis=2),
         )
@@ -187,9 +201,10 @@ class SecondMoments:
             nothing = np.full((len(rows), len(rows)), np.nan)
             return Regression(
                 coefficients=nothing[0],
-                noise=nothing,
+                moved=np.full((len(rows), len(self.pairs)), np.nan),
                 sampling=nothing,
-                r_squared=(np.nan, np.nan, np.nan),
+                r_squared=(np.nan, np.nan),
+                r_squared_moved=np.full(len(self.pairs), np.nan),
                 residual=np.nan,
                 needed=needed,
             )
@@ -209,9 +224,10 @@ class SecondMoments:
         by_sampling = 2 * np.sqrt(share / self.count) * (1 - share)
         return Regression(
             coefficients=coefficients,
-            noise=error @ error.T,
+            moved=error,
             sampling=np.asarray(residual * inverse),
-            r_squared=(share, float(np.linalg.norm(by_noise)), float(by_sampling)),
+            r_squared=(share, float(by_sampling)),
+            r_squared_moved=by_noise,
             residual=float(np.sqrt(residual)),
             needed=needed,
         )

@@ -79,6 +79,11 @@ def test_a_range_that_nothing_can_be_divided_by_is_refused():
         schema_of(0.0, 5e-324)
 
 
+def test_a_variance_beyond_the_doubles_is_refused_before_it_is_asked():
+    with pytest.raises(QueryError, match="larger unit"):
+        Variance(column="x").check(schema_of(0.0, 1e200), Neighbouring.REPLACE_ONE)
+
+
 @pytest.mark.parametrize("bits", [0, 3, 8, 23, 24, 25, 36, 47])
 def test_a_party_s_sum_is_exact_beyond_the_exact_doubles_and_rounded_once(bits):
     rng = np.random.default_rng(bits)

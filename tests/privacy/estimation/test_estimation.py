@@ -57,15 +57,15 @@ def test_a_ratios_interval_covers_it_as_often_as_it_says(tail, draw):
     covered = 0
     for _ in range(1500):
         x, y = draw(rng)
-        low, high = ratio_interval(-300.0 + x, 1000.0 + y, tail, 0.05) or (-math.inf, math.inf)
+        low, high = ratio_interval(-300.0 + x, 1000.0 + y, tail, 0.05)
         covered += low <= -0.3 <= high
     assert 0.93 <= covered / 1500 <= 0.97
 
 
 def test_a_ratio_whose_denominator_may_be_nothing_has_no_interval():
-    assert ratio_interval(5.0, 30.0, gaussian_tail(20.0, 20.0), 0.05) is None
-    assert ratio_interval(5.0, -80.0, gaussian_tail(20.0, 20.0), 0.05) is None
-    assert ratio_interval(0.0, 0.0, laplace_tail(20.0, 20.0), 0.05) is None
+    assert np.isnan(ratio_interval(5.0, 30.0, gaussian_tail(20.0, 20.0), 0.05)).all()
+    assert np.isnan(ratio_interval(5.0, -80.0, gaussian_tail(20.0, 20.0), 0.05)).all()
+    assert np.isnan(ratio_interval(0.0, 0.0, laplace_tail(20.0, 20.0), 0.05)).all()
 
 
 def test_equal_scales_are_the_limit_of_near_ones():

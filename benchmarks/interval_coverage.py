@@ -1,0 +1,300 @@
+"""How often noise intervals hold the value without noise, from 100 to 10 million records.
+
+    python benchmarks/interval_coverage.py [--draws 10000] [--most 10000000] [--docs FILE]
+
+Five parties hold a column in [0, 10], three quarters of whose records are 9.0 and the rest even, in
+three groups of 60, 30 and 10 %. Each release is planned as a session plans it. The parties' sums
+are computed once; the noise is drawn again each time, by the release's own sampler. Held: how often
+the exact value of the records is in the 95 % interval, of the values that are told; the least and
+the most of all rows that have as many draws. A tenth of a percent of draws is 10 of 10,000.
+
+`regression` (logistic, its last step) and `correlations` have a fifth of the draws: held is the
+figure that the same sums give without noise and without rounding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parley.analytics.parties import terms_of
+from parley.analytics.settings import Settings
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import Asked, Facts, Query
+from parley.client.queries.correlations import Correlations, _entries
+from parley.client.queries.design import Design
+from parley.client.queries.moments import Mean, Variance
+from parley.client.queries.regression import Regression
+from parley.client.queries.sums import Total
+from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.second_moments import SecondMoments
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.planning.queries import plan_batch
+
+PIECE = 10**6
+TOGETHER = 100
+"""Draws that are answered at once."""
+COLUMNS = """
+[columns]
+x = { kind = "numeric", range = [0, 10] }
+z = { kind = "numeric", range = [-3, 7] }
+g = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
+y = { kind = "label", positive = "yes", negative = "no" }
+"""
+SCHEMA = Schema.from_toml(COLUMNS)
+PARTIES = 5
+RECORDS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+EPSILONS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+MOST_GAUSSIAN = 10.0
+"""Beyond it, the sampler's own δ is more than the release has: no such release is planned."""
+FIRST, LAST = "<!-- rows: benchmarks/interval_coverage.py --docs -->", "<!-- end of rows -->"
+
+Truth = Callable[[Query, TableBlock], np.ndarray]
+
+
+def block_of(records: int) -> TableBlock:
+    """Return the same records for the same number of them."""
+    rng = np.random.default_rng(records)
+    x = np.where(rng.random(records) < 0.75, 9.0, 10 * rng.random(records))
+    z = np.clip(0.3 * x + rng.integers(-4, 4, records), -3, 7)
+    group = np.searchsorted([0.6, 0.9], rng.random(records)).astype(np.intp)
+    happens = rng.random(records) < 1 / (1 + np.exp(2 - 0.3 * x))
+    columns = {"x": x, "z": z.astype(float), "g": group, "y": happens.astype(np.intp)}
+    offsets = np.linspace(0, records, PARTIES + 1).astype(np.intp)
+    return TableBlock(schema=SCHEMA, columns=columns, offsets=offsets)
+
+
+def moment(query: Query, block: TableBlock) -> np.ndarray:
+    """Return the exact sum, mean or variance of every group, to the last digits of a double."""
+    x = block.columns["x"]
+    groups = [block.columns["g"] == k for k in range(3)] if query.by else [slice(None)]
+    found = []
+    for group in groups:
+        own = x[group]
+        if isinstance(query, Total):
+            found.append(math.fsum(own))
+            continue
+        mean = math.fsum(own) / len(own)
+        if isinstance(query, Mean):
+            found.append(mean)
+        else:
+            found.append(math.fsum((own - mean) ** 2) / len(own))
+    return np.array(found)
+
+
+def summed(block: TableBlock, rows_of: Callable[[TableBlock], np.ndarray]) -> np.ndarray:
+    """Return `[d]` sums of rows to the last digits of a double, a million records at a time."""
+    found = []
+    for begin in range(0, block.records, PIECE):
+        columns = {name: part[begin : begin + PIECE] for name, part in block.columns.items()}
+        size = len(columns["x"])
+        part = TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, size]))
+        found.append([math.fsum(column) for column in rows_of(part).T])
+    return np.array([math.fsum(column) for column in zip(*found, strict=True)])
+
+
+def products(design: Design, block: TableBlock, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return `[N, d]` products of two coordinates of each record's row."""
+    rows = np.insert(design.rows(block), 0, 1.0, axis=1)
+    return np.stack([rows[:, i] * rows[:, j] for i, j in pairs], axis=1)
+
+
+def correlation(query: Any, block: TableBlock) -> np.ndarray:
+    """Return the correlations of the exact second moments."""
+    design = Design.of(SCHEMA, query.of)
+    pairs, factors = zip(*_entries(design), strict=True)
+    moments = SecondMoments(
+        values=summed(block, lambda part: products(design, part, pairs)),
+        pairs=pairs,
+        tied=tuple(factor == 55 for factor in factors),
+        deviations=np.full(len(pairs), 1e-9),
+    )
+    columns = np.array([each.column for each in design.covariates])
+    first, second = np.triu_indices(len(columns), 1)
+    apart = columns[first] != columns[second]
+    found: np.ndarray = moments.correlations().value[first[apart], second[apart]]
+    return found
+
+
+def last_step(query: Query, block: TableBlock) -> Query:
+    """Return the last of a query's steps, where its exact sums point."""
+    steps = list[Asked]()
+    while query.shares or query.interim:
+        noisy = sum(query.vectors(block, 2**20))
+        noise = Reach.of("laplace", scale=1.0)
+        steps.append(Asked(query=query, noisy=noisy, weight=2**20, noise=noise))
+        query = query.after(steps, SCHEMA)
+    return query
+
+
+def coefficient(query: Any, block: TableBlock) -> np.ndarray:
+    """Return where the exact sums' own step leads, in the columns' units."""
+    total = summed(block, query.rows_of)
+    step = query.layout(SCHEMA).read(total, 1e-9, 1.0).sums.step(sampling=False)
+    found: np.ndarray = query.place(SCHEMA).coefficients + step.change
+    return found / Design.of(SCHEMA, query.of).half
+
+
+CASES: tuple[tuple[str, Query, Truth, int], ...] = (
+    ("sum", Total(column="x"), moment, 1),
+    ("sum in groups", Total(column="x", by=("g",)), moment, 1),
+    ("mean", Mean(column="x"), moment, 1),
+    ("mean in groups", Mean(column="x", by=("g",)), moment, 1),
+    ("variance", Variance(column="x"), moment, 1),
+    ("variance in groups", Variance(column="x", by=("g",)), moment, 1),
+    ("correlations", Correlations(of=("x", "z", "g")), correlation, 5),
+    (
+        "regression",
+        Regression(column="y", of=("x", "z"), family="logistic", occurred="yes"),
+        coefficient,
+        5,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """How often the intervals of one query's rows held, of `told` of the draws."""
+
+    kind: str
+    law: str
+    records: int
+    epsilon: float
+    held: tuple[float, ...]
+    told: float
+
+
+def measured(
+    name: str, query: Query, truth: np.ndarray, block: TableBlock,
+    *, law: str, epsilon: float, draws: int,
+) -> Row:  # fmt: skip
+    """Return how often the intervals of `draws` releases hold the truth."""
+    settings = Settings(epsilon=epsilon, delta=1e-6)
+    sizes = np.diff(block.offsets).tolist()
+    names = [f"party {place}" for place in range(PARTIES)]
+    terms = terms_of(settings, schema=SCHEMA, sizes=sizes, names=names, noise_point="server")
+    planned = plan_batch([query], terms, epsilon=epsilon, run_id="coverage", number=1, law=law)
+    (own,), (weight,) = planned.batch.queries, planned.batch.weights
+    total = sum(planned.counting.vectors(planned.batch, block, range(PARTIES)))
+    stream = NoiseStream.from_seed(1, name, law, block.records, str(epsilon))
+    noise = planned.plan.primary.mechanism.draw_many(draws, stream)
+    reach = Reach.of(law, scale=planned.scale(), rounding=own.rounding(PARTIES))
+    facts = Facts(schema=SCHEMA, neighbouring=terms.facts.neighbouring, records=block.records)
+    held, told = np.zeros(len(truth)), np.zeros(len(truth))
+    for low, high in answers(own, total + noise, weight, reach, facts):
+        known = np.isfinite(low)
+        told += known.sum(axis=0)
+        held += (known & (low <= truth) & (truth <= high)).sum(axis=0)
+    often = told >= draws / 2
+    return Row(
+        kind=name, law=law, records=block.records, epsilon=epsilon,
+        held=tuple((held[often] / told[often]).tolist()), told=float(told.mean() / draws),
+    )  # fmt: skip
+
+
+def answers(
+    query: Query, noisy: np.ndarray, weight: int, reach: Reach, facts: Facts
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield `[draws, rows]` both ends of some draws' intervals; of moments many as more groups."""
+    if not isinstance(query, (Total, Mean, Variance)):
+        for each in noisy:
+            table = query.answer(each, weight, reach, facts)
+            yield np.asarray(table["low"])[None], np.asarray(table["high"])[None]
+        return
+    names = ", ".join(f'"{place}"' for place in range(TOGETHER))
+    draw = f'draw = {{ kind = "categorical", categories = [{names}], missing = "0" }}'
+    schema = Schema.from_toml(f"{COLUMNS}\n{draw}\n")
+    groups = 3 if query.by else 1
+    each = replace(query, by=(*query.by, "draw"))
+    for begin in range(0, len(noisy), TOGETHER):
+        cells = noisy[begin : begin + TOGETHER].reshape(TOGETHER, -1, groups)
+        table = each.answer(
+            np.moveaxis(cells, 0, 2).ravel(), weight, reach, replace(facts, schema=schema)
+        )
+        ends = (np.asarray(table[end]).reshape(groups, TOGETHER).T for end in ("low", "high"))
+        yield next(ends), next(ends)
+
+
+def rows(draws: int, most: int, kinds: list[str]) -> Iterator[Row]:
+    """Yield a row for every kind, law, number of records and ε."""
+    for records in (each for each in RECORDS if each <= most):
+        block = block_of(records)
+        for name, query, truth_of, fewer in CASES:
+            if kinds and name not in kinds:
+                continue
+            query = last_step(query, block)  # noqa: PLW2901 - itself, of most kinds
+            truth = truth_of(query, block)
+            for law in ("laplace", "gaussian"):
+                for epsilon in EPSILONS:
+                    if law == "gaussian" and epsilon > MOST_GAUSSIAN:
+                        continue
+                    with np.errstate(all="ignore"):
+                        yield measured(
+                            name, query, truth, block,
+                            law=law, epsilon=epsilon, draws=draws // fewer,
+                        )  # fmt: skip
+
+
+def table_of(found: list[Row], draws: int, command: str) -> str:
+    """Return the rows in words: for each kind and law the least and the most, with where."""
+    lines = [
+        "| query | noise | draws | held, least | at | held, most | at | rows |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, _, _, fewer in CASES:
+        for law in ("laplace", "gaussian"):
+            own = [each for each in found if (each.kind, each.law) == (name, law) and each.held]
+            if not own:
+                continue
+            least = min(own, key=lambda each: min(each.held))
+            most = max(own, key=lambda each: max(each.held))
+            count = sum(len(each.held) for each in own)
+            lines.append(
+                f"| {name} | {law} | {draws // fewer:,} | {100 * min(least.held):.1f} % | "
+                f"{_place(least)} | {100 * max(most.held):.1f} % | {_place(most)} | {count} |"
+            )
+    made = (
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}` on {platform.machine()}, "
+        f"Python {platform.python_version()}, numpy {version('numpy')}."
+    )
+    return "\n".join([*lines, "", made])
+
+
+def _place(row: Row) -> str:
+    return f"N = {row.records:,}, ε = {row.epsilon:g}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--most", type=int, default=RECORDS[-1], help="records at most")
+    parser.add_argument("--kind", action="append", default=[], help="only this one")
+    parser.add_argument("--docs", type=Path, help="the page whose table is written")
+    asked = parser.parse_args()
+    found, began = list[Row](), time.monotonic()
+    for row in rows(asked.draws, asked.most, asked.kind):
+        found.append(row)
+        held = " ".join(f"{100 * share:.2f}" for share in row.held)
+        print(
+            f"{time.monotonic() - began:6.0f} s  {row.kind}, {row.law}, N = {row.records:,}, "
+            f"ε = {row.epsilon:g}: {held}  told {100 * row.told:.0f} %",
+            flush=True,
+        )
+    given = "".join(f" {each}" for each in sys.argv[1:] if each)
+    text = table_of(found, asked.draws, f"python benchmarks/interval_coverage.py{given}")
+    print(text)
+    if asked.docs:
+        before, _, rest = asked.docs.read_text().partition(FIRST)
+        asked.docs.write_text(f"{before}{FIRST}\n\n{text}\n\n{LAST}{rest.partition(LAST)[2]}")
