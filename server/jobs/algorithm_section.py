@@ -21,7 +21,7 @@ from parley.server.jobs.model import ModelSection
 from parley.server.jobs.naming import CodeReference
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
-from parley.server.jobs.running import DPSGD, Run
+from parley.server.jobs.running import DPSGD, Run, SecureAggregation
 from parley.server.jobs.section import JobError, Section, check_unchanged
 
 KIND = (
@@ -161,6 +161,10 @@ class WholeJob(Protocol):
     @property
     def privacy(self) -> Privacy:
         """`[privacy]`."""
+
+    @property
+    def secure_aggregation(self) -> SecureAggregation:
+        """`[secure-aggregation]`."""
 
     @property
     def run(self) -> Run:

@@ -26,6 +26,7 @@ from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import DPSGD, Run, SecureAggregation
 from parley.server.jobs.section import Forms, JobError, Section, unless_auto
+from parley.server.jobs.unused_keys import check_unused_keys
 
 FORMS = {
     "model": Forms(
@@ -113,6 +114,7 @@ class Job(Section):
             )
         self.algorithm.check(self)
         self.evaluation.check(self)
+        check_unused_keys(self)
         return self
 
     @property

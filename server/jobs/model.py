@@ -167,6 +167,12 @@ class PcaMlp(Mlp):
                 f"Expected model.pca-file = '' (it needs model.pca = 'public'), got "
                 f"{self.pca_file!r}."
             )
+        usual = type(self).model_fields["pca_share"].default
+        if self.pca == "public" and self.pca_share != usual:
+            raise ValueError(
+                f"Expected model.pca-share = {usual} (it needs model.pca = 'private'), got "
+                f"{self.pca_share}."
+            )
         return self
 
     @property

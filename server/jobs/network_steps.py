@@ -76,7 +76,8 @@ def network_by_rule(
     local = unless_auto(given.local_steps, local)
     rounds = unless_auto(steps.rounds, max(1, math.ceil(total / local)))
     clip = unless_auto(given.clip_norm, _CLIP)
-    momentum = unless_auto(given.momentum, _MOMENTUM if sums else 0.0)
+    usual = _MOMENTUM if sums and given.optimiser == "sgd" else 0.0  # adam uses none
+    momentum = unless_auto(given.momentum, usual)
     chosen: dict[str, Any] = {
         "clip_norm": clip if Unit.RECORD in units else "auto",
         "momentum": momentum,

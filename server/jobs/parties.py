@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -99,10 +100,10 @@ class Data(Section):
 
     source: DataSource = Field(
         "breast-cancer",
-        min_length=1,
         description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
         ".parquet, .npz), a glob with one file a party, or a database: sqlite:///FILE, or "
-        "env:NAME, a variable of the environment that holds a postgresql:// URL.",
+        "env:NAME, a variable of the environment that holds a postgresql:// URL. Empty, and "
+        "with a schema the default: none. `parley plan` needs none.",
     )
     query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
     data_schema: FilePath = Field(
@@ -151,6 +152,14 @@ class Data(Section):
     @classmethod
     def _check_blocks(cls, names: list[str]) -> list[str]:
         return list(checked_blocks(names))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_no_source_for_another_schema(cls, given: Any) -> Any:
+        """Do not read the default source by the schema of other data."""
+        if isinstance(given, Mapping) and given.get("schema") and "source" not in given:
+            return {**given, "source": ""}
+        return given
 
     @model_validator(mode="after")
     def _check(self) -> Data:

@@ -56,7 +56,15 @@ def dataset_name(job: Job) -> str:
 
 
 def served_name(job: Job) -> str:
-    """What the parties call the job's data: its name, or its source in a name's letters."""
+    """Return what the parties call the job's data: its name, or its source in a name's letters.
+
+    Raises JobError if the job names neither.
+    """
+    if not dataset_name(job):
+        raise JobError(
+            "Expected data.source or privacy.dataset, the name that the parties serve the data "
+            "under, got neither."
+        )
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset_name(job)).strip("-._")[-63:]
     return plain.lstrip("-._") or "data"
 

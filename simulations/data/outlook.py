@@ -36,14 +36,15 @@ def public_shape(job: Job) -> PublicShape:
         JobError: neither says it; the message says which key to set.
     """
     source = job.data.source
+    check_own_schema(job)
     if source in BUNDLED:
         schema = bundled_schema(source)
     elif job.data.data_schema:
         schema = load_schema(job.data.data_schema)
     else:
         raise JobError(
-            f"Expected data.schema to plan for {source!r} (it says how many columns there are), "
-            "got none."
+            f"Expected data.schema to plan for data.source = {source!r} (it says how many columns "
+            "there are), got none."
         )
     check_label(schema, job.label_kind(schema.classes))
     least, origin = _least_records(job)
@@ -53,6 +54,17 @@ def public_shape(job: Job) -> PublicShape:
         origin=origin,
         schema=schema,
     )
+
+
+def check_own_schema(job: Job) -> None:
+    """Raise JobError for a bundled source next to a schema: it has its own, which is read."""
+    source, schema = job.data.source, job.data.data_schema
+    if source in BUNDLED and schema:
+        raise JobError(
+            f"Expected data.source = the records that data.schema = {schema!r} is for, got the "
+            f"bundled {source!r}, which has a schema of its own. To plan without records, leave "
+            "data.source empty."
+        )
 
 
 def _least_records(job: Job) -> tuple[int, str]:

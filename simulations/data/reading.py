@@ -30,7 +30,9 @@ from parley.client.data.table import DataError
 from parley.server.jobs.file import READ_FROM, load_job
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
+from parley.server.jobs.unused_keys import check_unused_keys
 from parley.simulations.data.datasets import BUNDLED, PIECE, Columns, bundled_schema
+from parley.simulations.data.outlook import check_own_schema
 
 MEMORY = ("memory", "memory-*")
 """`data.source` of a job whose data are handed over: a table, and one a party."""
@@ -59,6 +61,10 @@ def of_memory(job: Job, given: Given) -> Job:
         )
     section = job.data.model_copy(update={"source": MEMORY[given.one_a_party]})
     job = job.model_copy(update={"data": section})
+    try:
+        check_unused_keys(job)
+    except ValueError as error:
+        raise JobError(str(error)) from None
     label = given.schema.label
     kind = next(kind for key, kind in READ_FROM.items() if getattr(label, key) is not None)
     if kind == job.model.kind or "kind" in job.model.model_fields_set:
@@ -149,6 +155,7 @@ def read_sources(
         if given.one_a_party:
             return _joined_parties(job, schema, given.frames)
         return (*_drawn(job, given.frames, schema, "the schema", rng), None)
+    check_source_named(job)
     if data.source in BUNDLED:
         return (*_bundled(job, rng), None)
     if data.source in MEMORY:
@@ -226,6 +233,18 @@ def _drawn(
     except ValueError as error:  # more records asked for than there are
         raise JobError(f"data.records: {error}") from error
     return records, schema.classes
+
+
+def check_source_named(job: Job) -> None:
+    """Raise JobError if the job's data have no name, or a schema that is not read."""
+    data = job.data
+    if not data.source:
+        given = f" with data.schema = {data.data_schema!r}" if data.data_schema else ""
+        raise JobError(
+            f"Expected data.source{given}, got none. It names the records: a file, a glob with one "
+            f"file a party, a database, or a bundled source ({', '.join(BUNDLED)})."
+        )
+    check_own_schema(job)
 
 
 def read_test(job: Job, classes: int) -> Records:

@@ -46,12 +46,8 @@ def test_the_bundle_of_this_repository_is_a_flower_app():
     "overrides",
     [
         [],
-        [
-            "data.source=[ab]*.csv",
-            "data.schema=s.toml",
-            "data.sizes=[3, 4]",
-            "data.partition=sizes",
-        ],
+        ["data.source=[ab]*.csv", "data.schema=s.toml"],
+        ["data.schema=s.toml", "data.sizes=[3, 4]", "data.partition=sizes"],
         ["run.seed=99999999999999999999", "parties.min-records=7"],
         ["data.source=naïve “π”\\\\.csv", "data.schema=s.toml"],
     ],

@@ -1,0 +1,60 @@
+"""A schema plans by itself; records are read by it only if data.source names them."""
+
+import pytest
+
+import parley
+from parley.server.jobs.file import load_job
+from parley.server.jobs.section import JobError
+from parley.server.rounds.inspection import served_name
+from parley.simulations.data.experiment import load_experiment
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+dose = { kind = "numeric", range = [0, 7] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+
+
+@pytest.fixture
+def schema(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text(SCHEMA)
+    return f"data.schema='{path}'"
+
+
+def test_a_plan_is_of_the_schemas_columns(schema):
+    outlook = parley.plan(load_job(overrides=[schema, "parties.min-records=50"]))
+    assert outlook.dimension == 3  # age, dose and the intercept
+
+
+def test_a_run_without_a_source_names_the_key(schema):
+    with pytest.raises(JobError, match=r"Expected data\.source with data\.schema = .*s\.toml"):
+        load_experiment(load_job(overrides=[schema]))
+
+
+def test_a_schema_that_does_not_exist_is_no_run_on_bundled_data():
+    job = load_job(overrides=["data.schema=nosuch.toml"])
+    with pytest.raises(JobError, match=r"data\.source"):
+        load_experiment(job)
+
+
+@pytest.mark.parametrize("source", ["breast-cancer", "digits", "synthetic"])
+def test_a_bundled_source_next_to_a_schema_is_refused(source, schema):
+    job = load_job(overrides=[schema, f"data.source={source}", "parties.min-records=50"])
+    for refuse in (load_experiment, parley.plan):
+        with pytest.raises(JobError, match=f"got the bundled '{source}'"):
+            refuse(job)
+
+
+def test_a_job_for_real_parties_needs_the_name_of_their_data(schema):
+    with pytest.raises(JobError, match=r"data\.source or privacy\.dataset"):
+        served_name(load_job(overrides=[schema]))
+    assert served_name(load_job(overrides=[schema, "data.source=ward"])) == "ward"
+
+
+def test_frames_in_memory_refuse_a_partition(schema):
+    job = load_job(overrides=[schema, "data.partition=dirichlet", "parties.count=2"])
+    columns = {"age": [30.0] * 20, "dose": [1.0] * 20, "sick": ["yes", "no"] * 10}
+    with pytest.raises(JobError, match=r"data\.partition = 'iid' .*one table"):
+        parley.run(job, data=[columns, columns])
