@@ -331,6 +331,20 @@ class LabelColumn(SchemaPart):
         listed = [value for one in lists if isinstance(one, tuple) for value in one]
         return list(dict.fromkeys(canonical_text(value) for value in listed))
 
+    def values(self, reading: str) -> tuple[Value, ...]:
+        """Return the labels with the type that the schema gives them, in the order of `names`.
+
+        Names stand for labels of several types, and for "not X".
+        """
+        names, key = self.names(reading), READINGS.get(reading, "classes")
+        if key == "classes" and self.classes is not None:
+            found: list[Value] = list(self.classes)
+        else:
+            sides = (self.negative, self.positive)
+            found = [side[0] for side in sides if isinstance(side, tuple)]
+        same = len({type(value) for value in found}) == 1
+        return tuple(found) if same and len(found) == len(names) else names
+
     def names(self, reading: str) -> tuple[str, ...]:
         """Names of the labels, as a model of that kind (or a network) counts them; none for ridge.
 

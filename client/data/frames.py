@@ -112,6 +112,13 @@ def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> 
     raise DataError(expected, type(data).__name__, path=name)
 
 
+def has_names(data: Any) -> bool:
+    """Return whether the columns of what `frame_of` takes have names."""
+    if isinstance(data, tuple) and len(data) == 2:
+        data = data[0]
+    return isinstance(data, Mapping | Frame) or hasattr(data, "columns")
+
+
 def columns_of(
     frame: Any, schema: Schema | None = None, where: str | Path = _WHERE
 ) -> dict[str, Array]:
@@ -166,6 +173,11 @@ def _cells(values: Any) -> Array:
     there = [value for value in flat if not _absent(value)]
     if not there:
         return np.full(cells.shape, np.nan)
+    if len(there) == len(flat) and len(set(map(type, flat))) == 1:
+        # Objects of one type: truth values and whole numbers stay what they are.
+        typed = np.array(flat)
+        if typed.dtype.kind in "bi":
+            return typed.reshape(cells.shape)
     numbers = (int, float, Decimal, np.integer, np.floating)
     if all(isinstance(v, numbers) and not isinstance(v, bool) for v in there):
         if not any(map(_needs_digits, there)):
@@ -269,6 +281,10 @@ def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict
     arrays = [name for name, column in known.items() if isinstance(column, ArrayColumn)]
     if len(known) == len(arrays) == 1:
         return {arrays[0]: features}  # its shape is checked where the table is made
+    every = [name for name in schema.columns if name not in schema.labels]
+    if features.shape[1:] == (len(every),) != (len(known),) and not arrays:
+        # As wide as what the schema was made from: ignored columns have their place.
+        return {name: _cells(features[:, at]) for at, name in enumerate(every) if name in known}
     if arrays or features.shape[1:] != (len(known),):
         columns = f"{len(known)} columns" + (f", of which {arrays} are arrays" if arrays else "")
         expected = f"X as the schema has it ({columns}); columns by name fit every schema"

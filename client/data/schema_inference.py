@@ -81,6 +81,7 @@ _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _SHOWN = 5
 _LONGEST_SOURCE = 100
+_LARGEST = 1e299
 _MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _EACH_TAIL = 0.01
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
@@ -122,6 +123,7 @@ def infer_schema(
     encoding: str | None = None,
     max_categories: int = 50,
     max_gib: float = 8.0,
+    keep_numbers: bool = False,
 ) -> InferredSchema:
     """A schema that reads all of the files, and how each of their columns was read.
 
@@ -132,6 +134,8 @@ def infer_schema(
         separator, encoding: of a CSV, as `file` names them; found out where not given.
         max_categories: text with more distinct values than that is ignored.
         max_gib: the most memory that the file's cells may take.
+        keep_numbers: whether each column of numbers becomes a feature, also a constant one: an
+            array in front of a network keeps its width.
     """
     where = name_of(sources[0])
     if label is None and isinstance(sources[0], Frame):
@@ -162,6 +166,7 @@ def infer_schema(
         decimal=decimal,
         comma=csv and written["separator"] == ",",
         max_categories=max_categories,
+        keep_numbers=keep_numbers,
     )
     columns = tuple(reader.reading(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
@@ -248,9 +253,11 @@ class _Reader:
         decimal: str,
         comma: bool,
         max_categories: int,
+        keep_numbers: bool,
     ) -> None:
         self._table, self._rows, self._parts = table, table.frame.height, parts
         self._decimal, self._comma, self._max_categories = decimal, comma, max_categories
+        self._keep_numbers = keep_numbers
         self.null_values: set[str] = set()
 
     def reading(self, name: str, *, is_label: bool) -> ColumnReading:
@@ -264,6 +271,8 @@ class _Reader:
             entry, why = _label_line(cells.values, self._table.path, name)
             if cells.absent:
                 why += '; some are missing: missing = "drop" would leave such records out'
+        elif self._keep_numbers and (kept := _kept_line(cells.values)):
+            entry, why = kept
         else:
             sizes = [part.rows for part in self._parts]
             entry, why = _column_line(name, cells.values, cells.absent, self._max_categories, sizes)
@@ -402,6 +411,22 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     return entry, why
 
 
+def _kept_line(series: pl.Series) -> tuple[Entry, str] | None:
+    """Return the entry of a column that keeps its place in a row; None if it is no number's."""
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    if not series.dtype.is_numeric():
+        return None
+    values = series.cast(pl.Float64).drop_nulls().to_numpy()
+    if not (np.abs(values) <= _LARGEST).all():
+        return None
+    if len(values) and values.min() < values.max():
+        return _numeric_line(series)
+    value = float(values[0]) if len(values) else 0.0
+    entry = {"kind": "numeric", "range": [value, value + max(1.0, abs(value))], "centre": value}
+    return entry, "one value only: kept, so that rows keep their width"
+
+
 def _column_line(  # noqa: PLR0911 - one a kind of column
     name: str, series: pl.Series, absent: int, max_categories: int, sizes: Sequence[int]
 ) -> tuple[Entry, str]:
@@ -424,12 +449,16 @@ def _column_line(  # noqa: PLR0911 - one a kind of column
         return {"kind": "ignore"}, DATES
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
-    finite = series.cast(pl.Float64).drop_nulls()
-    if bool((finite.abs() > 1e299).any()):
+    if bool((series.cast(pl.Float64).abs() > _LARGEST).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
-    values = finite.to_numpy()
+    return _numeric_line(series)
+
+
+def _numeric_line(series: pl.Series) -> tuple[Entry, str]:
+    """Return the entry of a column of at least two finite numbers."""
+    values = series.cast(pl.Float64).drop_nulls().to_numpy()
     low, high = _outwards(float(values.min()), float(values.max()))
-    entry = {"kind": "numeric"}
+    entry: Entry = {"kind": "numeric"}
     why = "range and centre read from the data, rounded"
     if low >= 0 and high >= 1000 and high > 20 * float(np.quantile(values, 0.9)):
         entry |= {"transform": "log1p"}

@@ -10,6 +10,8 @@ from pydantic_core import ErrorDetails
 
 from parley.client.contract import toml_text
 
+_LABEL_VALUES = {"positive", "negative", "classes"}
+
 
 def explained(
     fault: ErrorDetails,
@@ -51,13 +53,18 @@ def explained(
 
 
 def toml_value(value: object) -> str:
-    """A value of a schema as TOML; a float that is whole as a whole number."""
+    """Return a value of a schema as TOML; a float that is whole as a whole number.
+
+    The values of a label keep their type: a model predicts them as they are.
+    """
     return toml_text.literal(_whole(value))
 
 
 def _whole(value: object) -> object:
     if isinstance(value, Mapping):
-        return {name: _whole(each) for name, each in value.items()}
+        return {
+            name: each if name in _LABEL_VALUES else _whole(each) for name, each in value.items()
+        }
     if isinstance(value, float):
         return int(value) if abs(value) < 1e15 and value == int(value) else value
     if isinstance(value, Iterable) and not isinstance(value, str):

@@ -89,6 +89,6 @@ def _said(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Pre
     return Predictions(
         values=np.arctan(scores) / np.pi + 0.5 if chances is None else chances,
         truth=(truth > 0).astype(np.int64) if signed else truth.astype(np.int64),
-        names=tuple(model.classes_.tolist()),
+        names=model.label_names,
         probabilities=chances is not None,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 import typer
 
@@ -57,7 +58,7 @@ def predict_file(
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
-    rows, counts = 0, dict.fromkeys(model.classes_.tolist(), 0)
+    rows, counts = 0, dict.fromkeys(model.label_names, 0)
     # Whole or not at all: a reader never takes half a file for all of it.
     try:
         with replaced_file(out) as file:
@@ -86,10 +87,14 @@ def _predictions(
     model: Model, table: Table, keep: str | None, threshold: float | None
 ) -> pl.DataFrame:
     scores = model.scores(model.rows_of(table))
-    columns: dict[str, Any] = {"prediction": model.labels(scores, threshold=threshold)}
+    if model.targets:
+        predicted = model.labels(scores)
+    else:
+        predicted = np.array(model.label_names)[model.positions(scores, threshold=threshold)]
+    columns: dict[str, Any] = {"prediction": predicted}
     chances = model.chances(scores)
     if chances is not None:
-        for at, name in enumerate(model.classes_):
+        for at, name in enumerate(model.label_names):
             columns[f"probability of {name}"] = chances[:, at]
     elif not model.targets:
         columns["score"] = scores
@@ -183,7 +188,7 @@ def show(
         "parameters": len(loaded.theta),
         "columns": loaded.feature_names_in_.tolist(),
         "label": loaded.schema.label_column,
-        "labels": loaded.classes_.tolist(),
+        "labels": list(loaded.label_names),
         **({"class weights": list(loaded.class_weights)} if loaded.class_weights else {}),
         **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
     }

@@ -17,6 +17,7 @@ Also here: a model as scikit-learn knows estimators: fitted, and not to be fitte
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.chunks import for_each_chunk
 from parley.client.data.column_names import MissingColumns
-from parley.client.data.columns import READINGS
+from parley.client.data.columns import READINGS, canonical_text
 from parley.client.data.frames import columns_of, columns_of_array
 from parley.client.data.readers import table_of
 from parley.client.data.records import column_faults, encoded
@@ -78,9 +79,17 @@ class Model:
         return len(self.feature_names_in_)
 
     @property
-    def classes_(self) -> NDArray[np.str_]:
-        """Names of the labels, in the order of `predict_proba`; empty for a ridge model."""
-        return np.array(self.schema.label.names(self.label), np.str_)
+    def classes_(self) -> NDArray[Any]:
+        """The labels with their type in the schema (int, float, bool or str), in the order of
+        `predict_proba`; empty for a ridge model.
+        """
+        values = self.schema.label.values(self.label)
+        return np.array(values, None if values else np.str_)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels as texts, in the order of `classes_`."""
+        return self.schema.label.names(self.label)
 
     @property
     def class_weights(self) -> tuple[float, ...]:
@@ -134,7 +143,7 @@ class Model:
         return np.concatenate([scored(*each) for each in ranges])
 
     def predict(self, frame: Any, *, threshold: float | None = None) -> NDArray[Any]:
-        """`[N]` label names, or a ridge model's values in the label's own range.
+        """`[N]` labels, typed as `classes_`, or a ridge model's values in the label's own range.
 
         Args:
             threshold: of two labels, from which probability (or score, where there is none) on the
@@ -178,12 +187,17 @@ class Model:
         """`[N]` what `scores` say, with a threshold that was checked."""
         if self.targets:
             return self.schema.label.scale.decode(scores)
+        return np.asarray(self.classes_[self.positions(scores, threshold=threshold)])
+
+    def positions(
+        self, scores: NDArray[np.float64], *, threshold: float | None = None
+    ) -> NDArray[np.int64]:
+        """Return `[N]` positions in `classes_` of what `scores` say."""
         if threshold is not None:
             chances = self.chances(scores)
             ranked = scores if chances is None else chances[:, 1]
-            return np.asarray(self.classes_[(ranked >= threshold).astype(np.int64)])
-        best = scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
-        return np.asarray(self.classes_[best])
+            return (ranked >= threshold).astype(np.int64)
+        return scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
 
     def chances(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`[N, K]` probabilities; None where the loss has none."""
@@ -208,6 +222,11 @@ def _table(frame: Any, schema: Schema) -> Table:
     return table_of(there, schema, path="frame")
 
 
+def _canonical_texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Return each value's text by which labels are compared."""
+    return np.array([canonical_text(value) for value in values.ravel().tolist()], np.str_)
+
+
 class Estimator(Model):
     """A model with what scikit-learn asks of an estimator, beside `predict`.
 
@@ -219,15 +238,25 @@ class Estimator(Model):
         return "regressor" if self.targets else "classifier"
 
     def fit(self, frame: Any, y: Any = None) -> Self:
-        """The model itself: it was learned in a run, and learns nothing here."""
+        """Return the model itself, with a warning: it was learned in a run, and learns nothing."""
         del frame, y
+        run = self.statement.get("parley.run", "")
+        warnings.warn(
+            f"fit learns nothing: this model was learned in run {run}. Cross-validation and "
+            "searches score it on records that it may have been trained on. Score it on records "
+            "that it has not seen, or train per fold with parley.run.",
+            stacklevel=2,
+        )
         return self
 
     def score(self, frame: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy under the labels' names, or R²; of your own rows, which no budget covers."""
         truth, predicted = np.asarray(y), self.predict(frame)
         if not self.targets:
-            right = predicted == truth.astype(str)
+            if truth.dtype.kind in "biuf" and predicted.dtype.kind in "biuf":
+                right = predicted == truth
+            else:  # texts of one, numbers of the other
+                right = _canonical_texts(predicted) == _canonical_texts(truth)
             return float(np.average(right, weights=sample_weight))
         centre = np.average(truth, weights=sample_weight)
         lost = np.average((truth - predicted) ** 2, weights=sample_weight)

@@ -194,7 +194,7 @@ def _answer(model: Model) -> tuple[float, str, list[str]]:
     label = model.schema.label_column
     if model.targets:
         return model.schema.label.scale.half, f"{label}, in its own units", [label]
-    names = model.classes_.tolist()
+    names = list(model.label_names)
     if model.learned.loss.outputs > 1:
         return 1.0, f"the log of a class's probability (of {label}; less all classes' mean)", names
     if model.chances(np.zeros(1)) is None:

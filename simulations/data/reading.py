@@ -16,7 +16,7 @@ import numpy as np
 
 from parley.client.data.blocks import Division
 from parley.client.data.contents import sum_of
-from parley.client.data.frames import Frame, Source, SqlQuery, frame_of
+from parley.client.data.frames import Frame, Source, SqlQuery, frame_of, has_names
 from parley.client.data.memory import room_for
 from parley.client.data.records import (
     Records,
@@ -102,11 +102,13 @@ def given_data(
             f"{job.parties.count}."
         )
     if known is None:
-        known = _drafted(frames, label)
+        # A network has a place for each column of an array, also for one that never changes.
+        kept = job.model.learns == "network" and not any(map(has_names, parts))
+        known = _drafted(frames, label, keep_numbers=kept)
     return Given(frames=frames, one_a_party=several, schema=known)
 
 
-def _drafted(frames: tuple[Frame, ...], label: str | None) -> Schema:
+def _drafted(frames: tuple[Frame, ...], label: str | None, *, keep_numbers: bool) -> Schema:
     """Return the schema that is read off all parties' rows; warn of the columns that it ignores."""
     own = {frame.label for frame in frames}
     if label is not None and own - {"", label}:
@@ -114,7 +116,7 @@ def _drafted(frames: tuple[Frame, ...], label: str | None) -> Schema:
         raise DataError(
             "no label beside a pair (X, y), of which y is the label", got, path=frames[0].name
         )
-    draft = infer_schema(*frames, label=label)
+    draft = infer_schema(*frames, label=label, keep_numbers=keep_numbers)
     left_out = [
         f"{each.name!r} ({each.why})" for each in draft.columns if each.entry["kind"] == "ignore"
     ]
