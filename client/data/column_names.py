@@ -90,8 +90,9 @@ def checked_names(
         width = len(names)
         if not schema.file.header:
             names = list(schema.columns)
-            if width == len(names) - 1 and schema.label_column not in wanted:
-                names.remove(schema.label_column)
+            label = [name for name in schema.labels if name not in wanted]
+            if width == len(names) - 1 and label:
+                names.remove(label[0])
         # Uncut, and not by intent: of all that does not fit, this is what there is to say.
         fits = len(names) == width and set(wanted) <= set(names)
         if width == 1 and not fits and (fault := other_separator(source, schema.file)):

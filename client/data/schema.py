@@ -103,7 +103,9 @@ class FileFormat(SchemaPart):
 
 
 class Schema(SchemaPart):
-    """Columns in the order of the file, which is the order of the features; one of kind "label".
+    """Columns in the order of the file, which is the order of the features.
+
+    At most one is of kind "label". A model needs one, statistics do not.
 
     Attributes:
         drafted: whether the schema was read off records and has not been reviewed. No budget covers
@@ -121,10 +123,8 @@ class Schema(SchemaPart):
     @model_validator(mode="after")
     def _check(self) -> Schema:
         labels = [name for name, c in self.columns.items() if isinstance(c, LabelColumn)]
-        if len(labels) != 1:
-            raise ValueError(
-                f'Expected exactly one column of kind "label", got {labels or "none"}.'
-            )
+        if len(labels) > 1:
+            raise ValueError(f'Expected at most one column of kind "label", got {labels}.')
         if not self.features:
             raise ValueError("Expected at least one column of kind numeric, categorical or array.")
         return self
@@ -142,18 +142,24 @@ class Schema(SchemaPart):
             raise SchemaError("\n".join(f"{source}: {each}" for each in said)) from None
 
     @property
-    def _label(self) -> tuple[str, LabelColumn]:
-        return next((n, c) for n, c in self.columns.items() if isinstance(c, LabelColumn))
+    def labels(self) -> dict[str, LabelColumn]:
+        """The column of kind "label", by its name; none if only statistics are asked for."""
+        return {n: c for n, c in self.columns.items() if isinstance(c, LabelColumn)}
 
     @property
     def label_column(self) -> str:
-        """The name of the label's column."""
-        return self._label[0]
+        """The name of the label's column. Raises SchemaError if there is none."""
+        for name in self.labels:
+            return name
+        raise SchemaError(
+            'Expected a column of kind "label", which a model learns to predict, got none. '
+            "Statistics (parley query, parley.Session) need none."
+        )
 
     @property
     def label(self) -> LabelColumn:
-        """What the label means."""
-        return self._label[1]
+        """What the label means. Raises SchemaError if there is none."""
+        return self.labels[self.label_column]
 
     @property
     def used(self) -> dict[str, Column]:
@@ -187,7 +193,7 @@ class Schema(SchemaPart):
     @property
     def classes(self) -> int:
         """K of a softmax model; 0 where the label lists no classes."""
-        return len(self.label.classes or ())
+        return sum(len(label.classes or ()) for label in self.labels.values())
 
     @property
     def digest(self) -> str:
@@ -195,7 +201,7 @@ class Schema(SchemaPart):
 
         How the file is written, and columns that are ignored, are each party's own affair.
         """
-        parts = {**self.features, self.label_column: self.label}
+        parts = {**self.features, **self.labels}
         content = [
             [name, {key: value for key, value in column.model_dump(mode="json").items()
                     if value is not None or key not in _LATER.get(column.kind, ())}]

@@ -108,7 +108,7 @@ class _Walk:
     def __init__(self, schema: Schema, names: list[str]) -> None:
         self._schema, self._names = schema, names
         # Both are made anew at every call: once here, not once a column.
-        self._features, self._label = schema.features, schema.label_column
+        self._features, self._label = schema.features, next(iter(schema.labels), "")
         self.records = 0
         self._faults: dict[str, dict[str, _Fault]] = {name: {} for name in names}
         self._clamped = dict.fromkeys(names, 0)
@@ -118,7 +118,7 @@ class _Walk:
         """The next batch."""
         self.records += table.rows
         labels = table
-        if self._label in self._names:
+        if self._schema.labels and self._label in self._names:
             missing = missing_labels(table.only([self._label]), self._schema)
             if self._schema.label.missing == "drop":
                 self._dropped += len(missing)

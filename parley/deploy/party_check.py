@@ -169,7 +169,9 @@ def _data(
     label = "network"
     if dataset.raw:
         schema = load_schema(folder / dataset.data_schema)
-        label = "ridge" if schema.label.range is not None else "network"
+        ranges = [label.range is not None for label in schema.labels.values()]
+        # Without a label it answers queries only.
+        label = RAW_COLUMNS if not ranges else "ridge" if ranges[0] else "network"
     if dataset.unit is Unit.PERSON:
         label = RAW_COLUMNS
     read = partial(

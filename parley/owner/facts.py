@@ -186,7 +186,8 @@ class OwnParty:
         names = list(schema.features)
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         listed = ", ".join(names[:_MOST_NAMES])
-        return f"{listed}{more}, and the label {schema.label_column}{mapped}"
+        label = "".join(f", and the label {name}" for name in schema.labels)
+        return f"{listed}{more}{label}{mapped}"
 
     def _others(self, asked: Asked) -> Iterator[Fact]:
         """Who else takes part, and who asks."""

@@ -37,7 +37,6 @@ def schema(columns, head=""):
         ("[file]\nencoding = 'utf8'\n[columns]\n" + AGE + LABEL, "file.encoding: Expected 'utf-8'"),
         ('[columns]\ny = { kind = "label", range = [0, 1], missing = 0 }', "'refuse' or 'drop'"),
         ("[file]\nseparator = ', '\n[columns]\n" + AGE + LABEL, "file.separator"),
-        ("[columns]\n" + AGE, 'exactly one column of kind "label", got none'),
         ("[columns]\n" + AGE + LABEL + LABEL.replace("y", "z", 1), r"got \['y', 'z'\]"),
         ("[columns]\n" + LABEL, "at least one column of kind numeric"),
         ('[columns]\na = { kind = "numerical", range = [0, 1] }', "nearest is 'numeric'"),
