@@ -29,11 +29,13 @@ from parley.errors import exit_status
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
 from parley.server.model_file import ModelFileError, open_model
+from parley.server.records.reading import read_summary
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.world import Experiment
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 from parley.simulations.figures.summary import local_summary
 
@@ -116,6 +118,10 @@ def run_real(
         job = anchored(job)  # other processes start elsewhere
         folder = RunFolder.create(job, out)
     run = folder.path.resolve()
+    ended = None if resume is None else read_summary(run)
+    if ended is not None and ended.status == "complete":
+        # It was stopped after its last round, in the baseline: its model is on disk.
+        return _with_figures(ended, job, folder, load_experiment(job))
     for name in STALE:
         (run / name).unlink(missing_ok=True)
     parties, finished = run / "parties", False
@@ -139,7 +145,13 @@ def run_real(
         raise
     finally:
         _clean(run, finished=finished)
-    model = _model(run)
+    return _with_figures(served, job, folder, experiment)
+
+
+def _with_figures(served: RunSummary, job: Job, folder: RunFolder, experiment: Experiment) -> Run:
+    """Return a run whose model is on disk, with what only a simulation may know."""
+    run = folder.path.resolve()
+    parties, model = run / "parties", _model(run)
     count = len(load_deployment(parties / "deployment.toml").parties)
     homes = party_folders(parties, count)
     summary = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)

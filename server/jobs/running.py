@@ -194,6 +194,12 @@ class Run(Section):
         description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
         "round where that is cheap, else every tenth.",
     )
+    baseline: bool = Field(
+        True,
+        strict=True,
+        description="Train the same model without privacy, to compare with (simulations only). It "
+        "comes after the private model is written. A network's takes as long as the run itself.",
+    )
     partial: bool = Field(
         False,
         strict=True,

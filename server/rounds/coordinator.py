@@ -120,7 +120,8 @@ def coordinate(
         deployment=deployment.id,
         labels=_label_names(job, folder, first.classes),
     )
-    return keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+    summary, _ = keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+    return summary
 
 
 def _approved(parties: Parties, stages: Sequence[Stage], job: Job, folder: RunFolder) -> Parties:

@@ -37,7 +37,7 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.statement import model_description, model_tensors, privacy_statement
 from parley.server.records.summarising import evaluation_facts, run_summary, with_names
-from parley.server.records.summary import RunSummary, Synthetic
+from parley.server.records.summary import RunSummary
 from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.inspection import data_head
 from parley.server.rounds.loop import Evaluate, resume_point, run_stage
@@ -234,11 +234,6 @@ def summary_of(
     )
 
 
-def _with_table(summary: RunSummary, table: Synthetic, tensors: Tensors) -> RunSummary:
-    del tensors
-    return summary.adding(synthetic=table)
-
-
 def keep(
     finished: Finished,
     *,
@@ -246,13 +241,13 @@ def keep(
     folder: RunFolder,
     summary: RunSummary,
     features: Mapping[str, Any],
-    with_table: Callable[[RunSummary, Synthetic, Tensors], RunSummary] = _with_table,
-) -> RunSummary:
-    """Writes the files, the summary last: a folder that has one has all.
+) -> tuple[RunSummary, Tensors]:
+    """Write model and summary, the summary last; return it, and the tensors of a table's generator.
+
+    What is optional (a baseline, a report) comes after: a stop there loses nothing that was paid.
 
     Args:
         features: name, settings and digest of the public map of every record; empty: none.
-        with_table: summary, table, its generator → the summary with what is known of the table.
 
     Raises:
         NoTable: a release that no rows can be made of.
@@ -266,7 +261,7 @@ def keep(
         folder=folder.path,
     )
     if table is not None:
-        summary = with_table(summary, table, more)
+        summary = summary.adding(synthetic=table)
     named = data_head(job)
     described = model_description(
         describe_task(finished.algorithm),
@@ -277,4 +272,4 @@ def keep(
     )
     folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
     folder.write_summary(summary)
-    return summary
+    return summary, more

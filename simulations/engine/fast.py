@@ -310,8 +310,11 @@ def _kept(
         precision=job.dp_sgd.precision,
         device=str(getattr(world.model, "device", "cpu")),
     )
-    summary = summary.adding(peak_mib=peak_mib(), data_mib=data_mib(world.block))
-    tell_stage(observer, "baseline")
+    summary = summary.adding(peak_mib=peak_mib(), data_mib=data_mib(world.block), dp_sgd=dp_sgd)
+    summary, tensors = keep(
+        finished, job=job, folder=folder, summary=summary, features=world.data.features
+    )
+    # The model is on disk. What follows is optional: a stop in it loses nothing.
     summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
         # Rounds count alike in the last iterate, not in a mean of them. Either is covered: every
@@ -319,16 +322,11 @@ def _kept(
         last = finished.outcome.progress.state.get("theta", theta)
         found = hidden.bounds(world.model, last, delta=summary.primary.delta)
         summary = summary.adding(self_audit=found)
-    summary = keep(
-        finished,
-        job=job,
-        folder=folder,
-        summary=summary,
-        features=world.data.features,
-        with_table=lambda known, table, tensors: with_table_figures(
-            known, table, finished.algorithm, job.algorithm, tensors, world
-        ),
-    )
+    if summary.synthetic is not None:
+        summary = with_table_figures(
+            summary, summary.synthetic, finished.algorithm, job.algorithm, tensors, world
+        )
+    folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=theta)
 
 

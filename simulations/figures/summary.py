@@ -67,10 +67,10 @@ def with_simulated_figures(
     """A run's summary with what only a simulation may know, marked so.
 
     Loss is the federated training objective with its λ term, accuracy is measured on the
-    held-out records, the baseline is the objective's non-private optimum (none where the data are
-    too large to solve).
+    held-out records, the baseline is the objective's non-private optimum (none if the data are
+    too large to solve, or run.baseline is false).
     """
-    best = experiment.baseline()
+    best = experiment.baseline() if job.run.baseline else None
     figures = experiment.evaluate(theta) if best is None else experiment.figures(theta, best)
     summary = summary.adding(
         records_by_party=experiment.block.sizes.tolist(),
