@@ -3,7 +3,8 @@
 A key that is changed and does nothing is refused, with what it needs. The keys that an algorithm
 does not use are named by its form (`parley.server.jobs.algorithm_section`); here are those that
 depend on other keys of a job. What a deployment uses (`run.stage-timeout`, `privacy.dataset`) and
-what a sweep runs both ways (steps of an algorithm that makes none) is not refused.
+what a comparison runs both ways (steps of an algorithm that makes none, `masked-check` and
+`noise-shares` with the masked protocol) is not refused.
 """
 
 from __future__ import annotations
@@ -22,13 +23,6 @@ def _is_scaled_by_sigma(job: WholeJob) -> bool:
     return law is None or bool(law.calibrations)
 
 
-def _may_deal_shares(job: WholeJob) -> bool:
-    # "full" is what all other ways of summing do: a job says so to give the same bits in each.
-    shared = job.privacy.point.in_contributions
-    whole = shared and job.run.in_process and job.secure_aggregation.backend == "ideal"
-    return whole or job.run.noise_shares == "full"
-
-
 _NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
     ("data", "partition_column", lambda job: job.data.partition == "column",
      "data.partition = 'column'"),
@@ -36,7 +30,7 @@ _NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
      "data.partition = 'dirichlet'"),
     ("data", "sizes", lambda job: job.data.partition == "sizes", "data.partition = 'sizes'"),
     ("data", "partition", lambda job: not job.data.several,
-     "one table: here each party has a file of its own"),
+     "one table: here each party has its own file"),
     ("dp_sgd", "sampling_rate", lambda job: job.dp_sgd.batch_size == "auto",
      "dp-sgd.batch-size = 'auto'"),
     ("dp_sgd", "local_epochs", lambda job: job.dp_sgd.local_steps == "auto",
@@ -47,15 +41,10 @@ _NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
      "dp-sgd.server-optimiser = 'momentum' or 'adam'"),
     ("privacy", "record_bound", lambda job: job.privacy.unit == "both", "privacy.unit = 'both'"),
     ("privacy", "calibration", _is_scaled_by_sigma, "Gaussian noise"),
-    ("run", "noise_shares", _may_deal_shares,
-     "privacy.noise-point = 'share', an engine in this process and secure-aggregation.backend = "
-     "'ideal'"),
     ("run", "evaluate_every", lambda job: job.run.in_process, "run.engine = 'fast' or 'ray'"),
     ("run", "faults", lambda job: job.run.in_process, "run.engine = 'fast' or 'ray'"),
     ("run", "ray_address", lambda job: job.run.engine == "ray", "run.engine = 'ray'"),
     ("run", "workers", lambda job: job.run.engine == "ray", "run.engine = 'ray'"),
-    ("secure_aggregation", "masked_check", lambda job: job.secure_aggregation.backend == "ideal",
-     "secure-aggregation.backend = 'ideal'"),
 )  # fmt: skip
 """Section, key, whether the job's other keys give it an effect, and what it needs in words."""
 

@@ -62,7 +62,7 @@ def check_own_schema(job: Job) -> None:
     if source in BUNDLED and schema:
         raise JobError(
             f"Expected data.source = the records that data.schema = {schema!r} is for, got the "
-            f"bundled {source!r}, which has a schema of its own. To plan without records, leave "
+            f"bundled {source!r}, which has its own schema. To plan without records, leave "
             "data.source empty."
         )
 

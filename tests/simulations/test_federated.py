@@ -263,8 +263,8 @@ def test_noise_beyond_what_can_be_drawn_is_refused_before_the_run(tmp_path) -> N
 
 def test_a_batch_larger_than_a_party_is_refused_with_the_numbers(tmp_path) -> None:
     with pytest.raises(JobError, match=r"at most 151.*got 152"):
-        run(tmp_path / "r", "dp-sgd.batch-size=152")
-    result = run(tmp_path / "s", "dp-sgd.batch-size=50")
+        run(tmp_path / "r", "dp-sgd.batch-size=152", "dp-sgd.sampling-rate=auto")
+    result = run(tmp_path / "s", "dp-sgd.batch-size=50", "dp-sgd.sampling-rate=auto")
     assert result.summary.dp_sgd.sampling_rate == pytest.approx(50 / 151)
 
 

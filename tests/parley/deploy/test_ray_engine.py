@@ -73,7 +73,7 @@ def test_an_engine_without_ray_says_how_to_add_it(engine, tmp_path, monkeypatch)
         importlib.util, "find_spec", lambda name, of=None: None if name == "ray" else find(name, of)
     )
     with pytest.raises(JobError, match=r'pip install "parley\[ray\]"'):
-        parley.run(job_of(tmp_path, f"run.engine={engine}"), out=tmp_path / "run")
+        parley.run(job_of(tmp_path, f"run.engine={engine}", "run.faults="), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

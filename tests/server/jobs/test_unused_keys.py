@@ -20,16 +20,10 @@ UNUSED = [
     ("'momentum' or 'adam'", FEDAVG, "dp-sgd.server-momentum=0.5"),
     ("privacy.unit = 'both'", (), "privacy.record-bound=inner"),
     ("Gaussian noise", ("privacy.noise=laplace-l1",), "privacy.calibration=zcdp"),
-    ("noise-point = 'share'", ("privacy.noise-point=server",), "run.noise-shares=deal"),
     ("run.engine", ("run.engine=processes",), "run.evaluate-every=3"),
     ("run.engine", ("run.engine=processes",), "run.faults='drop:0.1'"),
     ("run.engine = 'ray'", (), "run.ray-address=auto"),
     ("run.engine = 'ray'", (), "run.workers=3"),
-    (
-        "backend = 'ideal'",
-        ("secure-aggregation.backend=masked",),
-        "secure-aggregation.masked-check=false",
-    ),
     (
         "model.pca = 'private'",
         ("model.kind=pca-mlp", "algorithm.kind=fedavg", "model.pca=public"),
