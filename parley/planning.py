@@ -69,7 +69,7 @@ class _Planned:
 
 
 SECONDS_A_STEP = 1.1
-"""Of real processes on one machine, three parties, optimistic (docs/benchmarks.md)."""
+"""What a secure sum of 50 real processes on one machine takes (docs/benchmarks-network.md)."""
 
 
 def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool = False) -> Outlook:

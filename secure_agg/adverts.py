@@ -81,12 +81,12 @@ class Adverts:
         statement = advertised(run.fingerprint, self.roster, sender, key, nonce)
         if not verifies(self.identities[sender], message.signature, statement):
             raise RemoteProtocolError(f"Expected party {sender}'s signed key, got a forged one.")
-        parts = {key[:KEY_BYTES], key[KEY_BYTES:]} - {b""}
+        parts = {key[:KEY_BYTES], key[KEY_BYTES:]}
         if parts & self._keys or is_weak(key[:KEY_BYTES]):
             raise RemoteProtocolError(
                 f"Expected a new key of party {sender}, got a weak one, or one sent before."
             )
-        if run.hybrid and not is_kem_public(key[KEY_BYTES:]):
+        if not is_kem_public(key[KEY_BYTES:]):
             raise RemoteProtocolError(
                 f"Expected an ML-KEM-768 public key of party {sender}, got none."
             )

@@ -130,10 +130,6 @@ def check_certificate(
 
     The certificate is a RoundStart, its Survivors and the Confirmations of that list.
     """
-    if not run.confirm_survivors:
-        raise RemoteProtocolError(
-            "Expected a run with confirmed lists to prove in, got one without confirmations."
-        )
     plan, survivors, confirmations = certificate
     agreed = plan_digest(run, decode(run, plan, RoundStart))
     listed = decode(run, survivors, Survivors).survivors

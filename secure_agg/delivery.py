@@ -33,7 +33,7 @@ from parley.secure_agg.primitives import KEY_BYTES, decapsulate, kem_public
 
 @dataclass(kw_only=True, repr=False)
 class Delivery:
-    """The ciphertexts of one hybrid run, as the server sees them.
+    """The ciphertexts of one run, as the server sees them.
 
     Attributes:
         sent: parties whose ciphertexts are here.

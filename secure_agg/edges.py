@@ -7,7 +7,7 @@ By pair i, j and round r, all with domain-separated info:
     base^r, envelope^r = HKDF-Expand(chain^r, purpose ‖ r)
     k^r       = HKDF-Expand(base^r, "mask" ‖ digest of the round's plan)
 
-A hybrid run has other chains and another base^1, from ML-KEM-768 too.
+Chains and base^1 come from X25519 and ML-KEM-768 together.
 
 Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
 share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,

@@ -7,12 +7,10 @@ and k = 1 is a perfect matching, whose pairs open.
 
 With c corrupt and d dropped parties out of m, degree k and threshold t are good when a union bound
 says so (docs/protocol.md: *Sparse graphs*, its probability and choice; corrupt places are a uniform
-c-subset, so counts are hypergeometric): 2^−40 for secrecy, against a server that lies
-`GRINDING_BITS` more, and 2^−20 that a round completes.
+c-subset, so counts are hypergeometric): 2^−(40 + `GRINDING_BITS`) for secrecy against a server that
+lies, and 2^−20 that a round completes.
 
-    >>> choose_degree(1000, corrupt=100, dropped=100, active=False)
-    (46, 26)
-    >>> choose_degree(1000, corrupt=100, dropped=100, active=True)
+    >>> choose_degree(1000, corrupt=100, dropped=100)
     (112, 80)
 """
 
@@ -47,15 +45,13 @@ def _tails(population: int, marked: int, draws: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=256)
-def security_failure(
-    parties: int, degree: int, threshold: int, corrupt: int, active: bool
-) -> float:
+def security_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
     """Bound on the probability that c colluding parties rebuild a secret that they must not.
 
     The conditions on one party's neighbours, union bound over the parties; a complete graph has
     no luck in it, so the bound is 0 or at least 1.
     """
-    needed = 2 * threshold - degree if active else threshold
+    needed = 2 * threshold - degree
     if needed <= 0:
         return float(parties)
     if needed > degree:
@@ -99,23 +95,19 @@ def arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -> floa
     return float(parties) ** 2 if surplus <= 0 else _arc_failures(parties, degree, corrupt)[surplus]
 
 
-def _secure_threshold(parties: int, degree: int, corrupt: int, dropped: int, active: bool) -> int:
-    """The least threshold that the module's security conditions allow; above k where none is."""
-    security = 2.0 ** -(SECURITY_BITS + (GRINDING_BITS if active else 0))
-    if not active:
-        gone = (corrupt + dropped) / parties
-        if parties * gone ** (degree / 2) > security:
-            return degree + 1
-    for threshold in range(degree // 2 + 1 if active else 1, degree + 1):
-        arcs = arc_failure(parties, degree, threshold, corrupt) if active else 0.0
-        if max(arcs, security_failure(parties, degree, threshold, corrupt, active)) <= security:
+def _secure_threshold(parties: int, degree: int, corrupt: int) -> int:
+    """Return the least threshold that the security conditions allow, or k + 1 if none does."""
+    security = 2.0 ** -(SECURITY_BITS + GRINDING_BITS)
+    for threshold in range(degree // 2 + 1, degree + 1):
+        arcs = arc_failure(parties, degree, threshold, corrupt)
+        if max(arcs, security_failure(parties, degree, threshold, corrupt)) <= security:
             return threshold
     return degree + 1
 
 
 @lru_cache(maxsize=64)
 def choose_degree(
-    parties: int, *, corrupt: int, dropped: int, active: bool, correctness: int = 20
+    parties: int, *, corrupt: int, dropped: int, correctness: int = 20
 ) -> tuple[int, int]:
     """The least even degree, and its least threshold, that meet the module's conditions.
 
@@ -133,15 +125,15 @@ def choose_degree(
         return 0, 0
     if parties <= COMPLETE_UP_TO:
         degree = parties - 1
-        threshold = (degree + corrupt) // 2 + 1 if active else max(corrupt, degree // 2) + 1
+        threshold = (degree + corrupt) // 2 + 1
         if threshold <= degree - dropped:
             return degree, threshold
         raise ValueError(
             f"Expected a threshold <= {degree - dropped} (degree {degree}, {dropped} dropped), got "
-            f"{threshold} for {corrupt} corrupt parties{' and an active server' * active}."
+            f"{threshold} for {corrupt} corrupt parties."
         )
     for degree in range(2, min(parties - 1, LARGEST_DEGREE + 1), 2):
-        threshold = _secure_threshold(parties, degree, corrupt, dropped, active)
+        threshold = _secure_threshold(parties, degree, corrupt)
         if threshold > degree:
             continue
         lost = _tails(parties - 1, dropped, degree)

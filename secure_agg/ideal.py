@@ -21,13 +21,12 @@ import numpy as np
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.graph import commitment, commitments_digest
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     DropStage,
     LocalProtocolError,
     SumResult,
 )
-from parley.secure_agg.outcome import optimistic_outcome, robust_outcome
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.outcome import compute_outcome
+from parley.secure_agg.parameters import STAGES, RunParameters
 from parley.secure_agg.primitives import digest
 
 
@@ -108,17 +107,14 @@ class IdealSum:
 
         For a simulation that adds the survivors' vectors up by itself, piece by piece.
         """
-        run, stages = self.parameters, self.parameters.stages
+        run = self.parameters
         _check_round(round_number, self._last_round)
         self._last_round = round_number
         self._wire_round += 1
-        if run.dropouts is DropoutPolicy.OPTIMISTIC:
-            survivors, up, down, stages = optimistic_outcome(run, dimension, dropped)
-        else:
-            survivors, up, down = robust_outcome(run, dimension, dropped, number=self._wire_round)
+        survivors, up, down = compute_outcome(run, dimension, dropped, number=self._wire_round)
         nothing: Ring = np.empty(0, dtype=ring_dtype(run.ring_bits))
         return SumResult(
-            total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=stages
+            total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=STAGES
         )
 
     def of_all(self, total: Ring, *, round_number: int) -> SumResult:

@@ -15,29 +15,6 @@ from typing import Literal, Protocol
 from parley.secure_agg.encoding import Ring
 
 
-class DropoutPolicy(StrEnum):
-    """How a round treats a dropout. Either way only the survivors' sum is ever revealed."""
-
-    ROBUST = "robust"
-    """Double masks: a round completes as long as the thresholds hold."""
-    OPTIMISTIC = "optimistic"
-    """Pairwise masks only, one stage: a dropout voids the round, and nothing recovers it."""
-
-
-class KeyExchange(StrEnum):
-    """What two parties' common secrets come from."""
-
-    HYBRID = "hybrid"
-    """X25519 and ML-KEM-768 together: secret as long as either holds."""
-    X25519 = "x25519"
-    """X25519 alone: whoever keeps the traffic until it is broken reads the vectors."""
-
-    @property
-    def algorithms(self) -> str:
-        """Its algorithms, as the signed parameters name them."""
-        return {"hybrid": "x25519+ml-kem-768", "x25519": "x25519"}[self.value]
-
-
 class DropStage(StrEnum):
     """When a party falls silent in a round."""
 

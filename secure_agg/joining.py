@@ -24,11 +24,18 @@ from parley.secure_agg.edges import (
     with_revealed,
 )
 from parley.secure_agg.graph import NONCE_BYTES
-from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError
+from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import Bytes, Ciphertexts, Nonces, Roster, decode, kem_items
 from parley.secure_agg.outcome import SECRET_BYTES, SIGNATURE_BYTES, unpack_mask
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import KEY_BYTES, Entropy, kem_public, public_key, verifies
+from parley.secure_agg.primitives import (
+    KEY_BYTES,
+    PUBLIC_KEY_BYTES,
+    Entropy,
+    kem_public,
+    public_key,
+    verifies,
+)
 from parley.secure_agg.state import MaskingState, Pairing
 from parley.secure_agg.statements import advertised
 
@@ -52,8 +59,7 @@ class Joined:
 
 def own_keys(state: MaskingState) -> bytes:
     """The public keys of a party that has its private ones."""
-    kem = kem_public(state.kem_seed) if state.run.hybrid else b""
-    return public_key(state.private_key) + kem
+    return public_key(state.private_key) + kem_public(state.kem_seed)
 
 
 def accept_roster(
@@ -64,7 +70,7 @@ def accept_roster(
     roster = decode(state.run, data, Roster)
     run = _with_beacon(state, nonces, work)
     present = unpack_mask(roster.present, run.parties)
-    cut = run.key_bytes
+    cut = PUBLIC_KEY_BYTES
     size = cut + NONCE_BYTES + SIGNATURE_BYTES
     graph = run.neighbours[state.index]
     near: list[int] = graph[present[graph]].tolist()
@@ -205,8 +211,7 @@ def complete_pairs(
         halves.append(under_pad(own[n].half, other.pad))
     state.chains, state.pairing = chains, None
     state.disputed = [state.near[n] for n in places if n not in matched]
-    robust = run.dropouts is DropoutPolicy.ROBUST
-    state.chain_round = 2 if robust else 1  # round 1 has separate keys where shares went ahead
+    state.chain_round = 2  # round 1 has separate keys: its shares went ahead
     prepared = state.prepared.get(1)
     if prepared is not None:
         prepared.pair_keys, prepared.envelope_keys, prepared.halves = bases, envelopes, halves

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
@@ -24,11 +22,9 @@ from parley.secure_agg.encoding import Ring
 from parley.secure_agg.graph import commitment
 from parley.secure_agg.ideal import check_vectors, simulated_nonces
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     DropStage,
     LocalProtocolError,
     SumResult,
-    TooFewSurvivors,
 )
 from parley.secure_agg.pairwise import Block, Wire, join, run_secure_sum
 from parley.secure_agg.pairwise_party import Party
@@ -58,7 +54,7 @@ class MaskedSum:
         Args:
             entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
                 of them, for a simulation that is repeated to the bit; `seeded` then says so. The
-                sums repeat; the ciphertexts of a hybrid run, and so its masked vectors, do not:
+                sums repeat; the ciphertexts, and so the masked vectors, do not:
                 encapsulation takes no seed.
             shared: False: no work is shared between parties; what each would do on its own machine.
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
@@ -82,7 +78,7 @@ class MaskedSum:
     def sum(
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
-        """See `interface.SecureSum.sum`. An optimistic round that is void is repeated once."""
+        """See `interface.SecureSum.sum`."""
         run = self.parameters
         check_vectors(run, vectors, round_number, self._last_round)
         unknown = [i for i in dropped if not 0 <= i < run.parties]
@@ -95,27 +91,18 @@ class MaskedSum:
         rows = dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
 
-        def attempt(participants: list[int] | None = None) -> SumResult:
-            self._wire_round += 1  # every attempt has new keys
-            return run_secure_sum(
-                server,
-                block,
-                rows,
-                dimension=vectors.shape[1],
-                round_number=self._wire_round,
-                context=context,
-                dropped=dropped,
-                participants=participants,
-                wire=self.last_wire,
-                setup=self.setup,
-            )
-
-        alive = [i for i in rows if dropped.get(i) is not DropStage.BEFORE_VECTOR]
-        if run.dropouts is DropoutPolicy.ROBUST or len(alive) == len(rows):
-            return attempt()
-        with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
-            attempt()
-        return replace(attempt(alive), stages=2)
+        self._wire_round += 1
+        return run_secure_sum(
+            server,
+            block,
+            rows,
+            dimension=vectors.shape[1],
+            round_number=self._wire_round,
+            context=context,
+            dropped=dropped,
+            wire=self.last_wire,
+            setup=self.setup,
+        )
 
     def _joined(self) -> tuple[Server, Block]:
         run, nonces = self.parameters, simulated_nonces(self.parameters)
@@ -125,8 +112,6 @@ class MaskedSum:
             identities=identities,
             min_survivors=run.min_survivors,
             corrupt=run.corrupt,
-            confirm_survivors=run.confirm_survivors,
-            key_exchange=run.key_exchange,
         )
         work = SharedEdgeWork() if self._shared else EdgeWork()
         parties = {

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.edges import EdgeWork, edge_keys, mask_key, next_chain
 from parley.secure_agg.encoding import Ring, ring_dtype
-from parley.secure_agg.interface import DropoutPolicy, LocalProtocolError, RemoteProtocolError
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.joining import check_company, first_table, outgoing
 from parley.secure_agg.messages import Bytes, RoundStart, Shares, Vector, decode, encode, header
 from parley.secure_agg.outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
@@ -115,11 +115,9 @@ class MaskJob:
 def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Entropy) -> bytes:
     """The Shares of a round; what it needs later is in the state. See `Party.prepare`."""
     run, me = state.run, state.index
-    joined = Phase.PAIRING <= state.phase < Phase.LEFT
-    if not joined or run.dropouts is DropoutPolicy.OPTIMISTIC:
+    if not Phase.PAIRING <= state.phase < Phase.LEFT:
         raise LocalProtocolError(
-            f"Expected to prepare a robust round once joined, got {state.phase.name} in "
-            f"{run.dropouts.value} dropouts."
+            f"Expected to prepare a round once joined, got {state.phase.name}."
         )
     if state.pairing is not None:
         if number != 1 or state.prepared:
@@ -214,14 +212,13 @@ def open_round(
                 f"Expected a round without party {j}, whose ciphertext does not match, got one "
                 "with it."
             )
-    robust = run.dropouts is DropoutPolicy.ROBUST
-    if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
+    if len(plan.envelopes) != ENVELOPE_BYTES * len(members):
         raise RemoteProtocolError(
-            f"Expected {robust * len(members)} envelopes, got {len(plan.envelopes)} bytes of them."
+            f"Expected {len(members)} envelopes, got {len(plan.envelopes)} bytes of them."
         )
-    if robust and number not in state.prepared:
+    if number not in state.prepared:
         raise RemoteProtocolError(f"Expected a round that was prepared, got {number}.")
-    prepared = state.prepared.pop(number) if robust else ratchet(state, number, work)
+    prepared = state.prepared.pop(number)
     for stale in [n for n in state.prepared if n < number]:
         del state.prepared[stale]
     agreed = plan_digest(run, plan)
@@ -229,23 +226,19 @@ def open_round(
     halves = b"".join(prepared.halves[n] for n in members) if prepared.halves else b""
     head = header(run, Vector.kind, state.index, number)
     job = MaskJob(head, vector, halves)
-    if robust:
-        job.plus.append(prepared.seed)
+    job.plus.append(prepared.seed)
     for n, key in zip(members, pair_keys, strict=True):
         (job.plus if state.index < state.near[n] else job.minus).append(key)
     state.last_round, state.kem_seed = number, b""  # from here nothing can be proved
-    state.current = None
-    state.phase = Phase.IDLE
-    if robust:
-        state.phase = Phase.MASKED
-        state.current = OpenRound(
-            number=number,
-            plan_digest=agreed,
-            participants=plan.participants,
-            seed=prepared.seed,
-            members=members,
-            pair_keys=pair_keys,
-            envelope_keys=[prepared.envelope_keys[n] for n in members],
-            envelopes=plan.envelopes,
-        )
+    state.phase = Phase.MASKED
+    state.current = OpenRound(
+        number=number,
+        plan_digest=agreed,
+        participants=plan.participants,
+        seed=prepared.seed,
+        members=members,
+        pair_keys=pair_keys,
+        envelope_keys=[prepared.envelope_keys[n] for n in members],
+        envelopes=plan.envelopes,
+    )
     return job

@@ -4,7 +4,7 @@ Every message starts with 18 bytes: version, kind, 8 bytes of the run's digest, 
 are no counts inside: what a body holds follows from its length, so a message cannot ask for more
 memory than it brings. Big-endian; masks of parties have bit i of byte i // 8 from the top, their
 spare bits zero. Ciphertexts, complaints, halves, and 64 bytes for 32 in the table of Shares, are of
-the first round of a hybrid run (`RunParameters.unpaired`).
+the first round (`precedes_pairing`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from parley.secure_agg.outcome import (
     mask_bytes,
     unpack_mask,
 )
-from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.primitives import KEM_SEED_BYTES
+from parley.secure_agg.parameters import KEY_EXCHANGE, RunParameters, precedes_pairing
+from parley.secure_agg.primitives import KEM_SEED_BYTES, PUBLIC_KEY_BYTES
 
 SERVER = 2**32 - 1
 """The sender of what comes from the server."""
@@ -51,9 +51,9 @@ class Part:
 
 _OF_PARTIES = Part(lambda run, _: mask_bytes(run.parties))
 _OF_NEIGHBOURS = Part(lambda run, _: mask_bytes(run.degree))
-_KEY = Part(lambda run, _: run.key_bytes)
-_ENTRY = Part(each=lambda run, _: run.key_bytes + NONCE_BYTES + SIGNATURE_BYTES)
-_TABLE = Part(TAG_BYTES, lambda run, number: SECRET_BYTES * (1 + run.unpaired(number)))
+_KEY = Part(PUBLIC_KEY_BYTES)
+_ENTRY = Part(each=PUBLIC_KEY_BYTES + NONCE_BYTES + SIGNATURE_BYTES)
+_TABLE = Part(TAG_BYTES, lambda _, number: SECRET_BYTES * (1 + precedes_pairing(number)))
 _SIGNATURE = Part(SIGNATURE_BYTES)
 _ENVELOPES = Part(each=ENVELOPE_BYTES)
 _ITEMS = Part(each=KEM_ITEM_BYTES)
@@ -71,7 +71,7 @@ def _neighbours(run: RunParameters) -> int:
     return run.degree
 
 
-_KEYS = "signed keys of {run.key_exchange.algorithms}"
+_KEYS = f"signed keys of {KEY_EXCHANGE}"
 _CIPHERTEXTS = "whole ML-KEM-768 ciphertexts of 1088 bytes, with a tag of 16"
 
 
@@ -79,15 +79,14 @@ _CIPHERTEXTS = "whole ML-KEM-768 ciphertexts of 1088 bytes, with a tag of 16"
 class Message:
     """Sender and round; bodies are raw fields whose contents the state machines check.
 
-    A kind says what it is in words for an error, whether it is the server's, of the set-up, of
-    hybrid runs alone, and the most items that it may be about.
+    A kind says what it is in words for an error, whether it is the server's, of the set-up, and
+    the most items that it may be about.
     """
 
     kind: ClassVar[int] = 0
     what: ClassVar[str]
     down: ClassVar[bool]
     set_up: ClassVar[bool]
-    hybrid: ClassVar[bool]
     most: ClassVar[Callable[[RunParameters], int]]
 
     sender: int
@@ -100,11 +99,10 @@ class Message:
         what: str = "",
         down: bool = False,
         set_up: bool = False,
-        hybrid: bool = False,
         most: Callable[[RunParameters], int] = _nothing,
     ) -> None:
         cls.kind, cls.what, cls.most = kind, what, staticmethod(most)
-        cls.down, cls.set_up, cls.hybrid = down, set_up, hybrid
+        cls.down, cls.set_up = down, set_up
 
     def body(self) -> bytes:
         """The bytes after the header: the fields in their order."""
@@ -116,8 +114,8 @@ class Message:
 class Advertise(Message, kind=1, what=_KEYS, set_up=True):
     """A party's public keys of the run, signed by its identity.
 
-    X25519's 32 bytes, and in a hybrid run ML-KEM-768's 1,184 behind them; a nonce of zeros where
-    the graph is complete.
+    The key is X25519's 32 bytes and ML-KEM-768's 1,184 behind them; a nonce of zeros where the
+    graph is complete.
     """
 
     key: Annotated[bytes, _KEY]
@@ -142,16 +140,14 @@ class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_neighbou
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encapsulated(Message, kind=11, what=_CIPHERTEXTS, set_up=True, hybrid=True, most=_neighbours):
+class Encapsulated(Message, kind=11, what=_CIPHERTEXTS, set_up=True, most=_neighbours):
     """A ciphertext and its tag for every present neighbour."""
 
     items: Annotated[bytes, _ITEMS]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ciphertexts(
-    Message, kind=12, what=_CIPHERTEXTS, down=True, set_up=True, hybrid=True, most=_neighbours
-):
+class Ciphertexts(Message, kind=12, what=_CIPHERTEXTS, down=True, set_up=True, most=_neighbours):
     """The ciphertexts of the receiver's neighbours, as far as they sent any."""
 
     sent: Annotated[bytes, _OF_NEIGHBOURS]
@@ -317,10 +313,6 @@ def _split(
     run: RunParameters, kind: type[Message], number: int, body: memoryview
 ) -> dict[str, Any]:
     """The fields of a body."""
-    if kind.hybrid and not run.hybrid:
-        raise RemoteProtocolError(
-            f"Expected no ciphertexts in a run of key-exchange {run.key_exchange}, got some."
-        )
 
     def size_of(size: Size) -> int:
         return size if isinstance(size, int) else size(run, number)
@@ -336,9 +328,7 @@ def _split(
         length = f"{fixed} bytes"
         if item:
             length = f"{item} bytes each, at most {most} behind {length}"
-        raise RemoteProtocolError(
-            f"Expected {kind.what.format(run=run)}, {length}, got {len(body)}."
-        )
+        raise RemoteProtocolError(f"Expected {kind.what}, {length}, got {len(body)}.")
     out: dict[str, Any] = {}
     at = 0
     for name, form, size, each in laid:

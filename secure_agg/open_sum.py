@@ -21,7 +21,7 @@ import numpy as np
 
 from parley.secure_agg.edges import mask_key, pair_base, under_pad
 from parley.secure_agg.encoding import Ring, ring_dtype
-from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import (
     SERVER,
@@ -36,7 +36,7 @@ from parley.secure_agg.messages import (
     encode,
 )
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SHARE_DIGEST_BYTES, pack_mask
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.parameters import RunParameters, precedes_pairing
 from parley.secure_agg.primitives import share_digest, unseal, verifies
 from parley.secure_agg.shamir import combine
 from parley.secure_agg.statements import bound, commitment, confirmed, plan_digest, table_key
@@ -85,7 +85,7 @@ class OpenSum:
     shares: dict[int, Shares]
     arrived: set[int] = field(default_factory=set)
     signatures: dict[int, bytes] = field(default_factory=dict)
-    # In a hybrid run's first round, what came behind each survivor's vector: its halves of the
+    # In a run's first round, what came behind each survivor's vector: its halves of the
     # masks with its members, each under that member's pad.
     _halves: dict[int, bytes] = field(default_factory=dict)
     _seeds: dict[int, bytes] = field(default_factory=dict)  # of whoever revealed
@@ -109,8 +109,6 @@ class OpenSum:
         return {i: self.head + self._envelopes(i) for i in self.members}
 
     def _envelopes(self, receiver: int) -> bytes:
-        if not self.shares:
-            return b""
         pieces = []
         for j in self.members[receiver]:
             at = self.slots[j][receiver] * ENVELOPE_BYTES
@@ -121,7 +119,7 @@ class OpenSum:
         """Adds a masked vector to the total."""
         sender, size = message.sender, self._total.nbytes
         _once(message, self.arrived)
-        halves = SECRET_BYTES * self.run.unpaired(self.number)
+        halves = SECRET_BYTES * precedes_pairing(self.number)
         expected = size + halves * len(self.members.get(sender, ()))
         if sender not in self.members or len(message.payload) != expected:
             raise RemoteProtocolError(
@@ -203,13 +201,7 @@ class OpenSum:
 
     def total(self) -> Ring:
         """`[d]` the survivors' sum."""
-        if self.run.dropouts is DropoutPolicy.ROBUST:
-            add_masks(self._total, *self._masks_left())
-        elif len(self.arrived) < len(self.members):
-            raise TooFewSurvivors(
-                f"Expected all {len(self.members)} vectors of an optimistic round, got "
-                f"{len(self.arrived)}."
-            )
+        add_masks(self._total, *self._masks_left())
         return self._total
 
     def _masks_left(self) -> tuple[list[bytes], list[bytes]]:
@@ -271,7 +263,7 @@ class OpenSum:
         Where pair secrets were not whole when it was made it has the dropped party's half, and the
         pad under which the survivor sent its own.
         """
-        if not self.run.unpaired(self.number):
+        if not precedes_pairing(self.number):
             return entry
         half, pad = _cut(entry)
         sent = _cut(self._halves[survivor])[self.members[survivor].index(dropped)]
@@ -283,7 +275,7 @@ class OpenSum:
         where = bound(self.run, self.number, party, party)
         table = unseal(key, party, self.shares[party].table, where)
         slots = self.slots[party]
-        size = SECRET_BYTES * (1 + self.run.unpaired(self.number))
+        size = SECRET_BYTES * (1 + precedes_pairing(self.number))
         if table is None or len(table) != size * len(slots):
             raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
         return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}

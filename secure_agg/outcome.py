@@ -2,9 +2,9 @@
 
 The consequences of the protocol without running it; tests hold the protocol to them. P are the
 parties asked (all m), U those whose vector arrived, C ⊆ U those that confirm the list, A ⊆ C those
-that reveal, N(i) the neighbours of i. A robust round completes when
+that reveal, N(i) the neighbours of i. A round completes when
 
-* |U| ≥ minimum survivors, and (active) |C| ≥ the confirmations asked for;
+* |U| ≥ minimum survivors and |C| ≥ the confirmations asked for;
 * every i in U that does not reveal has |N(i) ∩ A| ≥ t: its self mask is rebuilt from shares;
 * every i outside U whose survivors N(i) ∩ U do not all reveal has |N(i) ∩ A| ≥ t: its pair keys of
   the round are rebuilt from shares.
@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     DropStage,
     LocalProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.parameters import RunParameters, precedes_pairing
 from parley.secure_agg.primitives import KEM_CIPHERTEXT_BYTES
 
 HEADER_BYTES = 18
@@ -78,10 +77,10 @@ def _present(run: RunParameters, dropped: Mapping[int, DropStage], *stages: Drop
     return present
 
 
-def robust_outcome(
+def compute_outcome(
     run: RunParameters, dimension: int, dropped: Mapping[int, DropStage], *, number: int
 ) -> tuple[tuple[int, ...], int, int]:
-    """Survivors and bytes of a robust round.
+    """Return the survivors of a round, and its bytes up and down.
 
     Raises:
         TooFewSurvivors: a condition of the module fails.
@@ -93,13 +92,12 @@ def robust_outcome(
         raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {size}.")
     in_sum = vector[run.neighbours].sum(axis=1) if dropped else np.full(m, k)
     confirming = vector & (in_sum >= t)
-    if run.confirm_survivors:
-        confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
-        if confirming.sum() < run.confirmations:
-            raise TooFewSurvivors(
-                f"Expected >= {run.confirmations} parties to confirm the survivors' list, got "
-                f"{int(confirming.sum())}."
-            )
+    confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
+    if confirming.sum() < run.confirmations:
+        raise TooFewSurvivors(
+            f"Expected >= {run.confirmations} parties to confirm the survivors' list, got "
+            f"{int(confirming.sum())}."
+        )
     revealing = confirming.copy()
     revealing &= _present(run, dropped, DropStage.AFTER_VECTOR, DropStage.BEFORE_UNMASK)
     revealed = revealing[run.neighbours].sum(axis=1) if dropped else in_sum
@@ -111,43 +109,18 @@ def robust_outcome(
             f"Expected >= {t} revealing neighbours for each of {int(incomplete.sum())} parties to "
             f"recover, got {int(revealed[party])} for party {party}."
         )
-    header, half = HEADER_BYTES, SECRET_BYTES * run.unpaired(number)
+    header, half = HEADER_BYTES, SECRET_BYTES * precedes_pairing(number)
     dealt = SECRET_BYTES + half + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
     shares = header + COMMITMENT_BYTES + TAG_BYTES + dealt * k
     up = m * shares + size * (header + dimension * run.ring_bits // 8 + half * k)
     down = m * (header + PLAN_FIXED_BYTES + mask_bytes(m) + ENVELOPE_BYTES * k)
     down += size * (header + mask_bytes(m))
-    if run.confirm_survivors:
-        answering = int(confirming.sum())
-        up += (header + SIGNATURE_BYTES) * answering
-        down += (header + mask_bytes(m) + SIGNATURE_BYTES * run.confirmations) * answering
+    answering = int(confirming.sum())
+    up += (header + SIGNATURE_BYTES) * answering
+    down += (header + mask_bytes(m) + SIGNATURE_BYTES * run.confirmations) * answering
     reveal = header + SECRET_BYTES + mask_bytes(k) + SECRET_BYTES * (in_sum + 2 * (k - in_sum))
     up += int(reveal[revealing].sum())
     return tuple(np.flatnonzero(vector).tolist()), up, down
-
-
-def optimistic_outcome(
-    run: RunParameters, dimension: int, dropped: Mapping[int, DropStage]
-) -> tuple[tuple[int, ...], int, int, int]:
-    """Survivors, bytes and stages of an optimistic round, and of its repetition after a dropout.
-
-    Raises:
-        TooFewSurvivors: fewer than the minimum, or a survivor with fewer than t of its neighbours.
-    """
-    if run.dropouts is not DropoutPolicy.OPTIMISTIC:
-        raise LocalProtocolError(f"Expected dropouts optimistic, got {run.dropouts.value}.")
-    vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
-    answered = int(vector.sum())
-    attempts = 1 if answered == run.parties else 2
-    vector = eligible(run, vector)
-    size = int(vector.sum())
-    if size < run.min_survivors:
-        raise TooFewSurvivors(f"Expected >= {run.min_survivors} participants, got {size}.")
-    message = HEADER_BYTES + dimension * run.ring_bits // 8
-    plan = HEADER_BYTES + PLAN_FIXED_BYTES + mask_bytes(run.parties)
-    up = (answered + (attempts - 1) * size) * message
-    down = run.parties * plan + (attempts - 1) * size * plan
-    return tuple(np.flatnonzero(vector).tolist()), up, down, attempts
 
 
 def pack_mask(flags: NDArray[np.bool_]) -> bytes:

@@ -3,25 +3,22 @@
 Bonawitz et al. 2017 (CCS'17: double masks, recovery), Bell et al. 2020 (ePrint 2020/704: k-regular
 graph), Ma et al. 2023 (Flamingo, ePrint 2023/486: keys agreed on once, reused over rounds).
 
-Party, robust mode ("→" is what it answers; any other message is refused, unanswered):
+Party ("→" is what it answers; any other message is refused, unanswered):
 
 | state | comes | → | next |
 |---|---|---|---|
 | NEW | advertise() | Advertise | ADVERTISED |
-| ADVERTISED | Roster (and Nonces, on a graph that is not complete) | | IDLE |
-| ADVERTISED (hybrid) | the same | Encapsulated | PAIRING |
+| ADVERTISED | Roster (and Nonces, on a graph that is not complete) | Encapsulated | PAIRING |
 | PAIRING | prepare(1) | Shares of 1 | unchanged |
 | PAIRING | Ciphertexts | a Complaint, or nothing | IDLE |
 | IDLE, disputing, no vector sent | prove(a confirmed list) | Evidence | LEFT, everything erased |
 | IDLE, MASKED, CONFIRMED | prepare(r) | Shares of r | unchanged |
 | IDLE, MASKED, CONFIRMED | RoundStart of r > any answered | Vector | MASKED, an open round erased |
-| MASKED | Survivors (active) | Confirm | CONFIRMED |
-| MASKED | Survivors (semi-honest) | Reveal | IDLE, round erased |
+| MASKED | Survivors | Confirm | CONFIRMED |
 | CONFIRMED | Confirmations | Reveal | IDLE, round erased |
 | MASKED, CONFIRMED | a list or confirmations it refuses, or abandon() | | IDLE, round erased |
 
-Optimistic mode: IDLE, RoundStart → Vector, IDLE; there is nothing to confirm or reveal. Ciphertexts
-that come again, after IDLE, are not looked at.
+Ciphertexts that come again, after IDLE, are not looked at.
 
 Server:
 
@@ -29,16 +26,16 @@ Server:
 |---|---|---|
 | JOINING | Advertise | JOINING |
 | JOINING | roster() gives Rosters, nonces() the Nonces | READY |
-| READY, before the first plan (hybrid) | Encapsulated | READY |
-| any after JOINING (hybrid) | ciphertexts(i), while i has none; Complaint, Evidence | unchanged |
+| READY, before the first plan | Encapsulated | READY |
+| any after JOINING | ciphertexts(i), while i has none; Complaint, Evidence | unchanged |
 | any after JOINING | Shares of the round they were asked for | unchanged |
 | any after JOINING | plan(r) gives Plans | VECTORS |
 | VECTORS | Vector | VECTORS |
-| VECTORS | close() gives Survivors | CONFIRMING (active), UNMASKING |
+| VECTORS | close() gives Survivors | CONFIRMING |
 | CONFIRMING | Confirm | CONFIRMING |
 | CONFIRMING | confirmations() gives Confirmations | UNMASKING |
 | UNMASKING | Reveal | UNMASKING |
-| UNMASKING (optimistic: VECTORS) | finish() gives the sum, or TooFewSurvivors | READY |
+| UNMASKING | finish() gives the sum, or TooFewSurvivors | READY |
 
 `LocalProtocolError` is a call out of order on our side, `RemoteProtocolError` a message of theirs.
 """
@@ -52,11 +49,12 @@ from dataclasses import dataclass
 
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.interface import DropoutPolicy, DropStage, SumResult, TooFewSurvivors
+from parley.secure_agg.interface import DropStage, SumResult, TooFewSurvivors
 from parley.secure_agg.masking import MaskJob, add_shared_masks
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import STAGES
 
 
 class Wire:
@@ -131,7 +129,7 @@ def join(server: Server, block: Block, wire: Wire) -> None:
     block.work.clear()
 
 
-def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
+def run_secure_sum(
     server: Server,
     block: Block,
     vectors: Mapping[int, Ring],
@@ -140,7 +138,6 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     round_number: int,
     context: bytes,
     dropped: Mapping[int, DropStage],
-    participants: Iterable[int] | None,
     wire: Wire,
     setup: Wire,
 ) -> SumResult:
@@ -149,23 +146,21 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     Args:
         vectors: `[d]` ring elements by party.
         context: 32 bytes, the caller's digest of what is released.
-        participants: None: everyone.
-        wire: counts bytes on, over several attempts.
+        wire: counts bytes on.
         setup: counts what is left of the set-up in the first round.
 
     Raises:
-        TooFewSurvivors: a threshold is not reached, or (optimistic) a vector is missing.
+        TooFewSurvivors: a threshold is not reached.
     """
     run = server.run
     try:
         # Shares of the round: they travel with an earlier message, so they are no stage.
-        if run.dropouts is DropoutPolicy.ROBUST:
-            for party in block.parties.values():
-                server.on_shares(wire.up(party.prepare(round_number)), number=round_number)
-            block.work.clear()
+        for party in block.parties.values():
+            server.on_shares(wire.up(party.prepare(round_number)), number=round_number)
+        block.work.clear()
 
-        # The last of a hybrid run's set-up, which travels with the first plan: the ciphertexts.
-        if run.hybrid and server.round_number == 0:
+        # The last of the set-up, which travels with the first plan: the ciphertexts.
+        if server.round_number == 0:
             for i, party in block.parties.items():
                 ciphertexts = server.ciphertexts(i)
                 if ciphertexts:
@@ -175,9 +170,7 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
             block.work.clear(ciphertexts=True)
 
         # Stage 1: the plan, and the masked vectors.
-        plans = server.plan(
-            round_number, dimension=dimension, context=context, participants=participants
-        )
+        plans = server.plan(round_number, dimension=dimension, context=context)
         for plan in plans.values():
             wire.down(plan)
         heard = {i: plan for i, plan in plans.items() if _speaks(i, dropped, 0)}
@@ -186,26 +179,28 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
             server.on_vector(wire.up(masked))
         block.work.clear()
         survivors = server.survivors
-        if run.dropouts is DropoutPolicy.OPTIMISTIC:
-            return _result(server.finish(), survivors, wire, run.stages)
 
-        # Stage 2: the survivors' list. Active: they confirm it to each other first.
+        # Stage 2: the survivors' list. They confirm it to each other first.
         listed = server.close()
         wire.down(listed, copies=len(survivors))
-        for _, party in _speaking(block, survivors, dropped, 1 if run.confirm_survivors else 2):
+        for _, party in _speaking(block, survivors, dropped, 1):
             with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
-                answer = wire.up(party.on_survivors(listed))
-                (server.on_confirm if run.confirm_survivors else server.on_reveal)(answer)
+                server.on_confirm(wire.up(party.on_survivors(listed)))
 
-        # Stage 3 (active): each sees that enough signed the same list, then reveals.
-        if run.confirm_survivors:
-            confirmations = server.confirmations()
-            for reply in confirmations.values():
-                wire.down(reply)
-            for i, party in _speaking(block, confirmations, dropped, 2):
-                with suppress(TooFewSurvivors):
-                    server.on_reveal(wire.up(party.on_confirmations(confirmations[i])))
-        return _result(server.finish(), survivors, wire, run.stages)
+        # Stage 3: each sees that enough signed the same list, then reveals.
+        confirmations = server.confirmations()
+        for reply in confirmations.values():
+            wire.down(reply)
+        for i, party in _speaking(block, confirmations, dropped, 2):
+            with suppress(TooFewSurvivors):
+                server.on_reveal(wire.up(party.on_confirmations(confirmations[i])))
+        return SumResult(
+            total=server.finish(),
+            survivors=survivors,
+            bytes_up=wire.bytes_up,
+            bytes_down=wire.bytes_down,
+            stages=STAGES,
+        )
     finally:
         for party in block.parties.values():
             party.abandon()
@@ -227,13 +222,3 @@ def _speaking(
     block: Block, parties: Iterable[int], dropped: Mapping[int, DropStage], moment: int
 ) -> Iterator[tuple[int, Party]]:
     return ((i, block.parties[i]) for i in parties if _speaks(i, dropped, moment))
-
-
-def _result(total: Ring, survivors: tuple[int, ...], wire: Wire, stages: int) -> SumResult:
-    return SumResult(
-        total=total,
-        survivors=survivors,
-        bytes_up=wire.bytes_up,
-        bytes_down=wire.bytes_down,
-        stages=stages,
-    )

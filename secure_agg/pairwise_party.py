@@ -112,13 +112,13 @@ class Party:
 
         Raises:
             LocalProtocolError: not NEW.
-            AlgorithmMissing: a hybrid run, and the installed library has no ML-KEM.
+            AlgorithmMissing: the installed library has no ML-KEM.
         """
         state = self.state
         if state.phase is not Phase.NEW:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
-        state.kem_seed = self._entropy(KEM_SEED_BYTES) if state.run.hybrid else b""
+        state.kem_seed = self._entropy(KEM_SEED_BYTES)
         key, nonce = own_keys(state), state.nonce or bytes(NONCE_BYTES)
         statement = advertised(state.run.fingerprint, state.roster, state.index, key, nonce)
         state.phase = Phase.ADVERTISED
@@ -129,21 +129,16 @@ class Party:
         return encode(state.run, message)
 
     def on_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
-        """ADVERTISED → PAIRING (hybrid) with an Encapsulated, or IDLE with nothing to say.
+        """ADVERTISED → PAIRING with an Encapsulated.
 
         Verifies the neighbours' signed keys and agrees on X25519's secrets.
         """
         state = self.state
         self._expect("a roster", Phase.ADVERTISED)
         joined = accept_roster(state, data, nonces, self._policy, self._work)
-        answer = b""
-        if joined.run.hybrid:
-            pairing, items = encapsulate_to_all(state.index, joined, self._work)
-            message = Encapsulated(sender=state.index, round_number=0, items=items)
-            answer = encode(state.run, message)
-            state.pairing, state.phase = pairing, Phase.PAIRING
-        else:
-            state.chains, state.phase = joined.exchanged, Phase.IDLE
+        state.pairing, items = encapsulate_to_all(state.index, joined, self._work)
+        message = Encapsulated(sender=state.index, round_number=0, items=items)
+        answer, state.phase = encode(state.run, message), Phase.PAIRING
         state.run, state.near = joined.run, joined.near
         state.private_key, state.nonce = b"", b""
         return answer
@@ -194,13 +189,13 @@ class Party:
     def prepare(self, number: int) -> bytes:
         """IDLE, MASKED or CONFIRMED, unchanged: secrets of a coming round, shared and sealed.
 
-        In a hybrid run round 1, and no other, while PAIRING: it travels with the Encapsulated. May
+        Round 1, and no other, while PAIRING: it travels with the Encapsulated. May
         travel with an earlier message, so that a round needs no stage for it.
         """
         return prepare_round(self.state, number, self._work, self._entropy)
 
     def on_plan(self, data: Bytes, vector: Ring, *, context: bytes) -> memoryview:
-        """IDLE, MASKED or CONFIRMED → MASKED (robust) or IDLE (optimistic): the masked vector.
+        """IDLE, MASKED or CONFIRMED → MASKED: the masked vector.
 
         A round that was open is over: it is erased and never answered again.
 
@@ -215,18 +210,16 @@ class Party:
         return open_round(self.state, data, vector, context, self._policy, self._work)
 
     def on_survivors(self, data: Bytes) -> bytes:
-        """MASKED → CONFIRMED with a signature of the list (active), or → IDLE with the reveal."""
+        """MASKED → CONFIRMED with a signature of the list."""
         self._expect("a survivors' list", Phase.MASKED)
         state, current = self.state, self._current()
         message = decode(state.run, data, Survivors)
         try:
             self._check_round(message, current)
-            survived = accept_survivors(state, current, message.survivors, self._policy)
+            accept_survivors(state, current, message.survivors, self._policy)
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
             raise
-        if not state.run.confirm_survivors:
-            return self._reveal(current, survived)
         current.survivors = message.survivors
         statement = confirmed(current.plan_digest, current.survivors)
         state.phase = Phase.CONFIRMED  # from here no other list of this round is signed
@@ -243,14 +236,10 @@ class Party:
         try:
             self._check_round(message, current)
             true_signers(run, *signed, message, identities, self._work)
-            return self._reveal(current, unpack_mask(current.survivors, run.parties).tolist())
+            survived: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
+            return encode(run, make_reveal(self.state, current, survived))
         finally:
             self.abandon()
-
-    def _reveal(self, current: OpenRound, survived: list[bool]) -> bytes:
-        answer = encode(self.state.run, make_reveal(self.state, current, survived))
-        self.abandon()
-        return answer
 
     def abandon(self) -> None:
         """End the open round, if any: its secrets are erased and it is never answered again."""

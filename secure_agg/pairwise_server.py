@@ -18,7 +18,6 @@ from parley.secure_agg.delivery import Delivery
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.graph import commitments_digest, roster_digest
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     LocalProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
@@ -38,7 +37,7 @@ from parley.secure_agg.messages import (
 )
 from parley.secure_agg.open_sum import BadDealer, OpenSum, ServerPhase
 from parley.secure_agg.outcome import ENVELOPE_BYTES, participants_of
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.parameters import RunParameters, precedes_pairing
 
 
 class Server:
@@ -117,10 +116,9 @@ class Server:
             raise TooFewSurvivors(f"Expected >= {run.min_survivors} parties, got {len(adverts)}.")
         self._near = [[j for j in row if j in adverts] for row in run.neighbours.tolist()]
         self._slot = [{j: at for at, j in enumerate(row)} for row in self._near]
-        if run.hybrid:
-            self._delivery = Delivery(
-                run=run, roster=self.adverts.roster, adverts=adverts, near=self._near
-            )
+        self._delivery = Delivery(
+            run=run, roster=self.adverts.roster, adverts=adverts, near=self._near
+        )
         self.phase = ServerPhase.READY
         return self.adverts.rosters(self._near)
 
@@ -129,8 +127,7 @@ class Server:
         """The ciphertexts, from READY on."""
         if self._delivery is None:
             raise RemoteProtocolError(
-                f"Expected ciphertexts in a hybrid run, once there is a roster, got them in "
-                f"{self.run.key_exchange} while {self.phase.name}."
+                f"Expected ciphertexts once there is a roster, got them while {self.phase.name}."
             )
         return self._delivery
 
@@ -191,7 +188,7 @@ class Server:
                 f"{len(message.envelopes) // ENVELOPE_BYTES}."
             )
         kept[sender] = message
-        if self._delivery is not None and not self.run.unpaired(asked):
+        if self._delivery is not None and not precedes_pairing(asked):
             self._delivery.arrived(sender)
         return sender
 
@@ -208,22 +205,22 @@ class Server:
         Args:
             context: 32 bytes, what the application agreed to release.
             participants: None: all that joined. Left out in any case: who did not prepare this
-                round (robust) or send ciphertexts (hybrid), who is blamed, pairs of which one lies
-                about a ciphertext, and who has fewer than t neighbours taking part.
+                round or send ciphertexts, who is blamed, pairs of which one lies about a
+                ciphertext, and who has fewer than t neighbours taking part.
         """
         if self.phase is ServerPhase.JOINING or number <= self.round_number or len(context) != 32:
             raise LocalProtocolError(
                 f"Expected a joined run, a round above {self.round_number} and a context of 32 "
                 f"bytes, got {self.phase.name}, {number} and {len(context)}."
             )
-        run, robust = self.run, self.run.dropouts is DropoutPolicy.ROBUST
+        run = self.run
         shares = self._dealt.get(number, {})
         joined = set(self.adverts.of)
         asked = (joined if participants is None else set(participants) & joined) - self.blamed
         if self._delivery is not None:
             asked &= self._delivery.sent
             asked -= self._delivery.apart
-        chosen = participants_of(run, asked & set(shares) if robust else asked)
+        chosen = participants_of(run, asked & set(shares))
         self._end_round()
         self.round_number, self.phase = number, ServerPhase.VECTORS
         self._dealt = {later: kept for later, kept in self._dealt.items() if later > number}
@@ -235,7 +232,7 @@ class Server:
             context=context,
             members={i: [j for j in self._near[i] if j in within] for i in chosen},
             slots=self._slot,
-            shares={i: shares[i] for i in chosen} if robust else {},
+            shares={i: shares[i] for i in chosen},
         )
         return self._sum.plans()
 
@@ -259,11 +256,9 @@ class Server:
         return tuple(sorted(self._sum.arrived)) if self._sum is not None else ()
 
     def close(self) -> bytes:
-        """VECTORS → CONFIRMING (active) or UNMASKING: the survivors' list, for each of them."""
+        """VECTORS → CONFIRMING: the survivors' list, for each of them."""
         self._local("close the vectors", ServerPhase.VECTORS)
         run = self.run
-        if run.dropouts is DropoutPolicy.OPTIMISTIC:
-            raise LocalProtocolError("Expected robust dropouts, got optimistic: call `finish`.")
         arrived = self._open.arrived
         convicted, got = self.blamed & arrived, len(arrived)
         if convicted:  # its vector is in the total, and nobody knows with which masks
@@ -276,8 +271,6 @@ class Server:
             self._end_round()
             raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {got}.")
         self.phase = ServerPhase.CONFIRMING
-        if not run.confirm_survivors:
-            self.phase = ServerPhase.UNMASKING
         return self._open.listed()
 
     def on_confirm(self, data: Bytes) -> int:
@@ -313,15 +306,13 @@ class Server:
         return message.sender
 
     def finish(self) -> Ring:
-        """UNMASKING (robust) or VECTORS (optimistic) → READY: the survivors' sum, `[d]`.
+        """UNMASKING → READY: the survivors' sum, `[d]`.
 
         Raises:
-            TooFewSurvivors: a mask cannot be rebuilt (robust), or a vector is missing
-                (optimistic). The round is given up, and its total with it; who is to blame takes
-                part in no other.
+            TooFewSurvivors: a mask cannot be rebuilt. The round is given up, and its total with
+                it; who is to blame takes part in no other.
         """
-        robust = self.run.dropouts is DropoutPolicy.ROBUST
-        self._local("finish", ServerPhase.UNMASKING if robust else ServerPhase.VECTORS)
+        self._local("finish", ServerPhase.UNMASKING)
         try:
             return self._open.total()
         except BadDealer as error:

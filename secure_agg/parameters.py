@@ -25,36 +25,44 @@ from parley.secure_agg.graph import (
     neighbour_table,
     roster_digest,
 )
-from parley.secure_agg.interface import DropoutPolicy, KeyExchange, RemoteProtocolError
-from parley.secure_agg.primitives import KEM_PUBLIC_BYTES, KEY_BYTES, digest
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.primitives import digest
 
 _LAYOUT = struct.Struct(">B16s32s32sIIIIIBBBB")
 _VERSION = 3
 _FIELDS = (
     "run_id", "commitments", "beacon", "parties", "min_survivors", "corrupt", "dropped", "rounds",
-    "ring_bits", "dropouts", "confirm_survivors", "key_exchange",
+    "ring_bits",
 )  # fmt: skip
 """In the order of their encoding."""
-_CODES: dict[str, tuple[Any, Any]] = {
-    "dropouts": (DropoutPolicy.ROBUST, DropoutPolicy.OPTIMISTIC),
-    "confirm_survivors": (False, True),
-    "key_exchange": (KeyExchange.X25519, KeyExchange.HYBRID),
-}
-"""What a byte of 0 and one of 1 stand for."""
+_PROTOCOL = (0, 1, 1)
+"""The last three bytes: double masks, confirmed lists, hybrid keys. Others are refused."""
 SIGNATURE = "ed25519"
 """How keys and lists are signed; its name is in what is signed, so that another can follow."""
+KEY_EXCHANGE = "x25519+ml-kem-768"
+"""What two parties' common secrets come from: secret as long as either algorithm holds."""
+STAGES = 3
+"""Sequential exchanges of one round after set-up: vectors, confirmations, unmasking."""
 MOST_PARTIES = 2**20
+
+
+def precedes_pairing(number: int) -> bool:
+    """Return whether a round's shares are dealt before the pair secrets are complete.
+
+    This is round 1: its shares travel up together with the ciphertexts.
+    """
+    return number == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Derived:
-    """What follows from m, c, d and the kind of server; `derive` makes it.
+    """What follows from m, c and d; `derive` makes it.
 
     Attributes:
         degree: k, neighbours of a party.
         threshold: t, shares that rebuild a secret, and neighbours that a party must have.
         confirmations: parties that must have signed one survivors' list before a party reveals
-            for it, so many that no second list can have as many; 0 where none are asked for.
+            for it, so many that no second list can have as many; 0 of a single party.
     """
 
     degree: int
@@ -71,13 +79,11 @@ def assumed_corrupt(parties: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def derive(parties: int, *, corrupt: int, dropped: int, confirm_survivors: bool) -> Derived:
+def derive(parties: int, *, corrupt: int, dropped: int) -> Derived:
     """Degree, threshold and confirmations, from what is assumed."""
-    degree, threshold = choose_degree(
-        parties, corrupt=corrupt, dropped=dropped, active=confirm_survivors
-    )
+    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped)
     # Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
-    confirmations = (parties + corrupt) // 2 + 1 if confirm_survivors and parties > 1 else 0
+    confirmations = (parties + corrupt) // 2 + 1 if parties > 1 else 0
     return Derived(degree=degree, threshold=threshold, confirmations=confirmations)
 
 
@@ -103,9 +109,6 @@ class RunParameters:
     dropped: int = 0
     rounds: int = 2**32 - 2
     ring_bits: int = 32
-    dropouts: DropoutPolicy = DropoutPolicy.ROBUST
-    confirm_survivors: bool = True
-    key_exchange: KeyExchange = KeyExchange.HYBRID
     commitments: bytes = field(default=NO_BEACON, repr=False)
     beacon: bytes = field(default=NO_BEACON, repr=False)
 
@@ -125,15 +128,11 @@ class RunParameters:
             )
         if not 1 <= self.rounds < 2**32 - 1:
             raise ValueError(f"Expected rounds from 1 to 2^32 - 2, got {self.rounds}.")
-        if self.dropouts is DropoutPolicy.OPTIMISTIC and self.confirm_survivors:
-            raise ValueError(
-                "Expected confirm_survivors False with optimistic dropouts, which confirm nothing."
-            )
         least = max(1, self.confirmations)
         if not least <= self.min_survivors <= m:
             raise ValueError(
-                f"Expected min_survivors from {least} (m = {m}, corrupt {c}, confirm_survivors "
-                f"{self.confirm_survivors}) to m, got {self.min_survivors}."
+                f"Expected min_survivors from {least} (m = {m}, corrupt {c}) to m, got "
+                f"{self.min_survivors}."
             )
         if not self.sparse and (self.commitments, self.beacon) != (NO_BEACON, NO_BEACON):
             raise ValueError("Expected no commitments and no beacon for a complete graph.")
@@ -145,8 +144,6 @@ class RunParameters:
         parties: int,
         min_survivors: int,
         run_id: bytes,
-        dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
-        confirm_survivors: bool = True,
         corrupt: int | None = None,
         dropped: int | None = None,
         commitments: Mapping[int, bytes] | None = None,
@@ -162,16 +159,14 @@ class RunParameters:
         Raises:
             ValueError: no such parameters, or outside their ranges.
         """
-        assumed: dict[str, Any] = {
+        assumed = {
             "corrupt": assumed_corrupt(parties) if corrupt is None else corrupt,
             "dropped": parties // 10 if dropped is None else dropped,
-            "confirm_survivors": confirm_survivors and dropouts is DropoutPolicy.ROBUST,
         }
         return cls(
             run_id=run_id,
             parties=parties,
             min_survivors=max(1, min_survivors, derive(parties, **assumed).confirmations),
-            dropouts=dropouts,
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
             **assumed,
             **others,
@@ -180,12 +175,7 @@ class RunParameters:
     @cached_property
     def derived(self) -> Derived:
         """What these parameters come to."""
-        return derive(
-            self.parties,
-            corrupt=self.corrupt,
-            dropped=self.dropped,
-            confirm_survivors=self.confirm_survivors,
-        )
+        return derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
 
     @property
     def degree(self) -> int:
@@ -206,21 +196,6 @@ class RunParameters:
     def sparse(self) -> bool:
         """Whether the graph is not complete, so that it depends on a beacon."""
         return self.degree < self.parties - 1
-
-    @property
-    def hybrid(self) -> bool:
-        """Whether ML-KEM-768 is in the pair secrets."""
-        return self.key_exchange is KeyExchange.HYBRID
-
-    @property
-    def key_bytes(self) -> int:
-        """Bytes of a party's public keys of the run: X25519's, and ML-KEM-768's behind it."""
-        return KEY_BYTES + self.hybrid * KEM_PUBLIC_BYTES
-
-    def unpaired(self, number: int) -> bool:
-        """Whether a round's shares are dealt before the pair secrets are complete: round 1's, which
-        travel up together with the ciphertexts."""
-        return self.hybrid and self.dropouts is DropoutPolicy.ROBUST and number == 1
 
     @cached_property
     def tag(self) -> bytes:
@@ -243,18 +218,9 @@ class RunParameters:
         """`[m, k]` neighbours of every party, ascending."""
         return neighbour_table(self.parties, self.degree, self.beacon)
 
-    @property
-    def stages(self) -> int:
-        """Sequential exchanges of one round after set-up: 1, 2 or 3."""
-        if self.dropouts is DropoutPolicy.OPTIMISTIC:
-            return 1
-        return 3 if self.confirm_survivors else 2
-
     def to_bytes(self) -> bytes:
         """The canonical encoding; `fingerprint` is over it."""
-        values = {name: getattr(self, name) for name in _FIELDS}
-        values |= {name: codes.index(values[name]) for name, codes in _CODES.items()}
-        return _LAYOUT.pack(_VERSION, *values.values())
+        return _LAYOUT.pack(_VERSION, *(getattr(self, name) for name in _FIELDS), *_PROTOCOL)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RunParameters:
@@ -265,17 +231,15 @@ class RunParameters:
         """
         if len(data) != _LAYOUT.size:
             raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
-        version, *given = _LAYOUT.unpack(data)
-        values = dict(zip(_FIELDS, given, strict=True))
-        coded = [values[name] for name in _CODES]
-        if version != _VERSION or max(coded) > 1:
+        version, *values = _LAYOUT.unpack(data)
+        protocol = tuple(values[len(_FIELDS) :])
+        if version != _VERSION or protocol != _PROTOCOL:
             raise RemoteProtocolError(
-                f"Expected version {_VERSION}, and 0 or 1 for each of {', '.join(_CODES)}, got "
-                f"{version} and {coded}."
+                f"Expected version {_VERSION} with double masks, confirmed lists and hybrid keys "
+                f"{_PROTOCOL}, got {version} and {protocol}."
             )
-        values |= {name: codes[values[name]] for name, codes in _CODES.items()}
         try:
-            return cls(**values)
+            return cls(**dict(zip(_FIELDS, values, strict=False)))
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from error
 
@@ -287,7 +251,7 @@ class RunParameters:
         of the algorithms: a key that was signed for other ones is a forged one here.
         """
         derived = struct.pack(">III", self.degree, self.threshold, self.confirmations)
-        algorithms = SIGNATURE.encode(), self.key_exchange.algorithms.encode()
+        algorithms = SIGNATURE.encode(), KEY_EXCHANGE.encode()
         return digest(b"parley/parameters", self.to_bytes(), derived, *algorithms)
 
 
@@ -301,7 +265,6 @@ class Policy:
         min_survivors: least number of vectors in a sum that it helps to unmask.
         minimum_degree: least number of neighbours, in the roster and in every round.
         corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
-        key_exchange: hybrid insists on it; x25519 takes either.
         deployment: 32 bytes that name the roster outside the protocol, names of parties included;
             every key is signed for them. Empty: the identities alone.
     """
@@ -310,8 +273,6 @@ class Policy:
     min_survivors: int
     minimum_degree: int = 1
     corrupt: int | None = None
-    confirm_survivors: bool = True
-    key_exchange: KeyExchange = KeyExchange.HYBRID
     deployment: bytes = b""
 
     def __post_init__(self) -> None:
@@ -340,16 +301,6 @@ class Policy:
         ):
             if got < least:
                 raise RemoteProtocolError(f"Expected {name} >= {least}, got {got}.")
-        if self.confirm_survivors and not run.confirm_survivors:
-            raise RemoteProtocolError(
-                "Expected robust dropouts with confirmed survivors, got "
-                f"{run.dropouts.value} with confirm_survivors {run.confirm_survivors}."
-            )
-        if self.key_exchange is KeyExchange.HYBRID and not run.hybrid:
-            raise RemoteProtocolError(
-                f"Expected key-exchange {self.key_exchange} ({self.key_exchange.algorithms}), got "
-                f"{run.key_exchange} ({run.key_exchange.algorithms})."
-            )
         if run.sparse and run.commitments == NO_BEACON:
             raise RemoteProtocolError(
                 "Expected commitments to every party's nonce for a sparse graph, got none."

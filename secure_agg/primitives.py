@@ -28,6 +28,8 @@ Entropy = Callable[[int], bytes]
 """n to n fresh bytes: `os.urandom`, or `expand_seed` in a simulation."""
 KEY_BYTES = 32
 KEM_SEED_BYTES, KEM_PUBLIC_BYTES, KEM_CIPHERTEXT_BYTES = 64, 1184, 1088
+PUBLIC_KEY_BYTES = KEY_BYTES + KEM_PUBLIC_BYTES
+"""A party's public keys of a run: X25519's, then ML-KEM-768's."""
 """ML-KEM-768: the private key's seed d ‖ z, the public key, a ciphertext."""
 
 

@@ -43,7 +43,7 @@ class Phase(IntEnum):
 class Prepared:
     """A round whose shares were sent, by present neighbour: keys derived for this round only.
 
-    `halves`, under the neighbours' pads, go behind the vector of a hybrid run's first round.
+    `halves`, under the neighbours' pads, go behind the vector of a run's first round.
     """
 
     seed: bytes
@@ -54,7 +54,7 @@ class Prepared:
 
 @dataclass(kw_only=True, repr=False)
 class Pairing:
-    """What a hybrid run's party keeps until its neighbours' ciphertexts come, by neighbour.
+    """What a party keeps until its neighbours' ciphertexts come, by neighbour.
 
     Attributes:
         transcripts: `edges.transcript` of each pair.
@@ -93,7 +93,7 @@ class MaskingState:
         roster: digest of the roster that the key of the run was signed for.
         nonce: revealed in the set-up, for the beacon; then empty.
         private_key: X25519 key until the roster, then empty.
-        kem_seed: of the ML-KEM key, in a hybrid run: until the neighbours' ciphertexts came, or
+        kem_seed: of the ML-KEM key, until the neighbours' ciphertexts came, or
             while one that did not match may have to be proved; then empty.
         disputed: neighbours whose ciphertext did not match.
         near: present neighbours, ascending.

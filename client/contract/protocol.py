@@ -12,15 +12,15 @@ alone). Why is a `Reason`: a class, never data.
 | propose | as join | components, or empty | |
 | commit | | | commitment to the nonce of the next set-up |
 | join | the whole run: parameters, task, plan | components, or empty | Advertise |
-| roster | round to prepare or null | Roster, Nonces or empty | Encapsulated¹, Shares if asked for |
+| roster | round to prepare | Roster, Nonces or empty | Encapsulated, Shares |
 | prepare | round to prepare | Ciphertexts¹ or empty | Shares² |
-| round | plan of this round | Plan, state, Ciphertexts¹ or empty | Vector, Shares if asked for² |
+| round | plan of this round | Plan, state, Ciphertexts¹ or empty | Vector, Shares² |
 | prove | | a round's Plan, Survivors, Confirmations | Evidence |
-| survivors | | Survivors | Confirm or Reveal |
+| survivors | | Survivors | Confirm |
 | confirmations | | Confirmations | Reveal |
 | finish | | | |
 
-¹ in a hybrid run, until the pair secrets are whole. ² or a Complaint alone, about Ciphertexts.
+¹ until the pair secrets are whole. ² or a Complaint alone, about Ciphertexts.
 
     >>> frame = Frame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
     >>> decode_frame(encode_frame(frame)) == frame
@@ -44,7 +44,7 @@ LARGEST_REQUEST = 1 << 30
 
 _DATA: dict[str, Any] = {"dataset": str, "label": str, "intercept": bool, "features": object}
 _SESSION: dict[str, Any] = {"session": str}
-_PREPARE: dict[str, Any] = {**_SESSION, "prepare": int | None}
+_PREPARE: dict[str, Any] = {**_SESSION, "prepare": int}
 _JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
 REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
     "inspect": (

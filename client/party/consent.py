@@ -34,6 +34,7 @@ from parley.client.contract.guarantee import LAWS
 from parley.client.contract.os_errors import describe_cause
 from parley.client.contract.plain_names import beside, is_own, public_name
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema_words import toml_value
 from parley.client.features.table import FEATURES
@@ -68,16 +69,14 @@ class Consent(Part):
         "three or more. Degree, threshold and least survivors follow from it and the number of "
         "parties; no server can propose them.",
     )
-    confirm_survivors: bool = Field(
+    confirm_survivors: ConfirmSurvivors = Field(
         True,
-        description="Only runs in which the parties confirm the survivors' list to each other: "
-        "against a server that lies about who dropped out.",
+        description="Always true: the parties confirm the survivors' list to each other, against "
+        "a server that lies about dropouts.",
     )
-    key_exchange: Literal["hybrid", "x25519"] = Field(
+    key_exchange: KeyExchange = Field(
         "hybrid",
-        description="hybrid: only runs whose masks and sealed shares hold as long as X25519 or "
-        "ML-KEM-768 does, so that whoever keeps the traffic reads nothing of it with a quantum "
-        "computer later. x25519: either.",
+        description="Always hybrid: masks stay secret as long as X25519 or ML-KEM-768 holds.",
     )
     insist_on_inner: bool = Field(
         True,

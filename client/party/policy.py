@@ -25,7 +25,7 @@ from parley.client.features.table import build_map
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Unit
-from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
+from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
 
@@ -40,8 +40,6 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
         min_survivors=consent.min_survivors,
         minimum_degree=consent.min_degree,
         corrupt=consent.colluders_at_least,
-        confirm_survivors=consent.confirm_survivors,
-        key_exchange=KeyExchange(consent.key_exchange),
         deployment=bytes.fromhex(deployment.id),
     )
     try:

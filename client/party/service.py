@@ -273,16 +273,12 @@ class PartyService:
         number, message = frame.head["prepare"], frame.blobs[0]
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
-            ciphertexts = party.on_roster(*frame.blobs)
-            said = (ciphertexts,) if ciphertexts else ()
-            return said if number is None else (*said, party.prepare(number))
+            return party.on_roster(*frame.blobs), party.prepare(number)
 
         return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
 
     def _prepare(self, frame: Frame) -> Public:
         number = frame.head["prepare"]
-        if number is None:
-            raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
             complaint = party.on_ciphertexts(frame.blobs[0]) if frame.blobs[0] else b""
@@ -325,8 +321,7 @@ class PartyService:
             # On a copy: what the protocol would refuse is refused before anything is charged.
             copy, nothing = self._party(joined), np.zeros(plan.dimension, plan.encoding.dtype)
             copy.start_round(message, nothing, context=context)
-            if number is not None:
-                copy.prepare(number)
+            copy.prepare(number)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
         ledger = self._ledger.opened()
@@ -341,20 +336,17 @@ class PartyService:
             accepted=accepted,
         )
         masked = bytes(party.on_plan(message, given.encoded, context=context))
-        shares = () if number is None else (party.prepare(number),)
+        shares = party.prepare(number)
         name = agreement.release() if plan.on_sum else b""
         self._keep(replace(joined, release=name), party)
-        return Released(receipt=given.receipt, blobs=(masked, *shares))
+        return Released(receipt=given.receipt, blobs=(masked, shares))
 
     def _survivors(self, frame: Frame) -> Public:
         def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
             run = joined.agreement.parameters
             listed = decode(run, frame.blobs[0], Survivors).survivors
             self._in_one_sum(Openings.check, joined, party, listed)
-            reply = party.on_survivors(frame.blobs[0])
-            if not run.confirm_survivors:  # then the reply reveals
-                self._in_one_sum(Openings.keep, joined, party, listed)
-            return (reply,)
+            return (party.on_survivors(frame.blobs[0]),)
 
         return self._stepped(frame, step)
 

@@ -198,9 +198,6 @@ class Job(Section):
         chosen = self.secure_aggregation.min_survivors
         parties = self.parties.count
         wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
-        settings = self.secure_aggregation
-        if settings.dropouts == "optimistic" or not settings.confirm_survivors:
-            return wanted
         # Two sums of more than (m + c)/2 parties share an honest one, so that a server that lies
         # cannot have two opened in one round (`parley.secure_agg.parameters.derive`).
         return max(wanted, (parties + self.corrupt) // 2 + 1) if parties > 1 else 1

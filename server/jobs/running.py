@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from parley.client.contract.removed_options import ConfirmSurvivors, Dropouts, KeyExchange
 from parley.server.jobs.naming import FilePath, Text
 from parley.server.jobs.section import Auto, Positive, Section
 
@@ -18,27 +19,22 @@ class SecureAggregation(Section):
         description="ideal: the ring sum the protocol computes, without the masks (simulation); "
         "masked: the whole protocol. Both give the same bits.",
     )
-    dropouts: Literal["robust", "optimistic"] = Field(
-        "robust",
-        description="robust: double masks, survives dropouts; optimistic: pairwise masks only, "
-        "a dropout voids the round and the survivors repeat it.",
+    dropouts: Dropouts = Field(
+        "robust", description="Always robust: double masks, so that rounds survive dropouts."
     )
-    confirm_survivors: bool = Field(
+    confirm_survivors: ConfirmSurvivors = Field(
         True,
-        description="robust: the parties confirm the survivors' list to each other before they "
-        "unmask, one exchange more, so that a server that lies about who dropped out gains "
-        "nothing. false: only where the server follows the protocol.",
+        description="Always true: the parties confirm the survivors' list to each other before "
+        "they unmask, so that a server that lies about dropouts gains nothing.",
     )
-    key_exchange: Literal["hybrid", "x25519"] = Field(
+    key_exchange: KeyExchange = Field(
         "hybrid",
-        description="hybrid: masks and sealed shares hold as long as X25519 or ML-KEM-768 does, so "
-        "that traffic kept today is not read by a quantum computer later; x25519: as long as "
-        "X25519 does. A party declines x25519 unless its own policy allows it.",
+        description="Always hybrid: masks stay secret as long as X25519 or ML-KEM-768 holds.",
     )
     min_survivors: int | Auto = Field(
         "auto",
-        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. With confirmation it "
-        "is raised above (m + corrupt)/2; key shares may need more.",
+        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. It is raised "
+        " above (m + corrupt)/2; key shares may need more.",
     )
     corrupt: int | Auto = Field(
         "auto",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from parley.client.contract.feature_map import prepared_schema
 from parley.client.contract.roster import Deployment
 from parley.client.contract.state import State, components_in, save_state
 from parley.client.data.schema import Schema
-from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -101,7 +99,7 @@ def coordinate(
             rounds=stage.rounds,
             components=_components(start.state),
             asked=start.done < stage.rounds,
-            **_secure(job),
+            corrupt=job.corrupt,
         ),
         budgets=budgets,
         folder=folder,
@@ -136,7 +134,7 @@ def _approved(parties: Parties, stages: Sequence[Stage], job: Job, folder: RunFo
                 algorithm,
                 rounds=stage.rounds,
                 components=_components(state),
-                **_secure(job),
+                corrupt=job.corrupt,
             )
             for stage, algorithm, state in foreseen(stages)
         ]
@@ -198,7 +196,7 @@ def _found(
     setup: Traffic | None = None,
 ) -> Parties:
     """The parties that a job is for, asked what they hold."""
-    settings, least = job.secure_aggregation, job.parties.min_records
+    least = job.parties.min_records
     parties = Parties.found(
         transport,
         deployment,
@@ -210,7 +208,6 @@ def _found(
             len(deployment.parties),
             survivors=job.min_survivors,
             corrupt=job.corrupt,
-            confirmed=settings.confirm_survivors and settings.dropouts != "optimistic",
         ),
         timeout_s=job.run.stage_timeout,
         approval_s=job.run.approval_timeout,
@@ -224,17 +221,6 @@ def _found(
             f"(digest {theirs[:12]}), got {schema[:12]}: give the server a copy of their file."
         )
     return parties
-
-
-def _secure(job: Job) -> dict[str, Any]:
-    """How the parties mask."""
-    settings = job.secure_aggregation
-    return {
-        "dropouts": DropoutPolicy(settings.dropouts),
-        "confirm_survivors": settings.confirm_survivors,
-        "key_exchange": KeyExchange(settings.key_exchange),
-        "corrupt": job.corrupt,
-    }
 
 
 def _components(state: State) -> bytes:

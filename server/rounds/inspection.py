@@ -80,14 +80,14 @@ def data_head(job: Job) -> dict[str, Any]:
     }
 
 
-def fewest_present(parties: int, *, survivors: int, corrupt: int, confirmed: bool = True) -> int:
+def fewest_present(parties: int, *, survivors: int, corrupt: int) -> int:
     """With how many of m parties a round can begin: each needs t neighbours beside itself.
 
     Raises:
         JobError: no parameters of the protocol are safe for so many.
     """
     try:
-        found = derive(parties, corrupt=corrupt, dropped=parties // 10, confirm_survivors=confirmed)
+        found = derive(parties, corrupt=corrupt, dropped=parties // 10)
     except ValueError as error:
         raise JobError(f"Secure aggregation: {error}") from error
     return min(parties, max(survivors, found.threshold + 1))

@@ -20,7 +20,6 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.roster import Deployment
 from parley.client.contract.state import State
-from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.section import JobError
@@ -152,16 +151,16 @@ class Parties:
         rounds: int,
         components: bytes = b"",
         asked: bool = True,
-        **secure: Any,
+        corrupt: int,
     ) -> Iterator[PartyCohort]:
         """The parties, joined to releases under one plan; told of the end however the block ends.
 
         Args:
             components: what they project their rows on; empty where they do not.
             asked: there are rounds left, for which they join.
-            secure: dropouts, confirm_survivors, key_exchange and corrupt of `RunParameters.choose`.
+            corrupt: parties that may collude with the server.
         """
-        agreed = self.agreed(plan, algorithm, rounds=rounds, components=components, **secure)
+        agreed = self.agreed(plan, algorithm, rounds=rounds, components=components, corrupt=corrupt)
         there = self.approved([agreed]) if asked and self.asking else self
         deployment = self.deployment
         cohort = PartyCohort(
@@ -192,7 +191,7 @@ class Parties:
         *,
         rounds: int,
         components: bytes = b"",
-        **secure: Any,
+        corrupt: int,
     ) -> Agreement:
         """What the parties are asked to join, in a new session; see `joined`."""
         try:
@@ -203,7 +202,7 @@ class Parties:
                 # The shares of one more travel with the last.
                 rounds=ATTEMPTS * rounds * plan.steps + 1,
                 ring_bits=plan.encoding.ring_bits,
-                **secure,
+                corrupt=corrupt,
             )
         except ValueError as error:
             raise JobError(f"Secure aggregation: {error}") from error
@@ -274,9 +273,6 @@ class AskedParties:
             own,
             self.algorithm,
             rounds=1,
-            dropouts=DropoutPolicy.ROBUST,
-            confirm_survivors=True,
-            key_exchange=KeyExchange.HYBRID,
             corrupt=self.corrupt,
         ) as cohort:
             return cohort.aggregate(own, state, attempt=0)

@@ -1,10 +1,9 @@
 """A cohort of real parties: the masked protocol over messages, whoever carries them.
 
 Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
-before them); the last of a hybrid run's, the ciphertexts, travels with the first round. A round is
-one (optimistic: vectors), two, or three (robust and confirmed: vectors, survivors, confirmations):
-shares of the next round travel with the vectors of this one. Who is
-late, silent, declines or breaks the protocol is not in the sum, and the rest goes on as long as
+before them). Its last messages, the ciphertexts, travel with the first round. A round is three
+exchanges (vectors, survivors, confirmations). Shares of the next round travel with the vectors of
+this one. Who is late, silent, declines or breaks the protocol is not in the sum, and the rest goes on as long as
 the thresholds hold.
 """
 
@@ -25,7 +24,7 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason
 from parley.client.contract.state import State, save_state
-from parley.secure_agg.interface import DropoutPolicy, ProtocolError, TooFewSurvivors
+from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Complaint, Roster, decode, kind_of
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Attendance, Reply, Traffic, Transport, reply_bound
@@ -85,10 +84,6 @@ class PartyCohort:
         """What a request names the run's keys by."""
         return self.server.run.run_id.hex()
 
-    @property
-    def _robust(self) -> bool:
-        return self.server.run.dropouts is DropoutPolicy.ROBUST
-
     def _frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> Frame:
         common = {"version": WIRE_VERSION, "session": self.session}
         return Frame(kind=kind, head={**common, **head}, blobs=blobs)
@@ -110,20 +105,11 @@ class PartyCohort:
         present = decode(self.server.run, next(iter(rosters.values())), Roster).present
         self.agreement = replace(self.agreement, present=present)
         self.board.stage("roster", round_number=0)
-        first = 1 if self._robust else None
-        frames = {i: self._frame("roster", (r, nonces), prepare=first) for i, r in rosters.items()}
+        frames = {i: self._frame("roster", (r, nonces), prepare=1) for i, r in rosters.items()}
         answered: set[int] = set()
-        hybrid = self.server.run.hybrid
-        blobs = hybrid + self._robust
         for reply in self._there.ask(frames, self.setup):
-            if hybrid and not self._there.accept(
-                reply, self.server.on_encapsulated, answered, blobs=blobs
-            ):
-                continue
-            if self._robust:
-                take, ready = self._shares_of(1), self._ready(1)
-                self._there.accept(reply, take, ready, blob=int(hybrid), blobs=blobs)
-            answered.add(reply.party)
+            if self._there.accept(reply, self.server.on_encapsulated, answered, blobs=2):
+                self._there.accept(reply, self._shares_of(1), self._ready(1), blob=1, blobs=2)
         # Who did not take the roster has no pair secrets: it cannot come back in this run.
         self._joined &= answered
         self.board.parties(self._joined, PartyStatus.ONLINE)
@@ -180,14 +166,12 @@ class PartyCohort:
         Raises:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
         """
+        del attempt  # every attempt asks everyone who is there
         with self._in_names():
-            return self._aggregate(plan, state, attempt)
+            return self._aggregate(plan, state)
 
-    def _aggregate(self, plan: ReleasePlan, state: State, attempt: int) -> RoundSum:
-        traffic, lost = (
-            Traffic(),
-            self._there.silent | set(self._there.refused) if attempt else set(),
-        )
+    def _aggregate(self, plan: ReleasePlan, state: State) -> RoundSum:
+        traffic = Traffic()
         self._there.begin()
         self._wire_round += 1
         number = self._wire_round
@@ -199,18 +183,9 @@ class PartyCohort:
         self.board.stage("vectors", round_number=plan.round_number)
         for index in self._joined - asked - set(self.declined):
             self._there.fall_silent(index)
-        if self._robust:
-            self._prepare_missing(asked, number, traffic)
-        else:
-            asked -= lost  # their missing vectors voided the last attempt
-            self._there.silent |= lost
+        self._prepare_missing(asked, number, traffic)
         summed = self._vectors(plan, state, number, asked, traffic)
-        if self._robust:
-            total = self._unmask(summed, traffic)
-        else:
-            total = self.server.finish()
-            self.board.parties(summed, PartyStatus.UNMASKED)
-        return self._outcome(total, summed, traffic)
+        return self._outcome(self._unmask(summed, traffic), summed, traffic)
 
     def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
         """Its own exchange where too few hold shares of this round, as after a lost one."""
@@ -262,10 +237,9 @@ class PartyCohort:
             context=agreed.binding(),
             participants=asked,
         )
-        following = number + 1 if self._robust else None
-        frames = {}
-        if self._robust:  # who is not in this round can be in the next; waited for by nobody
-            frames = self._to_prepare(asked - set(plans), following)
+        following = number + 1
+        # Who is not in this round can be in the next; waited for by nobody.
+        frames = self._to_prepare(asked - set(plans), following)
         said = {"plan": proposed.to_json(), "prepare": following}
         frames |= {
             i: self._frame("round", (message, blob, self.server.ciphertexts(i)), **said)
@@ -273,19 +247,15 @@ class PartyCohort:
         }
         self.board.parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
-        blobs = 1 + bool(following)
         for reply in self._there.ask(frames, traffic, needed=set(plans)):
             if self._complained(reply):
                 continue
             if reply.party not in plans:
-                self._there.accept(reply, self._shares_of(number + 1), self._ready(number + 1))
-            elif self._there.accept(reply, self.server.on_vector, arrived, blobs=blobs):
+                self._there.accept(reply, self._shares_of(following), self._ready(following))
+            elif self._there.accept(reply, self.server.on_vector, arrived, blobs=2):
                 self.board.party(reply.party, PartyStatus.MASKED)
-                if following:
-                    ready = self._ready(following)
-                    self._there.accept(
-                        reply, self._shares_of(following), ready, blob=1, blobs=blobs
-                    )
+                ready = self._ready(following)
+                self._there.accept(reply, self._shares_of(following), ready, blob=1, blobs=2)
         if plan.min_survivors > len(arrived):
             raise TooFewSurvivors(
                 f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
@@ -297,21 +267,19 @@ class PartyCohort:
         listed = self.server.close()
         self.board.stage("survivors", round_number=self.board.round)
         frames = {i: self._frame("survivors", (listed,)) for i in summed}
-        active, heard = self.server.run.confirm_survivors, set[int]()
-        take = self.server.on_confirm if active else self.server.on_reveal
+        heard = set[int]()
         for reply in self._there.ask(frames, traffic, lasting=False):
-            self._there.accept(reply, take, heard)
+            self._there.accept(reply, self.server.on_confirm, heard)
         self._check_one_sum(len(heard))
-        if active:
-            confirmations = self.server.confirmations()
-            self.board.stage("confirmations", round_number=self.board.round)
-            frames = {
-                i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
-            }
-            heard = set()
-            for reply in self._there.ask(frames, traffic, lasting=False):
-                self._there.accept(reply, self.server.on_reveal, heard)
-            self._decide(traffic)
+        confirmations = self.server.confirmations()
+        self.board.stage("confirmations", round_number=self.board.round)
+        frames = {
+            i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
+        }
+        heard = set()
+        for reply in self._there.ask(frames, traffic, lasting=False):
+            self._there.accept(reply, self.server.on_reveal, heard)
+        self._decide(traffic)
         self.board.parties(heard, PartyStatus.UNMASKED)
         return self.server.finish()
 

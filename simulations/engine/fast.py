@@ -29,7 +29,7 @@ from parley.client.party.block_session import PartySession
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
-from parley.secure_agg.interface import DropoutPolicy, KeyExchange, SecureSum
+from parley.secure_agg.interface import SecureSum
 from parley.secure_agg.masked import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
@@ -185,9 +185,6 @@ def _secure_sum(
         "parties": count,
         "min_survivors": math.ceil(plan.min_survivors * count / plan.parties),
         "ring_bits": plan.encoding.ring_bits,
-        "dropouts": DropoutPolicy(job.secure_aggregation.dropouts),
-        "confirm_survivors": job.secure_aggregation.confirm_survivors,
-        "key_exchange": KeyExchange(job.secure_aggregation.key_exchange),
         "corrupt": job.corrupt * count // plan.parties,
     }
     lost = math.ceil(faults.most * count)

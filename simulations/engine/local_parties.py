@@ -120,8 +120,6 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
             "min-survivors": plan.min_survivors,
             "colluders-at-least": job.corrupt,
             "noise-points": sorted({str(each.noise_point) for each in guarantees}),
-            "confirm-survivors": settings.dropouts == "robust" and settings.confirm_survivors,
-            "key-exchange": settings.key_exchange,
             "insist-on-inner": plan.charged_by(plan.primary.unit) is plan.primary,
             # A grid that the job sets by hand is its owner's, who is the parties', too.
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),

@@ -275,6 +275,7 @@ class World:
 
     def round_requests(self, serial, number=1, *, state=None, plan=None, prepare=None):
         """The round's request for each party."""
+        prepare = serial + 1 if prepare is None else prepare
         plan = (plan or self.plan).at_round(number)
         state = state or self.state()
         agreed = replace(self.agreement, plan=plan, serial=serial, state=state)
@@ -297,8 +298,7 @@ class World:
             answers[i] = self.raw(i, encode_frame(request))
             if answers[i].head["status"] == "ok":
                 self.server.on_vector(answers[i].blobs[0])
-                if prepare is not None:
-                    self.server.on_shares(answers[i].blobs[1], number=prepare)
+                self.server.on_shares(answers[i].blobs[1], number=prepare)
         return answers
 
     def prepare(self, serial):

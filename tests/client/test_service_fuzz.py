@@ -49,7 +49,7 @@ def recorded(tmp_path_factory, wired):
     ]
     for kind in ("roster", "survivors", "confirmations"):
         head = {"version": WIRE_VERSION, "session": world.session}
-        head |= {"prepare": None} if kind == "roster" else {}
+        head |= {"prepare": 1} if kind == "roster" else {}
         requests.append(Frame(kind=kind, head=head, blobs=(bytes(40),)))
     return world, requests
 
@@ -137,7 +137,7 @@ def test_a_request_replayed_is_refused(tmp_path, wired):
     assert first.head["status"] == "ok"
     assert wired.reason(world.raw(0, encode_frame(requests[0]))) == "protocol"
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "protocol"
-    reply = world.ask(0, "roster", [bytes(60), b""], session=world.session, prepare=None)
+    reply = world.ask(0, "roster", [bytes(60), b""], session=world.session, prepare=1)
     assert wired.reason(reply) == "protocol"
     reply = world.ask(0, "confirmations", [bytes(60)], session=world.session)
     assert wired.reason(reply) == "protocol"
@@ -184,7 +184,7 @@ def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded,
         [message, STATES[bad], b""],
         session=world.session,
         plan=plan.to_json(),
-        prepare=None,
+        prepare=2,
     )
     assert reply.head["reason"] == "protocol"
     log = (world.folders[0] / "party.log").read_text().splitlines()[-1]

@@ -44,7 +44,6 @@ JOBS = {
         "privacy.epsilon=4",
         "secure-aggregation.ring-bits=64",
     ),
-    "optimistic": ("secure-aggregation.dropouts=optimistic",),
     "evaluation": ("evaluation.kind=federated", "evaluation.epsilon=5"),
     "laplace": ("privacy.noise=l2-laplace",),
     "all noise in every party": ("privacy.noise-point=party",),

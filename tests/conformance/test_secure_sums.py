@@ -10,7 +10,6 @@ import pytest
 
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     DropStage,
     LocalProtocolError,
     SecureSum,
@@ -112,14 +111,6 @@ class SecureSumConformance:
             self.sum_of(3, 2, corrupt=0).sum(
                 vectors_of(3, 2), round_number=1, dropped={7: DropStage.BEFORE_VECTOR}
             )
-
-    def test_an_optimistic_round_is_repeated_once_by_the_survivors(self):
-        secure_sum, vectors = self.sum_of(6, 4, dropouts=DropoutPolicy.OPTIMISTIC), vectors_of(6, 9)
-        whole = secure_sum.sum(vectors, round_number=1, dropped={5: DropStage.AFTER_VECTOR})
-        assert (whole.stages, whole.survivors) == (1, (0, 1, 2, 3, 4, 5))
-        part = secure_sum.sum(vectors, round_number=2, dropped={5: DropStage.BEFORE_VECTOR})
-        assert (part.stages, part.survivors) == (2, (0, 1, 2, 3, 4))
-        assert np.array_equal(part.total, np.add.reduce(vectors[:5], axis=0, dtype=np.uint32))
 
 
 class TestIdeal(SecureSumConformance):

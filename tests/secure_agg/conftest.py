@@ -8,7 +8,6 @@ import pytest
 from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.graph import commitment
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
-from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.messages import SERVER, Survivors, encode
 from parley.secure_agg.outcome import pack_mask
 from parley.secure_agg.pairwise_party import Party
@@ -28,8 +27,6 @@ def made(run, *, seed, dimension, policy=None, nonces=None, work=None):
         identities=identities,
         min_survivors=1,
         corrupt=run.corrupt,
-        confirm_survivors=run.confirm_survivors,
-        key_exchange=run.key_exchange,
     )
 
     def recording(count):
@@ -93,9 +90,7 @@ def rostered(drill):
     """After the roster: the adverts of some parties are with the server."""
     rosters, nonces = drill.server.roster(), drill.server.adverts.nonces()
     for i, message in rosters.items():
-        answer = drill.parties[i].on_roster(message, nonces)
-        if answer:
-            drill.server.on_encapsulated(answer)
+        drill.server.on_encapsulated(drill.parties[i].on_roster(message, nonces))
     return drill
 
 
@@ -121,10 +116,9 @@ def delivered(drill):
 
 def planned(drill, number=1, participants=None):
     """After the plan: messages by party."""
-    if drill.run.dropouts is DropoutPolicy.ROBUST:
-        if number > 1:
-            delivered(drill)
-        prepared(drill, number)
+    if number > 1:
+        delivered(drill)
+    prepared(drill, number)
     delivered(drill)
     return plan(drill, number, participants)
 

@@ -11,7 +11,7 @@ from parley.secure_agg.graph import security_failure
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Advertise, Confirm, Confirmations, Shares, decode, encode
 from parley.secure_agg.outcome import pack_mask, unpack_mask
-from parley.secure_agg.parameters import RunParameters, derive
+from parley.secure_agg.parameters import RunParameters, derive, precedes_pairing
 from parley.secure_agg.primitives import sign
 from parley.secure_agg.statements import advertised
 
@@ -74,7 +74,7 @@ def test_shares_for_rounds_that_nobody_asked_for_are_refused_and_block_nobody(dr
 
 def _shares(d, party, number):
     near = len(d.parties[party].state.near)
-    entry = 64 if d.run.unpaired(number) else 32
+    entry = 64 if precedes_pairing(number) else 32
     message = Shares(
         sender=party, round_number=number, commitments=bytes(64), table=bytes(16 + entry * near),
         digests=bytes(32 * near), envelopes=bytes(80 * near),
@@ -184,9 +184,9 @@ def test_who_may_prove_and_the_corrupt_hold_too_few_shares_of_anybody(parties):
         if parties > 100 else None,
     )  # fmt: skip
     k, t, c = run.degree, run.threshold, run.corrupt
-    derived = derive(parties, corrupt=c, dropped=run.dropped, confirm_survivors=True)
+    derived = derive(parties, corrupt=c, dropped=run.dropped)
     corrupt_near = min(c, 2 * t - k - 1)
-    assert security_failure(parties, k, t, c, True) <= 2**-56  # that many, no more
+    assert security_failure(parties, k, t, c) <= 2**-56  # that many, no more
     keys_left = k - signers_needed(run)
     assert keys_left + corrupt_near == t - 1  # and with one signature less it would be t
     if not run.sparse:  # whoever has a list that opens a sum has enough

@@ -241,17 +241,6 @@ def _signed_by(run, confirmations, signers):
     )
 
 
-def test_where_no_list_bounds_who_can_prove_nobody_does(drill):
-    d = drill.joined(drill.build(M, corrupt=2, confirm_survivors=False))
-    party = d.parties[0]
-    message = bytearray(d.server.ciphertexts(0))
-    message[18 + 2] ^= 1
-    assert party.on_ciphertexts(bytes(message)) != b""
-    with pytest.raises(RemoteProtocolError, match="one without confirmations"):
-        party.prove(b"", b"", b"")
-    assert len(party.state.kem_seed) == 64
-
-
 def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
     def disputing():
         d = _dealt(drill)

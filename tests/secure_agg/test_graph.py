@@ -18,39 +18,34 @@ from parley.secure_agg.graph import (
     neighbour_table,
     security_failure,
 )
-from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError
+from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
 
 @pytest.mark.parametrize(
-    ("parties", "semi_honest", "active"),
+    ("parties", "expected"),
     [
-        (10, (9, 5), (9, 6)),
-        (100, (99, 50), (99, 55)),
-        (101, (40, 11), (32, 22)),
-        (300, (42, 22), (72, 51)),
-        (1000, (46, 26), (112, 80)),
-        (5000, (52, 30), (136, 97)),
-        (10000, (54, 30), (144, 103)),
+        (10, (9, 6)),
+        (100, (99, 55)),
+        (101, (32, 22)),
+        (300, (72, 51)),
+        (1000, (112, 80)),
+        (5000, (136, 97)),
+        (10000, (144, 103)),
     ],
 )
-def test_the_degrees_of_docs_protocol_md_are_what_is_chosen(parties, semi_honest, active):
+def test_the_degrees_of_docs_protocol_md_are_what_is_chosen(parties, expected):
     tenth = parties // 10
-    for server, expected in ((False, semi_honest), (True, active)):
-        got = choose_degree(parties, corrupt=tenth, dropped=tenth, active=server)
-        assert got == expected
+    assert choose_degree(parties, corrupt=tenth, dropped=tenth) == expected
 
 
 def test_the_hypergeometric_bound_agrees_with_scipy():
     from scipy.stats import hypergeom
 
     for degree, threshold in ((46, 26), (20, 9), (96, 70)):
-        expected = 1000 * hypergeom.sf(threshold - 1, 999, 100, degree)
-        got = security_failure(1000, degree, threshold, 100, False)
-        assert got == pytest.approx(expected, rel=1e-6)
         needed = 2 * threshold - degree
         expected = 1000 * hypergeom.sf(needed - 1, 999, 100, degree) if needed > 0 else 1000
-        assert security_failure(1000, degree, threshold, 100, True) == pytest.approx(expected)
+        assert security_failure(1000, degree, threshold, 100) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +79,13 @@ def test_neighbours_are_a_uniform_choice():
 
 
 @pytest.mark.parametrize("parties", [2, 3, 10, 57, 100])
-@pytest.mark.parametrize("active", [False, True])
-def test_small_runs_are_complete_with_a_secure_threshold(parties, active):
+def test_small_runs_are_complete_with_a_secure_threshold(parties):
     corrupt = parties // 10
-    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=0, active=active)
+    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=0)
     assert degree == parties - 1
-    assert security_failure(parties, degree, threshold, corrupt, active) == 0
-    if active:
-        assert 2 * threshold > degree + corrupt
-        assert 2 * (threshold - 1) <= degree + corrupt
+    assert security_failure(parties, degree, threshold, corrupt) == 0
+    assert 2 * threshold > degree + corrupt
+    assert 2 * (threshold - 1) <= degree + corrupt
 
 
 @pytest.mark.parametrize(
@@ -100,7 +93,7 @@ def test_small_runs_are_complete_with_a_secure_threshold(parties, active):
 )
 def test_what_no_graph_can_bear_is_refused(parties, corrupt, dropped):
     with pytest.raises(ValueError, match="Expected"):
-        choose_degree(parties, corrupt=corrupt, dropped=dropped, active=True)
+        choose_degree(parties, corrupt=corrupt, dropped=dropped)
 
 
 @pytest.mark.parametrize(("parties", "degree"), [(5, 3), (12, 3), (60, 9), (5, 5), (5, -1)])
@@ -146,13 +139,11 @@ def test_the_old_parameters_of_a_thousand_parties_had_less_than_37_bits_against_
 @pytest.mark.parametrize("parties", [101, 120, 300, 1000])
 def test_the_chosen_threshold_is_the_least_that_the_bounds_allow(parties):
     corrupt = parties // 10
-    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=corrupt, active=True)
+    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=corrupt)
     bits = 2.0 ** -(SECURITY_BITS + GRINDING_BITS)
 
     def failure(k, t):
-        return max(
-            arc_failure(parties, k, t, corrupt), security_failure(parties, k, t, corrupt, True)
-        )
+        return max(arc_failure(parties, k, t, corrupt), security_failure(parties, k, t, corrupt))
 
     assert failure(degree, threshold) <= bits < failure(degree, threshold - 1)
 
@@ -212,7 +203,7 @@ BASE = RunParameters.choose(parties=10, min_survivors=7, run_id=b"r" * 16, corru
 
 
 def test_the_chosen_parameters_are_what_the_bounds_say():
-    assert (BASE.degree, BASE.threshold, BASE.min_survivors, BASE.stages) == (9, 6, 7, 3)
+    assert (BASE.degree, BASE.threshold, BASE.min_survivors) == (9, 6, 7)
     assert RunParameters.from_bytes(BASE.to_bytes()) == BASE
     assert "rrrr" not in repr(BASE)
 
@@ -220,10 +211,7 @@ def test_the_chosen_parameters_are_what_the_bounds_say():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"min_survivors": 5},
-            "Expected min_survivors from 6 (m = 10, corrupt 1, confirm_survivors True)",
-        ),
+        ({"min_survivors": 5}, "Expected min_survivors from 6 (m = 10, corrupt 1) to m, got 5."),
         ({"min_survivors": 11}, "to m, got 11."),
         ({"min_survivors": 0}, "got 0."),
         ({"corrupt": 10}, "Expected corrupt and dropped from 0 to m - 1 = 9, got 10, 1."),
@@ -232,10 +220,6 @@ def test_the_chosen_parameters_are_what_the_bounds_say():
         ({"corrupt": 9}, "Expected a threshold <= 8"),
         ({"dropped": 4}, "Expected a threshold <= 5"),
         ({"rounds": 0}, "Expected rounds from 1 to 2^32 - 2, got 0."),
-        (
-            {"dropouts": DropoutPolicy.OPTIMISTIC},
-            "Expected confirm_survivors False with optimistic",
-        ),
         ({"beacon": b"b" * 32}, "Expected no commitments and no beacon for a complete graph."),
         ({"parties": 0}, "Expected parties from 1 to 2^20, got 0."),
     ],
@@ -277,14 +261,15 @@ def test_a_policy_refuses_weaker_parameters(changes, message):
         _policy(**changes).check(BASE)
 
 
-def test_a_policy_against_an_active_server_refuses_rounds_without_confirmation():
-    for weaker in (
-        {"confirm_survivors": False},
-        {"confirm_survivors": False, "dropouts": DropoutPolicy.OPTIMISTIC},
-    ):
-        with pytest.raises(RemoteProtocolError, match="robust dropouts with confirmed survivors"):
-            _policy().check(dataclasses.replace(BASE, **weaker))
-        _policy(confirm_survivors=False).check(dataclasses.replace(BASE, **weaker))
+@pytest.mark.parametrize("place", [-1, -2, -3])
+@pytest.mark.parametrize("value", [0, 1, 2, 255])
+def test_an_encoding_of_another_protocol_is_refused(place, value):
+    data = bytearray(BASE.to_bytes())
+    if data[place] == value:
+        return
+    data[place] = value
+    with pytest.raises(RemoteProtocolError, match="double masks, confirmed lists and hybrid keys"):
+        RunParameters.from_bytes(bytes(data))
 
 
 def test_duplicate_identities_are_refused():

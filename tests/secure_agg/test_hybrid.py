@@ -10,9 +10,9 @@ from sums_expected import expected_sum
 
 from parley.secure_agg import primitives
 from parley.secure_agg.edges import direction, transcript
-from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Advertise, Ciphertexts, Roster, decode, encode
-from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import SERVER, Advertise, Roster, decode, encode
+from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import AlgorithmMissing, sign
 from parley.secure_agg.state import Phase
 from parley.secure_agg.statements import advertised
@@ -118,26 +118,6 @@ def test_a_roster_without_the_ml_kem_keys_is_refused_by_their_name(drill):
         assert d.parties[0].state.phase is Phase.ADVERTISED
 
 
-def test_a_mixed_run_is_refused_with_both_names(drill):
-    d, classical = drill.build(), drill.build(key_exchange=KeyExchange.X25519)
-    with pytest.raises(
-        RemoteProtocolError,
-        match=r"key-exchange hybrid \(x25519\+ml-kem-768\), got x25519 \(x25519\)",
-    ):
-        d.party(0, run=classical.run)
-    lenient = Policy(
-        identities=d.identities, min_survivors=1, corrupt=0, key_exchange=KeyExchange.X25519
-    )
-    for run in (d.run, classical.run):
-        lenient.check(run)
-    assert classical.run.fingerprint != d.run.fingerprint
-    with pytest.raises(RemoteProtocolError, match="of this run, got one of another run"):
-        d.server.on_advertise(classical.parties[0].advertise())
-    renamed = d.run.tag.join([classical.parties[1].advertise()[:2], bytes(8)])
-    with pytest.raises(RemoteProtocolError, match=r"of x25519\+ml-kem-768, 1312 bytes, got 128"):
-        d.server.on_advertise(renamed + bytes(128))
-
-
 def test_the_names_of_the_algorithms_are_in_what_is_signed(monkeypatch):
     run = RunParameters.choose(parties=5, min_survivors=3, run_id=b"r" * 16)
     known = run.fingerprint
@@ -160,11 +140,6 @@ def test_keys_and_ciphertexts_of_another_length_are_refused_by_name(drill):
     assert d.parties[0].state.phase is Phase.PAIRING
     assert d.parties[0].on_ciphertexts(good) == b""
     assert d.parties[0].on_ciphertexts(good[:-1]) == b""  # too late to matter: not looked at
-    classical = drill.joined(drill.build(key_exchange=KeyExchange.X25519))
-    message = encode(classical.run, decode(d.run, good, Ciphertexts))
-    assert classical.parties[0].on_ciphertexts(message) == b""
-    with pytest.raises(RemoteProtocolError, match="no ciphertexts in a run of key-exchange x25519"):
-        decode(classical.run, message, Ciphertexts)
 
 
 def test_what_is_no_ml_kem_key_is_its_sender_s_alone(drill):
@@ -183,5 +158,3 @@ def test_a_library_without_ml_kem_is_named_with_the_version_that_has_it(drill, m
     monkeypatch.setattr(primitives, "mlkem", None)
     with pytest.raises(AlgorithmMissing, match=r"cryptography 50 and later.*got cryptography \d+"):
         drill.build().parties[0].advertise()
-    d = drill.joined(drill.build(key_exchange=KeyExchange.X25519))
-    assert np.array_equal(drill.finished(d), expected_sum(d))

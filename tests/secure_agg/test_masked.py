@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from parley.secure_agg.ideal import IdealSum, simulated_parameters, with_simulated_beacon
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     DropStage,
-    KeyExchange,
     LocalProtocolError,
     TooFewSurvivors,
 )
@@ -32,12 +30,7 @@ class _GivenGraph(RunParameters):
 
     @cached_property
     def derived(self):
-        chosen = derive(
-            self.parties,
-            corrupt=self.corrupt,
-            dropped=self.dropped,
-            confirm_survivors=self.confirm_survivors,
-        )
+        chosen = derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
         return replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
 
 
@@ -56,9 +49,6 @@ def _cases(draw):
         "parties": parties,
         "min_survivors": draw(st.integers(1, parties)),
         "ring_bits": draw(st.sampled_from([16, 32, 64])),
-        "dropouts": draw(st.sampled_from(list(DropoutPolicy))),
-        "confirm_survivors": draw(st.booleans()),
-        "key_exchange": draw(st.sampled_from(list(KeyExchange))),
         "corrupt": 0,
         "dropped": 0,
     }
@@ -116,7 +106,7 @@ def test_the_masked_sum_is_the_ideal_sum_at_length(case, shared):
     _same(case, shared=shared)
 
 
-_USUAL = {"ring_bits": 32, "dropouts": DropoutPolicy.ROBUST, "confirm_survivors": True}
+_USUAL = {"ring_bits": 32}
 
 
 def _some_dropped(parties, count, seed):

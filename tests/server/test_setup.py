@@ -1,7 +1,6 @@
 """Set-up over the wire on a graph that is not complete, and answers in another's name."""
 
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -179,19 +178,3 @@ def test_logs_and_errors_name_parties_and_never_number_them(tmp_path, small_grap
     assert "refused protocol: Expected the key of party-5, got that of party-7." in log
     assert "party-2 broke the protocol" in caplog.text
     assert not re.search(r"\bparty \d", caplog.text + log)
-
-
-def test_a_default_party_declines_a_run_of_x25519_alone_with_both_names(tmp_path):
-    setting = Setting(tmp_path, overrides=("secure-aggregation.key-exchange=x25519",))
-    assert setting.run().status == "complete"  # these parties were made for that job
-    for home in setting.homes:
-        path = home / "party.toml"
-        path.write_text(path.read_text().replace('key-exchange = "x25519"', ""))
-    assert Consent().key_exchange == "hybrid"
-    setting.folder = None
-    shutil.rmtree(setting.root / "run")
-    with pytest.raises(TooFewSurvivors):
-        setting.run()
-    log = (setting.homes[0] / "party.log").read_text()
-    said = "Expected key-exchange hybrid (x25519+ml-kem-768), got x25519 (x25519)."
-    assert said in log

@@ -45,11 +45,6 @@ JOBS: dict[str, tuple[str, ...]] = {
         "model.intercept=false",
     ),
     "gradients-masked": ("secure-aggregation.backend=masked", "algorithm.rounds=3"),
-    "gradients-optimistic": (
-        "secure-aggregation.backend=masked",
-        "secure-aggregation.dropouts=optimistic",
-        "algorithm.rounds=3",
-    ),
     "gradients-discrete": ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
     "gradients-as-printed": ("privacy.calibration=as-printed", "privacy.epsilon=0.5"),
     "softmax": ("model.kind=softmax", "data.source=digits", "model.features=none"),

@@ -34,7 +34,7 @@ from parley.secure_agg.edges import (
 )
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.graph import commitment, commitments_digest, next_nonce
-from parley.secure_agg.interface import DropoutPolicy, DropStage, KeyExchange
+from parley.secure_agg.interface import DropStage
 from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import kem_items
 from parley.secure_agg.pairwise_party import Party
@@ -185,8 +185,6 @@ def hybrid() -> dict:
 
 def whole_run(
     name: str,
-    dropouts: DropoutPolicy,
-    exchange: KeyExchange,
     *,
     count: int = 5,
     absent: tuple[int, ...] = (),
@@ -197,9 +195,8 @@ def whole_run(
     Who is absent sends no vector; who is silent confirms and does not reveal.
     """
     run = RunParameters.choose(
-        parties=count, min_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9,
-        dropouts=dropouts, key_exchange=exchange,
-    )  # fmt: skip
+        parties=count, min_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9
+    )
     entropy = expand_seed(b"known answers")
     private = [entropy(32) for _ in range(count)]
     earlier = [
@@ -208,10 +205,7 @@ def whole_run(
     ]  # fmt: skip
     work = Recorded([c for message in earlier for c, _ in kem_items(message[18:])])
     identities = tuple(signing_public(key) for key in private)
-    policy = Policy(
-        identities=identities, min_survivors=3, corrupt=0,
-        confirm_survivors=run.confirm_survivors, key_exchange=exchange,
-    )  # fmt: skip
+    policy = Policy(identities=identities, min_survivors=3, corrupt=0)
     parties = [
         Party(run=run, policy=policy, index=i, identity=private[i], entropy=entropy, work=work)
         for i in range(count)
@@ -226,14 +220,12 @@ def whole_run(
 
     for i, party in enumerate(parties):
         server.on_advertise(log("advertise", i, party.advertise()))
-    work.seeds = {kem_public(p.state.kem_seed): p.state.kem_seed for p in parties if run.hybrid}
+    work.seeds = {kem_public(p.state.kem_seed): p.state.kem_seed for p in parties}
     for i, message in server.roster().items():
         answer = parties[i].on_roster(log("roster", i, message))
-        if answer:
-            server.on_encapsulated(log("encapsulated", i, answer))
-    if dropouts is DropoutPolicy.ROBUST:
-        for i, party in enumerate(parties):
-            server.on_shares(log("shares", i, party.prepare(1)))
+        server.on_encapsulated(log("encapsulated", i, answer))
+    for i, party in enumerate(parties):
+        server.on_shares(log("shares", i, party.prepare(1)))
     plans = server.plan(1, dimension=4, context=b"c" * 32)
     for i, plan in plans.items():
         ciphertexts = server.ciphertexts(i)
@@ -243,21 +235,17 @@ def whole_run(
         if i not in absent:
             masked = parties[i].on_plan(plan, vectors[i], context=b"c" * 32)
             server.on_vector(log("vector", i, bytes(masked)))
-    if dropouts is DropoutPolicy.ROBUST:
-        listed = server.close()
-        for i in server.survivors:
-            server.on_confirm(
-                log("confirm", i, parties[i].on_survivors(log("survivors", i, listed)))
-            )
-        for i, message in server.confirmations().items():
-            if i in silent:
-                continue
-            answer = parties[i].on_confirmations(log("confirmations", i, message))
-            server.on_reveal(log("reveal", i, answer))
+    listed = server.close()
+    for i in server.survivors:
+        server.on_confirm(log("confirm", i, parties[i].on_survivors(log("survivors", i, listed))))
+    for i, message in server.confirmations().items():
+        if i in silent:
+            continue
+        answer = parties[i].on_confirmations(log("confirmations", i, message))
+        server.on_reveal(log("reveal", i, answer))
     survivors = server.survivors
     return {
         "parameters": run.to_bytes().hex(), "entropy_seed": b"known answers".hex(),
-        "key_exchange": exchange.value,
         "dropped": {
             **{str(i): DropStage.BEFORE_VECTOR.value for i in absent},
             **{str(i): DropStage.BEFORE_UNMASK.value for i in silent},
@@ -308,11 +296,7 @@ def graph() -> dict:
 
 def build() -> dict[str, object]:
     """Contents by file name."""
-    robust, optimistic = DropoutPolicy.ROBUST, DropoutPolicy.OPTIMISTIC
-    classical = whole_run("run_robust.json", robust, KeyExchange.X25519, absent=(3,))
-    both = whole_run(
-        "run_hybrid.json", robust, KeyExchange.HYBRID, count=4, absent=(3,), silent=(1,)
-    )
+    both = whole_run("run_hybrid.json", count=4, absent=(3,), silent=(1,))
     return {
         "encoding.json": encoding(),
         "masks.json": masks(),
@@ -320,12 +304,7 @@ def build() -> dict[str, object]:
         "keys.json": keys(),
         "hybrid.json": hybrid(),
         "graph.json": graph(),
-        "run_robust.json": classical,
         "run_hybrid.json": both,
-        "run_optimistic.json": whole_run("run_optimistic.json", optimistic, KeyExchange.X25519),
-        "run_optimistic_hybrid.json": whole_run(
-            "run_optimistic_hybrid.json", optimistic, KeyExchange.HYBRID, count=3
-        ),
         "bad_messages.json": {
             "parameters": both["parameters"], "messages": bad_messages(both),
         },

@@ -45,7 +45,7 @@ def test_a_rendered_file_is_read_back_the_same_and_explains_every_key(tmp_path):
 
 def test_the_defaults_are_those_of_a_real_party():
     consent = parse_consent("", source="party.toml")
-    assert consent.confirm_survivors
+    assert (consent.confirm_survivors, consent.key_exchange) == (True, "hybrid")
     assert not consent.allow_seeded_noise
     assert consent.seed is None
     assert "laplace-as-printed" not in consent.laws

@@ -88,7 +88,7 @@ def test_a_run_holds_its_snapshot_and_a_party_that_lost_it_says_so(world, wired)
         run(world.folders[0], f"UPDATE visits SET a = {number} WHERE rowid = 1")
     # The process ends: the rows of then are nowhere. Where nothing changed, it goes on.
     world.services = [world.open(party) for party in range(3)]
-    answers = world.vectors(3, 3, prepare=None)
+    answers = world.vectors(3, 3)
     assert wired.reason(answers[0]) == "data-unreadable"
     assert (
         "Expected the records that run 'r-1' was given before"
@@ -111,7 +111,7 @@ def test_a_file_that_changes_between_two_rounds_ends_the_run_and_one_saved_anew_
             found = {name: rows[name][::-1].copy() for name in rows}
         found["features"][0] *= change
         np.savez(path, **found)
-    answers = world.vectors(2, 2, prepare=None)
+    answers = world.vectors(2, 2)
     assert wired.reason(answers[0]) == "data-unreadable"
     assert [answers[party].head["status"] for party in (1, 2)] == ["ok", "ok"]
 

@@ -82,7 +82,7 @@ def test_an_earlier_round_cannot_be_computed_again_once_the_next_was_answered(tm
     world.join()
     world.vectors(1, 1)
     world.vectors(2, 2)
-    answers = world.vectors(3, 1, prepare=None)
+    answers = world.vectors(3, 1)
     assert [wired.reason(a) for a in answers.values()] == ["protocol"] * 3
 
 
@@ -96,11 +96,11 @@ def test_another_model_or_plan_for_a_round_that_was_answered_is_refused(tmp_path
     # Another plan within the session, and then a whole new session with another plan.
     other = with_primary(world.plan, sensitivity=world.plan.primary.sensitivity * 2)
     world.prepare(3)
-    answers = world.vectors(3, plan=other, prepare=None)
+    answers = world.vectors(3, plan=other)
     assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
     world.propose("privacy.epsilon=2")
     world.join(session="0b" * 16)
-    answers = world.vectors(1, prepare=None)
+    answers = world.vectors(1)
     assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
     assert [index for index, _, _ in charged(world)] == [1]
 
@@ -163,7 +163,7 @@ def test_a_computation_that_fails_is_an_answer_like_any_other(
     overrides = ("algorithm.kind=output-perturbation", f"privacy.noise-point={point}")
     world = wired.World(tmp_path, overrides=overrides, reopen=False)
     world.join()
-    heard = world.round_requests(1, prepare=None)
+    heard = world.round_requests(1)
     local = OutputPerturbation.local
 
     def unlucky(self, state, block, plan, randomness):

@@ -63,7 +63,7 @@ def test_no_least_number_of_a_servers_choice_is_a_question_about_the_partys_own(
 def test_a_party_of_one_record_is_in_the_sum_like_any_other(tmp_path, wired, way):
     world = held(wired, tmp_path / "w", way, (1, 50, 60))
     world.join()
-    requests = world.round_requests(1, prepare=None)
+    requests = world.round_requests(1)
     replies = [wired.ok(world.raw(i, encode_frame(one))) for i, one in requests.items()]
     assert len({len(encode_frame(reply)) for reply in replies}) == 1
     for reply in replies:

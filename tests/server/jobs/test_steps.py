@@ -131,9 +131,3 @@ def test_features_that_a_job_names_and_columns_that_are_no_numbers_or_too_many_s
     assert settled("algorithm.rounds=7").model.features == "hats"
     with pytest.raises(JobError, match="settled features"):
         _ = job("algorithm.rounds=7").model.feature_map
-
-
-def test_shares_that_nobody_honest_adds_are_refused_in_words():
-    alone = ("min-survivors=1", "corrupt=2", "dropouts=optimistic")
-    with pytest.raises(JobError, match="corrupt"):
-        parley.plan(job(*(f"secure-aggregation.{each}" for each in alone)))

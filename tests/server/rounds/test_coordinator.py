@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from in_process import InProcessTransport
-from scenes import OPTIMISTIC, Scene, counts
+from scenes import Scene, counts
 
-from parley.client.contract.protocol import Frame, Reason, decode_frame, encode_frame, refusal
+from parley.client.contract.protocol import Frame, decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropStage
 from parley.server.jobs.section import JobError
@@ -37,20 +37,6 @@ def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
     assert summary.secure_aggregation.setup_bytes_up > 0
 
 
-@pytest.mark.parametrize(
-    ("override", "stages"),
-    [
-        ("secure-aggregation.dropouts=optimistic", 1),
-        ("secure-aggregation.confirm-survivors=false", 2),
-    ],
-)
-def test_an_optimistic_round_is_one_stage_and_an_unconfirmed_one_two(tmp_path, override, stages):
-    scene = Scene(tmp_path, (override,))
-    scene.run()
-    assert [line["stages"] for line in scene.lines()] == [stages] * 3
-    assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
-
-
 ALL = (5, 0, 0, 5)
 
 
@@ -61,9 +47,8 @@ ALL = (5, 0, 0, 5)
         ((), ("round", 2, 1), [(4, 0, 1, 4), (4, 0, 1, 4), ALL]),
         ((), ("survivors", 2, 1), [(4, 0, 1, 5), ALL, ALL]),
         ((), ("confirmations", 2, 1), [(4, 0, 1, 5), ALL, ALL]),
-        # Who cannot spare one tries the round again with all; an optimistic round, without it.
+        # Who cannot spare one tries the round again with all.
         (("parties.count=3",), ("round", 1, 1), [(3, 0, 0, 3)] * 3),
-        (OPTIMISTIC, ("round", 3, 1), [(4, 0, 1, 4), ALL, ALL]),
     ],
 )
 def test_a_party_that_falls_silent_once_is_back_later_and_pays_once(
@@ -172,21 +157,6 @@ def test_a_party_that_answers_nonsense_is_left_out_and_the_rest_goes_on(tmp_path
         raise AssertionError("one party stopped the run") from error
     assert summary.status == "complete"
     assert counts(scene.lines()[0])[0] == 4 + (kind == "inspect")
-
-
-def test_an_optimistic_round_goes_on_without_a_party_whose_handler_raised(tmp_path):
-    scene = Scene(tmp_path, (*OPTIMISTIC, "algorithm.rounds=2"))
-    raised = []
-
-    def change(kind, index, reply):
-        if (kind, index) == ("round", 3) and not raised:
-            raised.append(reply)
-            return encode_frame(refusal(Reason.ERROR))
-        return reply
-
-    summary = scene.run(transport=Tampering(scene.homes, change))
-    assert summary.status == "complete"
-    assert [counts(line)[3] for line in scene.lines()] == [4, 5]
 
 
 def test_a_party_cannot_answer_for_another(tmp_path):

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scenes import BASE, OPTIMISTIC, Killed, KilledServer, Scene
+from scenes import BASE, Killed, KilledServer, Scene
 
 from parley.client.contract.protocol import decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
@@ -31,19 +31,11 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("kind", "nth", "overrides"),
-    [
-        *[(kind, nth, ()) for kind, nth in (("survivors", 2), ("confirmations", 2))],
-        *[
-            (kind, nth, overrides)
-            for kind, nth in (("round", 1), ("round", 2))
-            for overrides in ((), OPTIMISTIC)
-        ],
-        *[("join", 1, ()), ("round", 3, ())],
-    ],
+    ("kind", "nth"),
+    [("join", 1), ("round", 1), ("round", 2), ("round", 3), ("survivors", 2), ("confirmations", 2)],
 )
-def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, alone, kind, nth, overrides):
-    scene = Scene(tmp_path, overrides)
+def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, alone, kind, nth):
+    scene = Scene(tmp_path)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
     summary = scene.run()

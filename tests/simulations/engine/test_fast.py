@@ -105,13 +105,11 @@ def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
         assert np.linalg.norm(noisy.theta - exact.theta) == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize("protocol", ["robust", "optimistic"])
 @pytest.mark.parametrize("faults", ["drop:0.25", "drop:0.25@before-vector,decline:0.125"])
-def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, protocol, faults):
+def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, faults):
     common = (
         "run.seed=11",
         "run.noise-shares=full",
-        f"secure-aggregation.dropouts={protocol}",
         f"run.faults={faults}",
         "secure-aggregation.min-survivors=5",
         "secure-aggregation.corrupt=0",

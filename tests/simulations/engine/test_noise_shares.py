@@ -142,11 +142,6 @@ def test_a_round_that_is_repeated_sends_the_very_same_vectors(tmp_path, monkeypa
         (("privacy.noise=discrete-gaussian", "privacy.calibration=zcdp"), JobError, "split into"),
         (("secure-aggregation.scale-bits=3",), JobError, "at least 4 ring units, got"),
         (
-            ("secure-aggregation.corrupt=3", "secure-aggregation.min-survivors=3",
-             "secure-aggregation.confirm-survivors=false"),
-            JobError, "fewer colluders than the 3 survivors",
-        ),
-        (
             ("secure-aggregation.ring-bits=16", "secure-aggregation.scale-bits=14"),
             RingTooSmall, "parties × largest",
         ),

@@ -1,0 +1,52 @@
+"""Keys of job and policy files that have one value left.
+
+Files from before still have them. The value that is left is accepted. Any other is refused with
+the reason, so that a run never protects less than its file says.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+
+def _require(expected: Any, reason: str) -> BeforeValidator:
+    """Return a validator that accepts only `expected`."""
+
+    def check(value: Any) -> Any:
+        if value != expected or type(value) is not type(expected):
+            kept, got = (
+                str(v).lower() if isinstance(v, bool) else repr(v) for v in (expected, value)
+            )
+            raise ValueError(
+                f"Expected {kept}, got {got}. {reason} Delete the key or write {kept}."
+            )
+        return value
+
+    return BeforeValidator(check)
+
+
+Dropouts = Annotated[
+    Literal["robust"],
+    _require(
+        "robust",
+        "Optimistic rounds were removed: a single dropout voided the round.",
+    ),
+]
+ConfirmSurvivors = Annotated[
+    Literal[True],
+    _require(
+        True,
+        "Unconfirmed rounds were removed: a lying server could have two sums opened and learn "
+        "their difference.",
+    ),
+]
+KeyExchange = Annotated[
+    Literal["hybrid"],
+    _require(
+        "hybrid",
+        "X25519 without ML-KEM-768 was removed: recorded traffic could be read later with a "
+        "quantum computer.",
+    ),
+]
