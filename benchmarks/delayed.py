@@ -188,13 +188,12 @@ def steps(given: argparse.Namespace, root: Path) -> None:
         "dp-sgd.sampling-rate=0.2",
         "dp-sgd.local-steps=50",
         "privacy.epsilon=8",
-        "secure-aggregation.dropouts=optimistic",
     )
     with Consortium(root, job, parties=3) as here:
         lines = wait_for(here.submit(), job.algorithm.rounds)
     a_step = sum(line["seconds"] for line in lines) / (50 * len(lines))
     print(
-        f"distributed DP-SGD, 60-1000-10, 3 parties, optimistic: {a_step:.3f} s a step over "
+        f"distributed DP-SGD, 60-1000-10, 3 parties: {a_step:.3f} s a step over "
         f"{50 * len(lines)} steps; 1,000 steps: {1000 * a_step / 60:.1f} min"
     )
 

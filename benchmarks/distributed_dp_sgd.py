@@ -41,7 +41,6 @@ from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream, Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
-from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.masked import MaskedSum
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
@@ -246,24 +245,19 @@ def masked(options: argparse.Namespace) -> None:
         vectors = np.random.default_rng(0).integers(
             0, 2**32, (parties, DIMENSION), dtype=np.uint64
         ).astype(np.uint32)  # fmt: skip
-        calls: dict[str, Callable[[], object]] = {}
-        for policy in (DropoutPolicy.OPTIMISTIC, DropoutPolicy.ROBUST):
-            robust = policy is DropoutPolicy.ROBUST
-            total = MaskedSum(
-                simulated_parameters(
-                    parties=parties,
-                    min_survivors=parties * 9 // 10 if robust else parties,
-                    dropouts=policy,
-                    confirm_survivors=robust,
-                    corrupt=parties // 10,
-                )
+        total = MaskedSum(
+            simulated_parameters(
+                parties=parties, min_survivors=parties * 9 // 10, corrupt=parties // 10
             )
-            numbers = itertools.count(1)
-            calls[policy.value] = lambda own=total, at=numbers, of=vectors: own.sum(  # type: ignore[misc]
+        )
+        numbers = itertools.count(1)
+        calls: dict[str, Callable[[], object]] = {
+            "masked": lambda own=total, at=numbers, of=vectors: own.sum(  # type: ignore[misc]
                 of, round_number=next(at), dropped={}
             )
-        for name, value in interleaved(calls, rounds, time.process_time).items():
-            print(f"masked sum of {parties} × {DIMENSION}, {name}: {value:.0f} ms")
+        }
+        value = interleaved(calls, rounds, time.process_time)["masked"]
+        print(f"masked sum of {parties} × {DIMENSION}: {value:.0f} ms")
 
 
 def speeds(options: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Seconds a round of a job as real processes.
 
-    python -P benchmarks/processes.py --parties 3 10 --protocol robust optimistic
+    python -P benchmarks/processes.py --parties 3 10
     python -P benchmarks/processes.py --dimension 100000
     python -P benchmarks/processes.py --engine flower      # Ray: needs parley[ray]
 
@@ -14,7 +14,6 @@ the last one's end. What is started is stopped, whatever happens.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import signal
 import statistics
@@ -35,7 +34,7 @@ def _median(rows: list[list[float]]) -> list[float]:
     return [round(statistics.median(column), 3) for column in zip(*rows, strict=True)]
 
 
-def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path) -> dict[str, Any]:
+def ours(options: argparse.Namespace, parties: int, folder: Path) -> dict[str, Any]:
     """A job of ours; what it writes is under `folder`."""
     import numpy as np
 
@@ -45,7 +44,6 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     settings = [
         f"parties.count={parties}",
         f"algorithm.rounds={options.rounds}",
-        f"secure-aggregation.dropouts={protocol}",
     ]
     if options.dimension:
         columns, rng = options.dimension // 10, np.random.default_rng(0)
@@ -82,19 +80,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=["processes", "flower"], default="processes")
     parser.add_argument("--parties", type=int, nargs="+", default=[3])
-    parser.add_argument("--protocol", nargs="+", default=["robust"])
     parser.add_argument("--dimension", type=int, default=0, help="0: the default job, d = 31")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--set", nargs="+", default=[], help="further keys of the job")
     options = parser.parse_args()
     # An end by SIGTERM unwinds like one by Ctrl-C: the processes are ended on the way.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    for parties, protocol in itertools.product(options.parties, options.protocol):
+    for parties in options.parties:
         with tempfile.TemporaryDirectory(
             prefix="processes-", ignore_cleanup_errors=True
         ) as scratch:
-            row = {"engine": options.engine, "parties": parties, "protocol": protocol}
-            row |= ours(options, parties, protocol, Path(scratch))
+            row = {"engine": options.engine, "parties": parties}
+            row |= ours(options, parties, Path(scratch))
             print(json.dumps(row, allow_nan=False), flush=True)
 
 

@@ -16,6 +16,7 @@ is. Flower's messages stay objects in memory; ours are encoded and decoded as by
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import logging
 import math
@@ -25,7 +26,7 @@ import time
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -49,13 +50,14 @@ from flwr.supercore.task_identity import TaskIdentity
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from key_exchange import given_run
-
 from parley.secure_agg.fitting import fitted
-from parley.secure_agg.interface import DropStage, KeyExchange
+from parley.secure_agg.graph import NO_BEACON
+from parley.secure_agg.ideal import simulated_parameters, with_simulated_beacon
+from parley.secure_agg.interface import DropStage
 from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.masking import PIECE_BYTES, MaskJob, add_masks, aligned
 from parley.secure_agg.outcome import HEADER_BYTES
+from parley.secure_agg.parameters import Derived, RunParameters, derive
 from parley.secure_agg.primitives import _by_counter_mode, _by_gcm
 
 KINDS = (
@@ -152,8 +154,30 @@ def flower_round(vectors: np.ndarray, degree: int, threshold: int, grid: InProce
         raise RuntimeError("Flower's workflow did not complete.")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenGraph(RunParameters):
+    """A degree to compare at; parties derive theirs, and would accept no other."""
+
+    given: int
+
+    @cached_property
+    def derived(self) -> Derived:
+        """What is derived, but for the graph."""
+        chosen = derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
+        return dataclasses.replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
+
+
+def run_with_degree(parties: int, degree: int) -> RunParameters:
+    """Return the parameters of a run on a graph of a given degree."""
+    least = parties // 2 + 1
+    run = simulated_parameters(parties=parties, min_survivors=least, corrupt=0).proposed
+    fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
+    fields |= {"commitments": NO_BEACON, "given": degree}
+    return with_simulated_beacon(GivenGraph(**fields))
+
+
 def our_sum(parties: int, degree: int, **options: object) -> MaskedSum:
-    return MaskedSum(given_run(parties, degree, KeyExchange.HYBRID), **options)
+    return MaskedSum(run_with_degree(parties, degree), **options)
 
 
 def cpu(work: Callable[[], object]) -> float:

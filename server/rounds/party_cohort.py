@@ -3,8 +3,8 @@
 Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
 before them). Its last messages, the ciphertexts, travel with the first round. A round is three
 exchanges (vectors, survivors, confirmations). Shares of the next round travel with the vectors of
-this one. Who is late, silent, declines or breaks the protocol is not in the sum, and the rest goes on as long as
-the thresholds hold.
+this one. Who is late, silent, declines or breaks the protocol is not in the sum, and the rest goes
+on as long as the thresholds hold.
 """
 
 from __future__ import annotations
