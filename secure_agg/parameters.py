@@ -159,7 +159,7 @@ class RunParameters:
         Raises:
             ValueError: no such parameters, or outside their ranges.
         """
-        assumed = {
+        assumed: dict[str, Any] = {
             "corrupt": assumed_corrupt(parties) if corrupt is None else corrupt,
             "dropped": parties // 10 if dropped is None else dropped,
         }

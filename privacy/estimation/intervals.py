@@ -235,7 +235,8 @@ class Reach:
         squares = np.square(parts)
         peak = np.sqrt(np.square(squares).sum(axis=-1)) / np.maximum(deviation**2, 1e-300)
         rounded = self.rounding / self.deviation * np.abs(parts).sum(axis=-1)
-        return self.deviations_within(peak, level) * deviation + rounded
+        half_widths: Numbers = self.deviations_within(peak, level) * deviation + rounded
+        return half_widths
 
     def deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
         """Return within how many standard deviations a sum of noises is, with this level.

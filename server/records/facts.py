@@ -40,7 +40,9 @@ def _shown(value: object) -> str:
             if _SHORT.fullmatch(str(value))
             else f"a text of {len(str(value))} characters"
         )
-    return {dict: "a table", list: "a list"}.get(type(value), "another value")
+    if isinstance(value, dict):
+        return "a table"
+    return "a list" if isinstance(value, list) else "another value"
 
 
 def _finite(value: Any) -> Any:
