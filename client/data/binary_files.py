@@ -60,14 +60,56 @@ def parquet_tables(
         names = list(polars.read_parquet_schema(path))
         columns = polars.nth([names.index(name) for name in wanted])  # `select` takes patterns
         for begin in range(0, rows, ROWS):
-            yield Table(
-                path=str(path),
-                frame=scan.select(columns).slice(begin, ROWS).collect(),
-                arrays={},
-                null_values=file.null_values,
-                row_number=partial(add, begin + 1),
-            )
+            frame = scan.select(columns).slice(begin, ROWS).collect()
+            for first, part in _parts_of_text(frame, path):
+                yield Table(
+                    path=str(path),
+                    frame=part,
+                    arrays={},
+                    null_values=file.null_values,
+                    row_number=partial(add, begin + first + 1),
+                )
 
+
+def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Yield a batch in parts whose text, written out, is `_TEXT` bytes at most; each part's place.
+
+    A file holds a repeated text once, and so does a batch. What is made of its cells does not.
+    """
+    sizes = np.zeros(frame.height, np.int64)
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+            expected = "numbers, text, truth values or dates"
+            raise DataError(expected, str(column.dtype), path=path, column=name)
+        if isinstance(column.dtype, pl.Categorical | pl.Enum):
+            lengths = column.cat.len_bytes()
+        elif column.dtype == pl.String:
+            lengths = column.str.len_bytes()
+        else:
+            continue
+        if (longest := lengths.max() or 0) > _LONGEST_TEXT:  # type: ignore[operator]
+            expected = f"texts of at most {_LONGEST_TEXT:,} bytes"
+            raise DataError(expected, f"one of {longest:,}", path=path, column=name)
+        sizes += lengths.fill_null(0).to_numpy()
+    part = np.cumsum(sizes) // _TEXT
+    begins = np.flatnonzero(np.diff(part, prepend=-1))
+    for first, last in zip(begins, [*begins[1:], frame.height], strict=True):
+        texts = pl.selectors.categorical() | pl.selectors.enum()
+        yield (
+            int(first),
+            frame.slice(int(first), int(last - first)).with_columns(
+                texts.cast(pl.String)  # so that it takes, and is counted as, what it stands for
+            ),
+        )
+
+
+_TEXT = 2**24
+"""Bytes of a batch's texts."""
+_LONGEST_TEXT = 2**19
+"""Bytes of a cell: what a CSV's 131,072 characters may take."""
+_TEXT_OBJECT = 64
+"""Bytes of a short text as a Python object, and of its place in a list."""
 
 _ONE_HEADER = threading.Lock()
 """numpy parses headers by `ast`: before Python 3.11.8 threads disturb each other (gh-106905)."""
@@ -82,13 +124,14 @@ def read_arrays(
     try:
         with _ONE_HEADER, zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
+            if len(set(members)) < len(members):
+                raise ValueError("Expected every array once, got two of one name.")
             wanted = choose([name.removesuffix(".npy") for name in members])
             # By the headers, before anything is loaded: few bytes can say many.
             size = sum(_array_size(archive, f"{name}.npy") for name in wanted)
-        room.check_bytes(size, path=path)
-        # From the file, not from its bytes in memory: a large archive would be held twice.
-        with _ONE_HEADER, np.load(path, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in wanted}
+            room.check_bytes(size, path=path)
+            # The members that were measured: numpy would open another one by an array's name.
+            return {name: _array(archive, f"{name}.npy") for name in wanted}
     except DataError:
         raise
     except Exception as error:
@@ -98,8 +141,13 @@ def read_arrays(
         raise DataError("a .npz file of plain arrays", got, path=path) from error
 
 
+def _array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
+    with archive.open(member) as stream:
+        return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+
+
 def _array_size(archive: zipfile.ZipFile, member: str) -> int:
-    """Bytes of the array, as its header states them."""
+    """Return the bytes that the array takes while it is read, as its header states them."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
         read = {
@@ -111,4 +159,8 @@ def _array_size(archive: zipfile.ZipFile, member: str) -> int:
         shape, _, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError("Expected numbers or text, got Python objects.")
-    return math.prod(shape) * dtype.itemsize
+    if dtype.itemsize == 0 or min(shape, default=0) < 0:
+        raise ValueError(f"Expected values of at least one byte, got {dtype} of shape {shape}.")
+    # Text becomes one Python object per value on its way into a column.
+    each = dtype.itemsize + (_TEXT_OBJECT if dtype.kind == "U" else 0)
+    return math.prod(shape) * each

@@ -30,6 +30,10 @@ _PIECE = 2**22
 _LONGEST = 2**24
 """Characters of the longest record (or gap) that is read."""
 
+_MOST_COLUMNS = 2**16
+_MOST_SEPARATORS = 2**18
+"""Separators of a record, those within quoted text included: of more fields no table is made."""
+
 
 @contextlib.contextmanager
 def open_plain(path: str | Path) -> Iterator[BinaryIO]:
@@ -69,6 +73,34 @@ def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
                 return
 
 
+class _BoundedLines:
+    """The lines of a text for Python's `csv`, which makes an object of every field of a record.
+
+    Raises:
+        DataError: a record has more separators than any table's, before its fields are made.
+    """
+
+    def __init__(self, text: str, separator: str, *, path: str | Path, line: int) -> None:
+        self._lines, self._separator = io.StringIO(text, newline="\n"), separator
+        self._path, self._line = path, line
+        self._passed = self._separators = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self._separators += line.count(self._separator)
+            if self._separators > _MOST_SEPARATORS:
+                expected = f"records of at most {_MOST_SEPARATORS + 1:,} fields"
+                raise DataError(expected, "a wider one", path=self._path, row=self._line)
+            self._passed += len(line)
+            self._line += 1
+            yield line
+
+    def end_record(self) -> int:
+        """Begin to count anew and return how many characters have been read."""
+        self._separators = 0
+        return self._passed
+
+
 @dataclass(frozen=True, kw_only=True)
 class CsvBatch:
     """Some whole records: their lines without the last end, and the line (from 1) of the first."""
@@ -82,11 +114,12 @@ class CsvBatch:
         """Each record's first line and its fields, as Python's `csv` reads them."""
         # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
         # because a mark that is never closed would make one cell of all records after it.
-        lines = io.StringIO(self.text, newline="\n")
+        lines = _BoundedLines(self.text, self.separator, path=self.path, line=self.line)
         reader = csv.reader(lines, delimiter=self.separator, strict=True)
         begin = self.line
         try:
             for fields in reader:
+                lines.end_record()
                 yield begin, fields
                 begin = self.line + reader.line_num
         except csv.Error as error:
@@ -135,20 +168,12 @@ def _records_end(text: str, separator: str, path: str | Path, line: int) -> int:
     """Where the last record ends that surely ends within `text`, of which more is to come."""
     if '"' not in text:
         return text.rfind("\n") + 1
-    passed = before = 0
-    lines = io.StringIO(text, newline="\n")
-
-    def counted() -> Iterator[str]:
-        nonlocal passed
-        for one in lines:
-            passed += len(one)
-            yield one
-
-    end = 0
+    before = end = 0
+    lines = _BoundedLines(text, separator, path=path, line=line)
     try:
-        for _ in csv.reader(counted(), delimiter=separator):
+        for _ in csv.reader(lines, delimiter=separator):
             # The last record may go on in the text to come.
-            before, end = end, passed
+            before, end = end, lines.end_record()
     except csv.Error as error:
         at = line + text[:end].count("\n")
         raise _no_csv(error, path=path, line=at) from error
@@ -182,6 +207,8 @@ def csv_names(path: str | Path, file: FileFormat) -> list[str]:
     if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
     first = next(batch.records())[1]
+    if len(first) > _MOST_COLUMNS:
+        raise DataError(f"at most {_MOST_COLUMNS:,} columns", f"{len(first):,}", path=path, row=1)
     if file.header:
         return [name.strip() for name in first]
     return [f"column_{at}" for at in range(1, len(first) + 1)]
@@ -221,8 +248,11 @@ def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
     """The batch as a frame of text: a record's cells, whatever other records hold."""
     text, types = batch.text, dict.fromkeys(names, pl.String)
     quoted = '"' in text
+    lines = text.count("\n") + 1
+    # Of a record of millions of fields polars makes as many columns before it refuses it.
+    narrow = text.count(batch.separator) - lines * (len(names) - 1) <= _MOST_SEPARATORS
     # Polars alone takes a byte-order mark off, and \r within a line for a part of its cell.
-    if not text.startswith("\ufeff") and text.count("\r") == text.count("\r\n"):
+    if narrow and not text.startswith("\ufeff") and text.count("\r") == text.count("\r\n"):
         # What raises, a record too wide or a quotation mark within a field, is read more slowly.
         with contextlib.suppress(pl.exceptions.PolarsError):
             frame = pl.read_csv(

@@ -63,6 +63,7 @@ class SqlQuery:
     Attributes:
         database: its URL, without a password; or `env:NAME`, a variable that holds one.
         folder: where a relative SQLite file lies.
+        timeout_s: seconds that the query may take in all.
 
     Raises:
         ValueError: no such database, a password in its URL, or no query.
@@ -71,6 +72,7 @@ class SqlQuery:
     database: str
     query: str
     folder: Path = Path()
+    timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
         check_source(self.database, self.query)

@@ -21,6 +21,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from operator import add
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -35,6 +36,12 @@ from parley.privacy.ledger.address import HOW_TO_GIVE, postgresql_url, sqlite_pa
 
 _ROWS = 16384
 """Of a batch: a few MiB of Python's objects, before they are columns."""
+
+_BATCH_BYTES = 2**26
+_LONGEST_CELL = 2**19
+"""Bytes of a cell of SQLite, and of a row within it: what a CSV's 131,072 characters may take."""
+_STEPS = 10_000
+"""Instructions of SQLite between two looks at the clock, some 100 microseconds."""
 
 _WAIT_S = 10
 """For a server to answer, or a SQLite file to be free."""
@@ -102,8 +109,10 @@ def sql_tables(
     with _cursor(source) as cursor:
         if _names(cursor) != names:
             raise DatabaseError("the columns of a moment ago", "others", path=source.name)
-        begin = 0
-        while rows := cursor.fetchmany(_ROWS):
+        begin, deadline = 0, monotonic() + source.timeout_s
+        for rows in _batches(cursor):
+            if monotonic() > deadline:
+                raise _too_slow(source)
             cells = list(zip(*rows, strict=True))
             columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
             yield Table(
@@ -115,6 +124,24 @@ def sql_tables(
                 row_number=partial(add, begin + 1),
             )
             begin += len(rows)
+
+
+def _batches(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows in batches of about `_BATCH_BYTES` of text at most.
+
+    A driver makes objects of all rows that it fetches at once. So the first fetch is of one row,
+    and each later one of at most twice as many, fewer if rows as large as the largest one so far
+    would be too much.
+    """
+    count = largest = 1
+    while rows := cursor.fetchmany(count):
+        yield rows
+        largest = max(largest, *map(_text_size, rows))
+        count = max(1, min(2 * count, _ROWS, _BATCH_BYTES // largest))
+
+
+def _text_size(row: tuple[Any, ...]) -> int:
+    return sum(len(cell) for cell in row if isinstance(cell, str | bytes))
 
 
 def _names(cursor: Any) -> list[str]:
@@ -131,18 +158,29 @@ def _cursor(source: SqlQuery) -> Iterator[Any]:
             raise DatabaseError("a variable that holds a URL", "none of it", path=source.name)
     sqlite = text.startswith("sqlite://")
     driver, connect = (_sqlite if sqlite else _postgresql)(source, text)
+    planned = False
     try:
         # A cursor of psycopg with a name is one of the server, which keeps the rows.
         named = () if sqlite else ("rows",)
         with closing(connect()) as connection, closing(connection.cursor(*named)) as cursor:
-            cursor.execute(source.query)
+            if sqlite:
+                # Prepared alone first: what it says of the query then is of no cell.
+                connection.execute(f"EXPLAIN {source.query}").close()
+                planned = True
+            cursor.execute(source.query)  # PostgreSQL plans it here, and reads no row yet
+            planned = True
             if cursor.description is None:
                 raise DatabaseError(_READS, "one that gives no rows", path=source.name)
             yield cursor
     except (driver.Error, driver.Warning) as error:
         # Without its cause: drivers put what they connect with into it.
         said = _of_sqlite if sqlite else _of_postgresql
-        raise said(error, source.name) from None
+        raise said(error, source, planned=planned) from None
+
+
+def _too_slow(source: SqlQuery) -> DatabaseError:
+    expected = f"a query that ends within {source.timeout_s:g} s (query-timeout)"
+    return DatabaseError(expected, "one that takes longer", path=source.name)
 
 
 def _postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
@@ -164,6 +202,8 @@ def _postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         connection.execute("SET LOCAL TIME ZONE 'UTC'")
+        limit_ms = max(1, int(1000 * source.timeout_s))
+        connection.execute(f"SET LOCAL statement_timeout = {limit_ms}")
         return connection
 
     return psycopg, connect
@@ -184,6 +224,10 @@ def _sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("BEGIN")
         connection.set_authorizer(allowed)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_CELL)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000)
+        deadline = monotonic() + source.timeout_s
+        connection.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
         return connection
 
     return sqlite3, connect
@@ -226,37 +270,72 @@ def _written(cell: Any) -> str | None:
     return str(cell) if type(cell) is int else f"{cell:f}"
 
 
-def _of_postgresql(cause: Exception, where: str) -> DataError:
+def _of_postgresql(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
+    """Return the error of a query that gave no rows.
+
+    Once rows are read, the server's text can hold a cell, whatever its class: of it only the
+    condition's name is taken. Before that it can hold words of the query, which the log never has.
+    """
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
-    state, said = getattr(cause, "sqlstate", None), str(cause)
+    where, state, said = source.name, getattr(cause, "sqlstate", None), str(cause)
+    if state == "57014":
+        return _too_slow(source)
     if state is None and type(cause).__name__ == "OperationalError":
         known = (what for part, what in _UNREACHED.items() if part in said)
         expected, got = next(known, ("a connection that lasts", "none"))
         return DatabaseError(expected, got, path=where)
-    if state is None or state[:2] == "22":  # of a value, which the message may quote
-        expected = "values that the query can compute with and that Python has"
-        return DataError(expected, (said.splitlines() or [""])[0], path=where)
-    primary = getattr(getattr(cause, "diag", None), "message_primary", None) or state
-    if state[:2] in ("P0", "23"):  # a function's own words
-        return DataError("a query that the database can run", primary, path=where)
     expected = "a query that the database can run"
-    if state in ("0A000", "25006", "42601"):
+    if state is None or state[:2] == "22":
+        expected = "values that the query can compute with and that Python has"
+    elif state in ("0A000", "25006", "42601") and not planned:
         expected = _READS
     elif state == "42501":
         expected = "what this user may read (GRANT SELECT)"
-    return DatabaseError(expected, primary, path=where)
+    return _refused(cause, expected, _condition(state), where, planned=planned)
 
 
-def _of_sqlite(cause: Exception, where: str) -> DataError:
+def _condition(state: str | None) -> str:
+    """Return the name of one of PostgreSQL's own conditions. A function can raise any other."""
+    import psycopg  # noqa: PLC0415 - an extra
+
+    try:
+        name = psycopg.errors.lookup(state or "").__name__
+    except KeyError:
+        return "an error of no condition of PostgreSQL's own"
+    return f"{state} ({name})"
+
+
+def _refused(
+    cause: Exception, expected: str, condition: str, where: str, *, planned: bool
+) -> DataError:
+    got = condition
+    if not planned and not isinstance(cause, UnicodeError):
+        primary = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
+        got = f"{condition}: {primary.splitlines()[0] if primary else ''}"
+    error = DatabaseError(expected, got, path=where)
+    error.log_message = str(DatabaseError(expected, condition, path=where))
+    return error
+
+
+def _of_sqlite(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
+    """Return the error of a query that gave no rows; see `_of_postgresql`."""
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
-    code = getattr(cause, "sqlite_errorcode", None)
-    said = str(cause)
-    if "JSON path" in said or (code is None and "Could not decode" in said):  # and quotes the cell
-        return DataError("text in UTF-8, and paths of JSON where a cell is one", said, path=where)
-    if code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
-        return DatabaseError(_READS, said, path=where)
-    if code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
-        return DatabaseError("a SQLite database that can be read", said, path=where)
-    if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return DatabaseError(f"a file that is free within {_WAIT_S} s", said, path=where)
-    return DatabaseError("a query that SQLite can run", said, path=where)
+    where, code, said = source.name, getattr(cause, "sqlite_errorcode", None), str(cause)
+    name = getattr(cause, "sqlite_errorname", None) or "an error"
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return _too_slow(source)
+    expected = "a query that SQLite can run"
+    if code is None and "Could not decode" in said:  # and quotes the cell
+        return _refused(cause, "text in UTF-8", "text in another encoding", where, planned=True)
+    known = True
+    if code == sqlite3.SQLITE_TOOBIG:
+        expected = f"cells of at most {_LONGEST_CELL:,} bytes"
+    elif code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
+        expected = _READS
+    elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
+        expected = "a SQLite database that can be read"
+    elif code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        expected = f"a file that is free within {_WAIT_S} s"
+    else:
+        known = False
+    return _refused(cause, expected, name, where, planned=planned or known)

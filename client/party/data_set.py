@@ -69,6 +69,12 @@ class DataSet(Part):
         description="With source: the SELECT whose rows are the records. It is read in one "
         "snapshot when a run asks what there is, and held until the run is over.",
     )
+    query_timeout: float = Field(
+        600.0,
+        gt=0,
+        le=86400,
+        description="Seconds that the query of source may take in all.",
+    )
     prepared: str = Field(
         "",
         description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
@@ -246,7 +252,12 @@ class DataSet(Part):
     def records(self, folder: Path) -> Path | SqlQuery:
         """Where its records are; `folder` is the party's."""
         if self.source:
-            return SqlQuery(database=self.source, query=self.query, folder=folder)
+            return SqlQuery(
+                database=self.source,
+                query=self.query,
+                folder=folder,
+                timeout_s=self.query_timeout,
+            )
         return folder / (self.path or self.prepared)
 
     def of_held_out(self) -> DataSet:

@@ -1,0 +1,172 @@
+"""Small files that stand for gigabytes: refused in a process that may take two of them.
+
+Each reader runs in a process of its own under `ulimit -v`, because a library that gets no memory
+ends its process without a word.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sqlite3
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import polars as pl
+import pytest
+
+_READ = """
+import resource, sys
+import numpy, polars, sqlite3
+from parley.client.data.schema import Schema
+from parley.client.data.records import read_records
+from parley.client.data.frames import SqlQuery
+from parley.client.data.schema_inference import infer_schema
+from parley.client.data.table import DataError
+from pathlib import Path
+
+kind, source = sys.argv[1:]
+polars.DataFrame({"a": [1.0]}).select(polars.col("a").sum())  # its threads have their stacks
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (2 << 30),) * 2)
+schema = Schema.from_toml('''
+[file]
+max-gib = 0.5
+[columns]
+x = { kind = "categorical", categories = ["a", "b"] }
+y = { kind = "label", positive = "1", negative = "0" }
+''', source="schema")
+if source.startswith("sqlite:"):
+    source = SqlQuery(database=source, query="SELECT * FROM v", folder=Path("/"), timeout_s=5.0)
+try:
+    if kind == "infer":
+        infer_schema(source, label="y")
+    else:
+        read_records(source, schema, "logistic")
+    print("read")
+except DataError as error:
+    print(f"refused: {str(error)[:300]}")
+"""
+
+
+def outcome(source, kind="read"):
+    """Return what reading a source came to within 2 GiB: one line."""
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, kind, str(source)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def parquet(path, size, rows, dtype=pl.Categorical):
+    """A text of `size` characters in every row, which the file holds once."""
+    texts = pl.Series("x", ["a" * size], dtype=dtype).new_from_index(0, rows)
+    labels = pl.Series("y", np.zeros(rows))
+    frame = pl.DataFrame({"x": texts, "y": labels})
+    frame.write_parquet(path, compression="zstd", statistics=False)
+    assert path.stat().st_size < 4000
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "dtype"),
+    [(1_000_000, 200_000, pl.Categorical), (100_000, 200_000, pl.Categorical),
+     (1_000_000, 1000, pl.String)],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["read", "infer"])
+def test_a_parquet_file_of_two_kilobytes_is_refused(tmp_path, size, rows, dtype, kind):
+    parquet(tmp_path / "x.parquet", size, rows, dtype)
+    assert outcome(tmp_path / "x.parquet", kind).startswith("refused: ")
+
+
+def member(archive, name, shape, dtype, body=b""):
+    head = io.BytesIO()
+    described = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    archive.writestr(name, head.getvalue() + body)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        ((20_000_000_000,), "<U0"),
+        ((20_000_000_000,), "|S0"),
+        ((-1, 4), "<f8"),
+        ((120_000_000,), "<U1"),
+    ],
+)
+def test_an_npz_of_values_without_width_or_of_short_texts_is_refused(tmp_path, x):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        member(archive, "x.npy", *x)
+        member(archive, "y.npy", x[0], "<f8")
+    assert outcome(tmp_path / "x.npz").startswith("refused: ")
+
+
+def test_the_member_of_an_npz_that_is_measured_is_the_one_that_is_read(tmp_path):
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        texts, labels = np.array(["a", "b"]), np.array([1, 0])
+        member(archive, "x.npy", (2,), "<U1", texts.tobytes())
+        member(archive, "y.npy", (2,), "<i8", labels.tobytes())
+        with archive.open("y", "w", force_zip64=True) as written:
+            for _ in range(3 << 4):
+                written.write(bytes(1 << 26))
+    assert path.stat().st_size < 8_000_000
+    assert outcome(path) == "read\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        member(archive, "x.npy", (2,), "<U1", texts.tobytes())
+        member(archive, "y.npy", (2,), "<i8", labels.tobytes())
+        with pytest.warns(UserWarning, match="Duplicate"):
+            member(archive, "y.npy", (2,), "<i8", labels.tobytes())
+    assert outcome(path).startswith("refused: ")
+
+
+@pytest.mark.parametrize("first", ["", "x,y\n", 'x,y\n"a",1\n'])
+@pytest.mark.parametrize("kind", ["read", "infer"])
+def test_a_csv_row_of_sixteen_million_commas_is_refused(tmp_path, first, kind):
+    path = tmp_path / "x.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write(first + "," * 16_000_000 + "\n")
+    assert path.stat().st_size < 40_000
+    said = outcome(path, kind)
+    assert said.startswith("refused: ")
+    assert len(said) < 400
+
+
+def test_a_csv_cell_of_many_commas_is_still_a_cell(tmp_path):
+    path = tmp_path / "x.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([("x", "y", "note"), ("a", "1", "," * 100_000), ("b", "0", "")])
+    assert outcome(path).startswith("refused: ")  # the column, by its name
+    text = path.read_text().replace(",note", "").replace(',"' + "," * 100_000 + '"', "")
+    path.write_text(text.replace("0,", "0"))
+    assert outcome(path) == "read\n"
+
+
+VIEWS = {
+    "a large cell": "SELECT hex(zeroblob(500000000)) AS x, 1 AS y",
+    "large cells": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1e5) "
+    "SELECT hex(zeroblob(200000)) AS x, i % 2 AS y FROM n",
+    "no end": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT 'a' AS x, count(*) AS y FROM n",
+    "rows without end": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT 'a' AS x, 1 AS y FROM n",
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_sqlite_file_of_four_kilobytes_is_refused(tmp_path, view):
+    path = tmp_path / "x.db"
+    connection = sqlite3.connect(path)
+    connection.execute(f"CREATE VIEW v AS {VIEWS[view]}")
+    connection.commit()
+    connection.close()
+    assert path.stat().st_size <= 8192
+    assert outcome(f"sqlite://{path}").startswith("refused: ")
