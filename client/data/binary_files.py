@@ -81,7 +81,7 @@ def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int,
         column = frame[name]
         if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
             expected = "numbers, text, truth values or dates"
-            raise DataError(expected, str(column.dtype), path=path, column=name)
+            raise DataError(expected, f"type {column.dtype}", path=path, column=name)
         if isinstance(column.dtype, pl.Categorical | pl.Enum):
             lengths = column.cat.len_bytes()
         elif column.dtype == pl.String:

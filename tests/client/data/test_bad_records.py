@@ -213,7 +213,7 @@ def test_a_model_the_label_was_not_described_for_is_refused_before_reading():
 def test_threads_read_headers_of_arrays_one_after_another(tmp_path, monkeypatch):
     """Before Python 3.11.8 threads in `ast` disturb each other: a whole file was unreadable."""
     np.savez(tmp_path / "r.npz", features=np.ones((4, 2)))
-    inside, most, load = [], [], np.load
+    inside, most, load = [], [], np.lib.format.read_array
 
     def slowly(*args, **more):
         inside.append(1)
@@ -222,7 +222,7 @@ def test_threads_read_headers_of_arrays_one_after_another(tmp_path, monkeypatch)
         inside.pop()
         return load(*args, **more)
 
-    monkeypatch.setattr(np, "load", slowly)
+    monkeypatch.setattr(np.lib.format, "read_array", slowly)
     with ThreadPoolExecutor(4) as pool:
         given = [tmp_path / "r.npz", lambda names: names, room_for(math.inf)]
         read = list(pool.map(lambda _: read_arrays(*given)["features"].sum(), range(8)))

@@ -64,6 +64,8 @@ def test_a_units_command_exists_and_may_write_its_folder_alone(path):
     assert service["ReadWritePaths"] == options["folder"]
     assert options["log_json"]
     assert service["User"] != "root"
+    assert re.fullmatch(r"[0-9]+G", service["MemoryMax"])
+    assert "@system-service" in path.read_text(encoding="utf-8")
     assert service["SuccessExitStatus"] == "130"  # how an interrupt ends it
 
 
