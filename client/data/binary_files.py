@@ -88,7 +88,7 @@ def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int,
             lengths = column.str.len_bytes()
         else:
             continue
-        if (longest := lengths.max() or 0) > _LONGEST_TEXT:  # type: ignore[operator]
+        if (longest := int(lengths.cast(pl.Int64).max() or 0)) > _LONGEST_TEXT:  # type: ignore[arg-type]
             expected = f"texts of at most {_LONGEST_TEXT:,} bytes"
             raise DataError(expected, f"one of {longest:,}", path=path, column=name)
         sizes += lengths.fill_null(0).to_numpy()
