@@ -22,8 +22,7 @@ two orders of adding agree in all bits of many sums by a chance that is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -33,7 +32,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.batches import PERIODS, Layout
-from parley.client.dp_sgd.clipping import record_gradients, trainable
+from parley.client.dp_sgd.clipping import record_gradients
+from parley.client.models.network_trials import made_up_rows, near_start, with_labels
 from parley.client.models.networks import Network
 
 Rows = NDArray[np.float64]
@@ -71,7 +71,7 @@ def layout_of(network: Network, widths: tuple[int, ...]) -> Layout:
         def gradients(rows: list[int]) -> Rows:
             return record_gradients(network.module, x[rows], y[rows], losses=network.losses)
 
-        with _at_random(network):
+        with near_start(network):
             known[key] = _tried(gradients, widths)
     return known[key]
 
@@ -126,26 +126,6 @@ def _same(one: Rows, other: Rows) -> bool:
 
 def _made_up(network: Network, count: int) -> tuple[Tensor, Tensor]:
     """Records of the size of a data set's; every eighth is zero or huge, to be a neighbour."""
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn((count, network.features), generator=generator, dtype=torch.float64)
-    rows *= torch.rand(count, generator=generator)[:, None] / rows.norm(dim=1, keepdim=True)
+    rows = made_up_rows(network, count)
     rows[7::16], rows[15::16] = 0.0, rows[15::16] * 1e6
-    labels = torch.randint(0, network.classes, (count,), generator=generator)
-    drawn = torch.randn((count, network.draws), generator=generator, dtype=torch.float64)
-    return network.with_draws(rows.numpy(), drawn.numpy()), labels.to(network.device)
-
-
-@contextmanager
-def _at_random(network: Network) -> Iterator[None]:
-    """The network near its start, at random: gradients may be zero there, and far off saturate."""
-    parameters = list(trainable(network.module).values())
-    kept = [parameter.data for parameter in parameters]
-    rng = np.random.default_rng(1)
-    start = network.start()
-    size = max(float(np.sqrt(np.mean(start**2))), 0.05)
-    try:
-        network.use(network.rows(start + size / 2 * rng.standard_normal(len(start))).clone())
-        yield
-    finally:
-        for parameter, data in zip(parameters, kept, strict=True):
-            parameter.data = data
+    return with_labels(network, rows)

@@ -52,11 +52,14 @@ def _compute_gradients(
 ) -> list[Tensor]:
     """Return every record's gradient on the network's device, `[b, …]` per trainable parameter."""
     learner = _Learner(network, losses)
-    named = {name: parameter.detach() for name, parameter in trainable(learner).items()}
+    parameters = trainable(learner)
+    named = {name: parameter.detach() for name, parameter in parameters.items()}
+    places = _places(learner, parameters)
 
-    def loss(parameters: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
+    def loss(theta: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
         rows = (row.unsqueeze(0), label.unsqueeze(0))
-        each: Tensor = torch.func.functional_call(learner, parameters, rows)
+        every = {place: theta[name] for place, name in places.items()}
+        each: Tensor = torch.func.functional_call(learner, every, rows, tie_weights=False)
         return each.sum()
 
     gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
@@ -71,9 +74,24 @@ def record_gradients(
     found, at = np.empty((len(x), sum(p[0].numel() for p in gradients))), 0
     for gradient in gradients:
         end = at + gradient[0].numel()
-        found[:, at:end] = gradient.flatten(1).cpu().numpy()
+        found[:, at:end] = gradient.reshape(len(x), -1).cpu().numpy()
         at = end
     return found
+
+
+def _places(module: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
+    """Return where each parameter is used: every place, once, and the parameter's own name.
+
+    Layers may share a parameter, and a layer may have several names. `functional_call` would
+    replace a layer's parameter once for each of its names, and put the wrong one back.
+    """
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    return {
+        f"{path}.{own}" if path else own: names[id(parameter)]
+        for path, layer in module.named_modules()
+        for own, parameter in layer._parameters.items()
+        if parameter is not None and id(parameter) in names
+    }
 
 
 def clipped_sum(
@@ -92,7 +110,9 @@ def clipped_sum(
     """
     if x.device.type != "cpu":
         gradients = _compute_gradients(network, x, y, losses)
-        on_device = torch.cat([gradient.flatten(1).double() for gradient in gradients], dim=1)
+        on_device = torch.cat(
+            [gradient.reshape(len(x), -1).double() for gradient in gradients], dim=1
+        )
         weights = torch.ones(len(x)) if there is None else torch.as_tensor(there)
         total, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
         return total.cpu().numpy(), found.cpu().numpy()

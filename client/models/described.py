@@ -18,6 +18,9 @@ from parley.client.models.losses import LOSSES
 LARGEST_MODEL: Final = 10**8
 """Most features or units of a layer that a task may ask for."""
 
+LARGEST_PARAMETER: Final = 1e150
+"""Parameters below this have finite products. A model file with larger ones is refused."""
+
 
 def described(model: LinearModel) -> dict[str, Any]:
     """The model as plain JSON values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
@@ -71,8 +71,10 @@ def check_layers(module: nn.Module) -> None:
 
     Raises NetworkError.
     """
+    known = {id(parameter) for parameter in module.parameters()}
     for name, layer in module.named_modules():
         kind = type(layer).__name__
+        _check_registered(layer, name or "the model", known)
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and _learns(layer):
             raise NetworkError(
                 f"Expected layers that keep records apart, got {kind} ({name or 'the model'}): it "
@@ -92,6 +94,49 @@ def check_layers(module: nn.Module) -> None:
                 f"Expected layers without their own randomness, got {kind} ({name}): a seeded "
                 "run could not be repeated. Set its p to 0; the noise of DP-SGD regularises."
             )
+
+
+def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
+    """Refuse layers and parameters that torch does not know: they would never learn or be saved.
+
+    Args:
+        known: ids of what is registered anywhere in the model.
+    """
+    for attribute, value in vars(layer).items():
+        if attribute in _OF_TORCH:
+            continue
+        parts = list(_parts(value))
+        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+        layers = [part for part in parts if isinstance(part, nn.Module)]
+        learned = [parameter for part in layers for parameter in part.parameters()]
+        if not {id(parameter) for parameter in learned} <= known:
+            right = "ModuleDict" if isinstance(value, dict) else "ModuleList"
+            raise NetworkError(
+                f"Expected layers that torch registers, got {attribute} of {type(layer).__name__} "
+                f"({name}), a plain {type(value).__name__} of layers, which would not be trained. "
+                f"Use torch.nn.{right}."
+            )
+        # What is computed of registered parameters, as weight_norm does, is no leaf.
+        own = [each for each in tensors if each.requires_grad and each.is_leaf]
+        if not {id(tensor) for tensor in own} <= known:
+            raise NetworkError(
+                f"Expected parameters that torch registers, got {attribute} of "
+                f"{type(layer).__name__} ({name}), a plain {type(value).__name__}, which would not "
+                "be trained. Use torch.nn.Parameter, or torch.nn.ParameterList for several."
+            )
+
+
+def _parts(value: object) -> Iterator[object]:
+    """Yield a value, or what is in it if it is a plain container."""
+    if isinstance(value, dict | list | tuple | set):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _parts(part)
+    else:
+        yield value
+
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that every module has: its registered parameters, buffers, layers and hooks."""
 
 
 def _learns(layer: nn.modules.batchnorm._NormBase) -> bool:

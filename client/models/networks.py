@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from parley.client.contract.plain_names import own_file_digest
+from parley.client.models.described import LARGEST_PARAMETER
 from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_still
 from parley.client.models.losses import softmax
-from parley.client.models.own_code import OwnCodeError, function_named
+from parley.client.models.own_code import OwnCodeError, describe_failure, function_named
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of, own_losses
 from parley.client.models.start_pages import let_go_of_start_pages
 
@@ -51,16 +52,70 @@ def own_function(kind: str) -> Callable[..., Any]:
 
 
 def _own(kind: str, features: int, classes: int) -> nn.Module:
-    build = own_function(kind)
+    build, place = own_function(kind), kind.rpartition(":")[0]
     try:
         made = build(features, classes)
     except Exception as error:
         raise NetworkError(
-            f"{kind}({features}, {classes}) raised {type(error).__name__}: {error}."
+            f"{kind}({features}, {classes}) raised {describe_failure(error, place)}. A model is "
+            "built by calling its function or class with the numbers of features and classes."
         ) from error
     if not isinstance(made, nn.Module):
         raise NetworkError(f"Expected {kind} to give a torch.nn.Module, got {type(made).__name__}.")
+    if _unbuilt(made):
+        try:
+            with torch.no_grad():
+                made(torch.zeros(2, features))  # layers learn their width from a first batch
+        except Exception as error:
+            raise NetworkError(
+                f"Expected {kind} to take a first batch of {features} features, from which its "
+                f"lazy layers learn their width, got {describe_failure(error, place)}."
+            ) from error
+    if unbuilt := _unbuilt(made):
+        raise NetworkError(
+            f"Expected a first batch to build every lazy layer of {kind}, got {unbuilt[0]} "
+            "without a width: the forward pass does not use its layer."
+        )
     return made
+
+
+def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by name; each once."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _unbuilt(module: nn.Module) -> list[str]:
+    """Return the names of parameters and buffers of lazy layers that no batch went through."""
+    lazy = (nn.UninitializedParameter, nn.UninitializedBuffer)
+    return [name for name, tensor in _tensors(module).items() if isinstance(tensor, lazy)]
+
+
+def _fixed(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return what a forward pass uses in addition to θ: frozen parameters and buffers."""
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+    return {**frozen, **dict(module.named_buffers())}
+
+
+def _check_numbers(kind: str, module: nn.Module) -> None:
+    """Refuse parameters that no model file could hold. Raises NetworkError."""
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
+    for name, tensor in _tensors(module).items():
+        if tensor.is_complex():
+            raise NetworkError(
+                f"Expected real parameters and buffers, got complex numbers in {name} of {kind}. "
+                "Hold real and imaginary parts, and use torch.complex in the forward pass."
+            )
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point():
+            if parameter.requires_grad:
+                raise NetworkError(f"Expected real parameters, got {parameter.dtype} in {name}.")
+            continue
+        if not bool((parameter.detach().double().abs() < LARGEST_PARAMETER).all()):
+            raise NetworkError(
+                f"Expected finite parameters below {LARGEST_PARAMETER:g} at the start, got others "
+                f"in {name} of {kind}. Check how it is initialised."
+            )
 
 
 def _losses(weights: Sequence[float], classes: int) -> RecordLosses:
@@ -73,6 +128,13 @@ def _losses(weights: Sequence[float], classes: int) -> RecordLosses:
 def _flat(module: nn.Module) -> NDArray[np.float64]:
     flat = nn.utils.parameters_to_vector(p for p in module.parameters() if p.requires_grad)
     return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
+
+
+def _named(value: Any) -> str:
+    """Return what a forward pass gave, in words."""
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)} values"
+    return f"an object of type {type(value).__name__}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +199,12 @@ class Network:
                 module = BUILT_IN[kind](features, classes, hidden)
             else:
                 module = _own(kind, features, classes)
-                if not all(parameter.requires_grad for parameter in module.parameters()):
+                if _fixed(module):
                     # Nobody sends frozen layers: a party that draws them must draw the same.
                     torch.manual_seed(0)
                     module = _own(kind, features, classes)
         check_layers(module)
-        if not any(parameter.requires_grad for parameter in module.parameters()):
-            raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
+        _check_numbers(kind, module)
         module = module.to(dtype=DTYPES[precision], device=device)
         network = cls(
             kind=kind,
@@ -161,12 +222,21 @@ class Network:
         except NetworkError:
             raise
         except Exception as error:
+            place = kind.rpartition(":")[0]
+            hint = ""
+            if precision == "float64" and "dtype" in str(error):
+                hint = (
+                    " Rows and parameters are float64; dp-sgd.precision = 'float32' changes that."
+                )
             raise NetworkError(
-                f"{kind} cannot take rows of {features} features: {type(error).__name__}: "
-                f"{next(iter(str(error).splitlines()), '')}."
+                f"{kind} cannot take rows of {features} features: "
+                f"{describe_failure(error, place)}.{hint}"
             ) from error
         if shape != (2, classes):
-            raise NetworkError(f"Expected scores of shape [2, {classes}] from {kind}, got {shape}.")
+            raise NetworkError(
+                f"Expected scores of shape [2, {classes}] for two rows from {kind}, got "
+                f"{list(shape)}. A model gives one score a class."
+            )
         return network
 
     @property
@@ -183,10 +253,29 @@ class Network:
         if self.draws:
             check_still(self.module, self.rows(made_up), self._losses_as_of_first)
             return (2, self.classes)
-        with torch.no_grad():
-            shape = tuple(self.module(self.rows(np.zeros((2, wide)))).shape)
+        scores = self.module(self.rows(np.zeros((2, wide))))
+        self._check_scores(scores)
         check_still(self.module, self.rows(made_up))
-        return shape
+        return tuple(scores.shape)
+
+    def _check_scores(self, scores: Any) -> None:
+        """Refuse scores that are no real tensor, or that no parameter changes."""
+        if not isinstance(scores, torch.Tensor):
+            raise NetworkError(
+                f"Expected one tensor of scores, [rows, {self.classes}], from {self.kind}, got "
+                f"{_named(scores)}. Return the scores only."
+            )
+        if not scores.is_floating_point():
+            raise NetworkError(
+                f"Expected real scores from {self.kind}, got {scores.dtype}. Return the scores "
+                "before argmax, rounding or a complex transform."
+            )
+        if not scores.requires_grad:
+            raise NetworkError(
+                f"Expected scores from {self.kind} that depend on its parameters, got scores "
+                "without a gradient. Remove detach(), .data and torch.no_grad() from its forward "
+                "pass."
+            )
 
     def _check_finite(self, rows: torch.Tensor) -> None:
         with torch.no_grad():
@@ -226,9 +315,7 @@ class Network:
 
         Parties whose frozen layers differ would train θ for another network than the server's.
         """
-        state = self.module.state_dict()
-        learned = {name for name, p in self.module.named_parameters() if p.requires_grad}
-        fixed = {name: tensor for name, tensor in state.items() if name not in learned}
+        fixed = _fixed(self.module)
         if not fixed:
             return ""
         whole = hashlib.sha256(b"parley/frozen/v1")

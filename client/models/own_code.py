@@ -1,48 +1,107 @@
-"""Functions of your own code, by their names: 'module:function' or 'file.py:function'."""
+"""Load functions and classes of your own code by name: 'module:function' or 'file.py:function'.
+
+Your own code may raise anything. Whatever it raises becomes one line: `describe_failure`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+_LONGEST = 200
 
 
 class OwnCodeError(ValueError):
-    """Your own code that is not there, or is no function."""
+    """Your own code that is not there, cannot be imported, or is no function."""
+
+
+def describe_failure(error: BaseException, place: str, *, values: bool = True) -> str:
+    """Return one line for what your own code raised, and the line of your file that raised it.
+
+    Args:
+        place: 'module' or 'file.py', the part of a name before its colon.
+        values: whether the exception's text may be shown. It may hold a record's values.
+    """
+    said = " ".join(str(error).split())[:_LONGEST].rstrip(".") if values else ""
+    if isinstance(error, OSError) and error.errno is not None:
+        said = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    shown = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, SyntaxError):  # its text names file and line
+        return shown
+    module = sys.modules.get(place)
+    file = Path(place if place.endswith(".py") else getattr(module, "__file__", None) or place)
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, file)
+    ]
+    return f"{shown} ({file.name}, line {frames[-1].lineno})" if frames else shown
+
+
+def _same(name: str, file: Path) -> bool:
+    return Path(name).name == file.name and Path(name).absolute() == file.absolute()
 
 
 def code_named(name: str, *, what: str) -> Any:
-    """What 'module:attribute' or 'file.py:attribute' names, or None: its code is run.
+    """Return what 'module:attribute' or 'file.py:attribute' names, or None. Its code is run.
 
     Args:
-        name: of it; `__main__:f` is one that a notebook or script defines itself.
+        name: `__main__:f` is one that a notebook or script defines itself.
 
     Raises OwnCodeError.
     """
     place, _, attribute = name.rpartition(":")
+    if place.endswith(".py") and not Path(place).is_file():
+        raise OwnCodeError(f"Expected the {what} file at {place}, got none.")
     try:
-        if not place.endswith(".py"):
-            return getattr(importlib.import_module(place), attribute, None)
-        path = Path(place)
-        if not path.is_file():
-            raise OwnCodeError(f"Expected the {what} file at {place}, got none.")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise OwnCodeError(f"Expected a Python file, got {place}.")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    except ImportError as error:
-        raise OwnCodeError(f"Cannot import the {what}'s module {place!r}: {error}.") from error
+        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    except (Exception, SystemExit) as error:  # it is somebody's own code: it may raise anything
+        raise OwnCodeError(
+            f"Cannot import the {what}'s module {place!r}: {describe_failure(error, place)}."
+        ) from error
     return getattr(module, attribute, None)
 
 
+def _import_module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Run a file as a module of a name that no other module has."""
+    # Registered while it runs and afterwards: dataclasses and type hints that are text
+    # (`from __future__ import annotations`) are looked up by the module's name.
+    name = f"parley_own_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Expected a Python file, got {path}")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        raise
+    return module
+
+
 def function_named(name: str, *, what: str = "model") -> Callable[..., Any]:
-    """The function that `code_named` finds. Raises OwnCodeError."""
+    """Return the function that `code_named` finds. Raises OwnCodeError."""
     found = code_named(name, what=what)
     if not callable(found):
         place, _, function = name.rpartition(":")
-        raise OwnCodeError(f"Expected a function {function!r} in {place}, got {found!r}.")
+        got = "none of that name" if found is None else f"an object of type {type(found).__name__}"
+        raise OwnCodeError(
+            f"Expected a class or function {function!r} in {place}, got {got}. Check the name "
+            "behind the colon."
+        )
     called: Callable[..., Any] = found
     return called

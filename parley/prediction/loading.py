@@ -20,12 +20,9 @@ from parley.client.data.columns import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
-from parley.client.models.described import linear_model_from
+from parley.client.models.described import LARGEST_PARAMETER, linear_model_from
 from parley.prediction.model import Estimator, Model
 from parley.server.model_file import ModelFileError, open_model
-
-_LARGEST = 1e150
-"""Parameters whose products are finite."""
 
 
 def load_model(
@@ -127,9 +124,10 @@ def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDA
     if expected is None:
         raise ModelFileError(f"Expected a run that learned a model, got one that did not: {file}.")
     shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
-    if theta is None or not shaped or not (np.abs(theta) < _LARGEST).all():
+    if theta is None or not shaped or not (np.abs(theta) < LARGEST_PARAMETER).all():
         raise ModelFileError(
-            f"{file}: Expected {expected} finite float64 parameters below {_LARGEST:g}, got others."
+            f"{file}: Expected {expected} finite float64 parameters below "
+            f"{LARGEST_PARAMETER:g}, got others."
         )
     if (components := tensors.get("components")) is not None:
         try:

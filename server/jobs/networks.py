@@ -16,6 +16,7 @@ from pydantic import Field
 
 from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.contract.plain_names import is_own
 from parley.client.dp_sgd.batches import padded_width
 from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.settings import WRITTEN, LocalTraining
@@ -43,10 +44,14 @@ from parley.server.jobs.model import models_that_learn
 from parley.server.jobs.network_steps import network_by_rule
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import DPSGD
-from parley.server.jobs.section import Auto, JobError, check_unchanged
+from parley.server.jobs.section import Auto, JobError, check_unchanged, unless_auto
 
 if TYPE_CHECKING:
     from parley.client.models.networks import Network
+
+_ROWS, _WRITTEN_ROWS = 2048, 64
+"""Records whose gradients are computed at once; and where they are written out one by one, which
+more rows make no faster, and the trial of their independence slower."""
 
 
 class _OfNetwork(AlgorithmSection):
@@ -110,6 +115,8 @@ class _OfNetwork(AlgorithmSection):
                 probability=attendance_of(job).rate,
                 together=steps if one_coin else 1,
             )
+        way = _way(job, network)
+        written = record and way == WRITTEN
         return LocalTraining(
             steps=steps,
             sampling_rate=rate,
@@ -118,8 +125,8 @@ class _OfNetwork(AlgorithmSection):
             optimiser=settings.optimiser,
             learning_rate=float(settings.learning_rate),
             momentum=float(settings.momentum),
-            per_example_method=_way(job, network),
-            micro_batch=settings.micro_batch,
+            per_example_method=way,
+            micro_batch=unless_auto(settings.micro_batch, _WRITTEN_ROWS if written else _ROWS),
             clipped_share=share,
         )
 
@@ -298,11 +305,14 @@ def model_width(job: WholeJob, features: int) -> int:
 def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
     """The job's network for rows of `features` columns and K classes, at its public start.
 
+    One of your own code is tried before anything is charged: each row is scored by itself.
+
     Raises NetworkError.
     """
+    from parley.client.models.batch_invariance import check_batch_invariance  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
     from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
-    return Network.build(
+    network = Network.build(
         job.model.kind,
         features=features,
         classes=classes,
@@ -312,6 +322,9 @@ def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
         device=job.run.device,
         seed=job.data.seed,
     )
+    if is_own(job.model.kind):
+        check_batch_invariance(network)
+    return network
 
 
 def _way(job: WholeJob, network: Network) -> str:

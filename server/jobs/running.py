@@ -126,8 +126,10 @@ class DPSGD(Section):
         description="Of forward and backward passes of other ways than exact, which has float64; "
         "clipped sums are taken in float64. float32 is faster; a record's bound of C is the same.",
     )
-    micro_batch: int = Field(
-        2048, ge=1, description="Most records whose gradients are held at once: bounds memory."
+    micro_batch: Annotated[int, Field(ge=1)] | Auto = Field(
+        "auto",
+        description="Most records whose gradients are held at once: bounds memory. auto: 64 where "
+        "each record's gradient is written out (vmap), else 2048.",
     )
     pad_batches: bool = Field(
         True,

@@ -25,6 +25,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section import JobError
+from parley.server.planning.model_round_trip import check_round_trip
 from parley.server.planning.principal_components import leading, release_ahead, with_components
 from parley.server.planning.release import counts_of, evaluation_plan, plan_release
 
@@ -87,8 +88,9 @@ def stages_of(
         features: p, of the rows before they are projected.
         components: `[p, k]` public components, where the job has them.
 
-    Raises CalibrationError, RingTooSmall.
+    Raises JobError, CalibrationError, RingTooSmall.
     """
+    check_round_trip(job, algorithm)
     own_map = job.model.feature_map.get("name", "")
     draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)

@@ -111,7 +111,7 @@ def test_models_that_cannot_be_loaded_say_why(tmp_path) -> None:
         build("nowhere.py:net")
     with pytest.raises(NetworkError, match="Cannot import"):
         build("no_such_module_here:net")
-    with pytest.raises(NetworkError, match="function 'net'"):
+    with pytest.raises(NetworkError, match="class or function 'net'"):
         build("math:net")
     with pytest.raises(NetworkError, match="16 × 16"):
         build("cnn")

@@ -218,7 +218,7 @@ def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
         ("mean", "among others than alone"), ("dropout", "without their own randomness"),
         ("norm", "keep records apart"), ("memory", "the buffer seen"),
         ("broken", "to take rows of 4 cells"), ("infinite", "finite features"),
-        ("text", "torch.nn.Module"), ("absent", "Expected a function"),
+        ("text", "torch.nn.Module"), ("absent", "Expected a class or function"),
     ],
 )  # fmt: skip
 def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, function, said) -> None:

@@ -1,0 +1,160 @@
+"""Check that a network scores each row by itself: whatever other rows are in its batch.
+
+DP-SGD takes every record's gradient by itself, and a file of records is scored in batches. A
+network that subtracts the mean of its batch, sorts it or counts it learns one function and predicts
+another. Such a network is refused before anything is charged.
+
+It is an experiment on made-up rows. Rows are scored one by one, then among others: batches of many
+sizes, in other places, beside other rows; at the start, near it at random, as the network was built
+and in eval mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from parley.client.models.layers import NetworkError
+from parley.client.models.network_trials import made_up_rows, near_start, with_labels
+from parley.client.models.networks import Network
+from parley.client.models.own_code import describe_failure
+from parley.client.models.record_losses import own_losses
+
+_WATCHED: Final = 8
+"""Rows that are scored by themselves, and looked for in every batch."""
+
+_SIZES: Final = (2, 3, 4, 5, 8, 16, 31, 32, 64, 100)
+
+_LARGEST: Final = 4096
+"""Rows that are scored at once (`Network.scores`)."""
+
+_MOST_CELLS: Final = 1 << 20
+"""Of the largest batch."""
+
+Passed = Callable[[Tensor, Tensor], Tensor]
+
+
+def check_batch_invariance(network: Network) -> None:
+    """Raise NetworkError if a row's scores or loss depend on the other rows of its batch."""
+    most = max(_WATCHED, min(_LARGEST, _MOST_CELLS // network.features))
+    rows = made_up_rows(network, most)
+    rows[1], rows[2], rows[3] = 0.0, 0.0, np.abs(rows[3])
+    rows[2, 0] = 1.0  # a row of length 1 with one cell
+    whole = with_labels(network, rows)
+    known = {*_SIZES, network.features, network.classes, network.features + 1}
+    sizes = sorted(size for size in known if 1 < size <= min(128, most))
+    modes = ["as built", "eval"] if any(m.training for m in network.module.modules()) else ["eval"]
+    for mode in modes:
+        with _in_eval(network.module) if mode == "eval" else nullcontext():
+            for what, passed in _passes(network):
+                largest = [most] if mode == modes[0] else []
+                _compare(network, what, passed, whole, [*sizes, *largest], at_start=True)
+                for seed in (1, 2):
+                    with near_start(network, seed=seed):
+                        _compare(network, what, passed, whole, sizes)
+
+
+def _passes(network: Network) -> Iterator[tuple[str, Passed]]:
+    """Yield what is computed of a batch: its scores, and its losses if they are the module's."""
+    if not network.draws:
+        yield "scores", lambda x, _: network.module(x)
+    if own_losses(network.module) is not None:
+        yield "losses", lambda x, y: network.losses(network.module, x, y)
+
+
+def _compare(
+    network: Network,
+    what: str,
+    passed: Passed,
+    whole: tuple[Tensor, Tensor],
+    sizes: list[int],
+    *,
+    at_start: bool = False,
+) -> None:
+    """Compare the watched rows' results alone with those in batches of `sizes`."""
+    rows, labels = whole
+    rng = np.random.default_rng(0)
+    alone = torch.cat(
+        [_results(network, what, passed, rows[at : at + 1], labels[at : at + 1])
+         for at in range(_WATCHED)]
+    )  # fmt: skip
+    if at_start and not bool(torch.isfinite(alone).all()):
+        at = int(torch.nonzero(~torch.isfinite(alone).reshape(_WATCHED, -1).all(1))[0])
+        kind = "a row of zeros, which a record may be" if at == 1 else "a made-up row"
+        raise NetworkError(
+            f"Expected finite {what} from {network.kind} at its start, got others for {kind}. Keep "
+            "logarithms, roots and quotients away from zero, and check the initialisation."
+        )
+    finite = torch.isfinite(alone).reshape(_WATCHED, -1).all(1)
+    if not bool(finite.any()):
+        return
+    # Libraries add in another order for batches of other sizes: half of the digits may differ.
+    near = float(alone[finite].abs().max()) * torch.finfo(alone.dtype).eps ** 0.5
+    for size in sizes:
+        for places in _batches(size, len(rows), rng):
+            found = _results(network, what, passed, rows[places], labels[places])
+            watched = torch.as_tensor(places < _WATCHED, device=rows.device)
+            own = torch.as_tensor(places, device=rows.device)[watched]
+            away = (found[watched] - alone[own]).abs().reshape(len(own), -1).amax(1)
+            # A result that is not a number among others, and is one alone, is away as well.
+            if bool((~(away <= near) & finite[own]).any()):
+                raise NetworkError(
+                    f"Expected {network.kind} to score each row by itself, got other {what} for a "
+                    f"row in a batch of {size} than alone: rows depend on each other. Look for "
+                    "means, sums, sorting, softmax or attention over the first axis, and for the "
+                    "batch's size; torch.nn.LayerNorm and GroupNorm act on each row."
+                )
+
+
+def _batches(size: int, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Yield batches of `size` rows, watched ones among them: in order, then twice at random."""
+    if size >= count:
+        yield rng.permutation(count)
+        return
+    yield np.arange(size)
+    for _ in range(2):
+        places = rng.choice(count, size, replace=False)
+        places[rng.integers(size)] = rng.integers(_WATCHED)
+        yield places
+
+
+def _results(network: Network, what: str, passed: Passed, x: Tensor, y: Tensor) -> Tensor:
+    """Return `[b, K]` scores or `[b]` losses. Raises NetworkError."""
+    place = network.kind.rpartition(":")[0]
+    try:
+        with torch.no_grad():
+            found = passed(x.clone(), y)
+    except Exception as error:  # a user's own network may raise anything
+        raise NetworkError(
+            f"Expected {network.kind} to take a batch of {_counted(len(x))}, got "
+            f"{describe_failure(error, place)}. It has to take any number of rows from 1 on."
+        ) from error
+    expected = (len(x), network.classes) if what == "scores" else (len(x),)
+    shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if shape != expected:
+        raise NetworkError(
+            f"Expected {what} of shape {list(expected)} for a batch of {_counted(len(x))} from "
+            f"{network.kind}, got {shape if isinstance(shape, str) else list(shape)}."
+        )
+    return found
+
+
+def _counted(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
+@contextmanager
+def _in_eval(module: nn.Module) -> Iterator[None]:
+    kept = [(each, each.training) for each in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for each, training in kept:
+            each.training = training

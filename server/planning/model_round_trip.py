@@ -1,0 +1,61 @@
+"""Check, before anything is charged, that the model of a run can be written, read again and used.
+
+A network of your own code is built once here, again by every party, and again by `predict`. A model
+file holds its parameters, and a digest of its frozen layers and buffers. A network that comes out
+otherwise each time would be charged for and never predict.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import numpy as np
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.plain_names import is_own, public_name
+from parley.client.contract.protocol import strict_json
+from parley.server.jobs.job import Job
+from parley.server.jobs.section import JobError
+
+_ROWS: Final = 16
+
+
+def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
+    """Raise JobError if the network that the run starts with would not predict from a model file.
+
+    Networks of Parley's and linear models are described by numbers only, and are not tried.
+    """
+    kind = job.model.kind
+    if not is_own(kind):
+        return
+    learned, known = algorithm.model, public_name(kind)
+    theta = algorithm.model_of(algorithm.init())
+    task = strict_json(json.dumps(describe_task(algorithm)))
+    try:
+        read: Any = task_from(task, own_models={known: kind}).model
+    except DecodingError as error:
+        raise JobError(
+            f"Expected {kind} to be the same network each time it is built, which parties and "
+            f"`parley predict` do, got: {error}"
+        ) from error
+    if read.dimension != learned.dimension:
+        raise JobError(
+            f"Expected {kind} to have the same {learned.dimension} parameters each time it is "
+            f"built, got {read.dimension}. Its layers must not depend on chance or on earlier "
+            "calls."
+        )
+    if learned.draws:  # it has losses, and no scores
+        return
+    rows = np.random.default_rng(0).random((_ROWS, learned.features)) / np.sqrt(learned.features)
+    one, other = (model.margins(theta, rows) for model in (learned, read))
+    near = np.abs(one).max() * np.finfo(str(one.dtype)).eps ** 0.25
+    if not (np.abs(one - other) <= near).all():
+        raise JobError(
+            f"Expected {kind} to give the same scores each time it is built with the same "
+            "parameters, got others: something that it uses is neither a parameter nor a buffer "
+            "(a tensor or array drawn at random, a file that changes). Register it with "
+            "register_buffer."
+        )

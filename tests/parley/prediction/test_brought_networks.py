@@ -1,0 +1,93 @@
+"""Networks that people bring, from a job to a prediction: before anything is charged, or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import brought_networks
+import numpy as np
+import pytest
+
+import parley
+from parley.client.models.layers import NetworkError
+from parley.server.jobs.federation import Federation
+from parley.server.jobs.file import load_job
+from parley.server.jobs.section import JobError
+from parley.server.planning.release import algorithm_for, model_for
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+FEATURES = [f"x{number}" for number in range(6)]
+
+
+def brought(name: str, *more: str) -> parley.Job:
+    return load_job(
+        overrides=[
+            f"model.kind={brought_networks.__file__}:{name}",
+            "algorithm.kind=distributed-dp-sgd",
+            "algorithm.rounds=1",
+            "dp-sgd.local-steps=1",
+            "dp-sgd.sampling-rate=0.02",
+            "parties.count=2",
+            "secure-aggregation.masked-check=false",
+            *more,
+        ]
+    )
+
+
+def records() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    drawn = {name: rng.uniform(-1, 1, 80).round(3) for name in FEATURES}
+    return {**drawn, "sick": np.where(drawn["x0"] > 0, "yes", "no")}
+
+
+@pytest.mark.parametrize(
+    "name", ["Tied", "FrozenTied", "Twice", "twice_in_a_chain", "Temperature", "lazy"]
+)
+def test_a_network_trains_and_predicts_from_its_model_file(name: str, tmp_path: Path) -> None:
+    frame = records()
+    run = parley.run(brought(name), data=frame, label="sick", out=tmp_path / "run")
+    kind = f"{brought_networks.__file__}:{name}"
+    model = parley.load_model(run.folder, own_models=(kind,))
+    whole = model.decision_function(frame)
+    few = model.decision_function({key: column[:3] for key, column in frame.items()})
+    np.testing.assert_allclose(whole[:3], few, rtol=1e-9, atol=1e-12)
+    assert set(model.predict(frame)) <= {"yes", "no"}
+
+
+@pytest.mark.parametrize(
+    "name", [*brought_networks.REFUSED, "centred", "learned_mix", "of_large_batches"]
+)
+def test_a_network_that_would_fail_later_is_refused_before_a_folder_is_made(
+    name: str, tmp_path: Path
+) -> None:
+    said = brought_networks.REFUSED.get(name, "each row by itself")
+    with pytest.raises((NetworkError, JobError), match=said) as refused:
+        parley.run(brought(name), data=records(), label="sick", out=tmp_path / "run")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises((NetworkError, JobError), match=said):
+        parley.plan(brought(name, "parties.min-records=40"), trust_code=True)
+
+
+def test_buffers_drawn_at_random_are_the_same_whatever_the_seed_of_the_data(tmp_path: Path) -> None:
+    job = brought("RandomBuffer", "data.seed=3", "parties.min-records=40")
+    assert parley.plan(job, trust_code=True).dimension > 0
+
+
+def test_parties_work_on_few_records_at_once_only_where_gradients_are_written_out() -> None:
+    """A trial of 2,048 written-out gradients takes a minute, and finds what one of 64 finds."""
+    sizes = {
+        (kind, *more): algorithm_for(
+            job := brought(kind, *more),
+            model_for(job, features=6, classes=3),
+            Federation.of_sizes(np.array([4000, 4000])),
+        ).training.micro_batch
+        for kind, more in (
+            ("Tied", ()),
+            ("lazy", ()),
+            ("Tied", ("dp-sgd.micro-batch=100",)),
+            ("Tied", ("privacy.unit=party",)),
+        )
+    }
+    assert list(sizes.values()) == [64, 2048, 100, 2048]
