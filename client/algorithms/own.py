@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,7 @@ from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import ball_of, clip_rows
 from parley.client.models.described import LARGEST_MODEL
-from parley.client.models.own_code import OwnCodeError, code_named
+from parley.client.models.own_code import OwnCodeError, code_named, describe_failure
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.kernel.rows import row_sum
 from parley.privacy.sampling.stream import Randomness
@@ -118,6 +118,11 @@ class ClippedSum(Statistic, ABC):
         return Contribution(values=np.ldexp(np.array(sums, np.float64), -bits), failed=())
 
 
+def _shown(found: Any) -> str:
+    """Return what a name stands for in words: none, or an object's type."""
+    return "none of that name" if found is None else f"an object of type {type(found).__name__}"
+
+
 @functools.lru_cache(maxsize=16)
 def _class(name: str) -> type[Any]:
     place, _, attribute = name.rpartition(":")
@@ -126,7 +131,9 @@ def _class(name: str) -> type[Any]:
     except OwnCodeError as error:
         raise OwnAlgorithmError(str(error)) from error
     if not isinstance(found, type) or not is_dataclass(found):
-        raise OwnAlgorithmError(f"Expected a dataclass {attribute!r} in {place}, got {found!r}.")
+        raise OwnAlgorithmError(
+            f"Expected a dataclass {attribute!r} in {place}, got {_shown(found)}."
+        )
     missing = [
         part
         for part in ("kind", "title", "claim", "init", "local", "update", "model_of", "released")
@@ -137,6 +144,13 @@ def _class(name: str) -> type[Any]:
             f"Expected {name} to have features, classes and all of an algorithm "
             f"(parley.client.algorithms.base), got one without {', '.join(missing) or 'them'}."
         )
+    try:
+        get_type_hints(found)
+    except Exception as error:
+        raise OwnAlgorithmError(
+            f"Cannot read the types of the fields of {name}: {describe_failure(error, place)}. "
+            "Import what they name outside of `if TYPE_CHECKING`."
+        ) from error
     known: Any = found
     if known.kind != public_name(name):
         raise OwnAlgorithmError(
@@ -164,8 +178,10 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
         given = {known[key]: value for key, value in settings.items()}
         plain = asdict(found(features=features, classes=classes, **given))
         return facts_from(found, plain)  # a value of another type is refused here already
-    except (ValueError, TypeError) as error:
-        raise OwnAlgorithmError(f"algorithm.settings: {error}") from error
+    except Exception as error:  # it is somebody's own class: it may raise anything
+        own = not isinstance(error, ValueError | TypeError)
+        said = describe_failure(error, name.rpartition(":")[0]) if own else str(error)
+        raise OwnAlgorithmError(f"algorithm.settings of {public_name(name)}: {said}") from error
 
 
 def own_task(algorithm: Any) -> dict[str, Any]:
