@@ -33,6 +33,22 @@ def test_a_dependency_has_an_upper_bound_and_a_pin_within_its_bounds(requirement
     assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
 
 
+def test_the_lock_file_has_a_hash_of_each_file_and_the_versions_of_the_constraints():
+    text = (ROOT / "deploy" / "requirements.lock").read_text(encoding="utf-8")
+    lines = text.replace("\\\n", " ").splitlines()
+    entries = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    locked = dict(entry[0].split("==") for entry in entries)
+    assert len(locked) == len(entries)
+    assert {name: PINS.get(name) for name in locked} == locked
+    for entry in entries:
+        hashes = [word for word in entry if word.startswith("--hash=")]
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", word) for word in hashes)
+    # setuptools builds Parley itself, without a download of its own.
+    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["postgres"], "setuptools"]
+    assert {canonicalize_name(Requirement(line).name) for line in needed} <= set(locked)
+
+
 def test_every_file_that_the_code_reads_is_in_a_wheel():
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = whole["tool"]["setuptools"]["package-data"]["*"]

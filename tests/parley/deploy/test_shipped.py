@@ -95,7 +95,7 @@ def test_the_image_holds_the_package_and_nothing_that_is_secret():
     assert all((ROOT / source).exists() for source in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     beside = set(project["tool"]["setuptools"]["package-dir"].values())
-    assert beside | {"parley", "pyproject.toml", "constraints.txt"} <= copied
+    assert beside | {"parley", "pyproject.toml", "deploy/requirements.lock"} <= copied
     first, *rules = (SHIPPED / "Dockerfile.dockerignore").read_text().splitlines()[1:]
     assert first == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied
@@ -103,9 +103,13 @@ def test_the_image_holds_the_package_and_nothing_that_is_secret():
     assert "RUN" not in names[names.index("USER") :]
     assert dict(instructions())["ENTRYPOINT"] == '["parley"]'
     least = tuple(map(int, re.findall(r"\d+", project["project"]["requires-python"])))
-    images = [rest for name, rest in instructions() if name == "FROM"]
-    for image in images:
-        assert tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", image)[0])) >= least
+    base = dict(instructions())["ARG"].removeprefix("BASE=")
+    images = [rest.split()[0] for name, rest in instructions() if name == "FROM"]
+    assert images == ["${BASE}", "${BASE}"]
+    assert tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", base)[0])) >= least
+    installs = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
+    assert all("--require-hashes -r requirements.lock" in rest for rest in installs)
+    assert all("--no-deps --no-build-isolation ." in rest for rest in installs)
 
 
 @pytest.mark.heavy
