@@ -38,7 +38,7 @@ POLICY = """
 [data.olmsted]
 path = "olmsted.csv"
 schema = "study.schema.toml"
-epsilon = 2.0
+epsilon = 2.1
 delta = 1e-6
 """
 CAUSES = ("circulatory", "neoplasms", "respiratory", "mental", "nervous")

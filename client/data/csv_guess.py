@@ -79,7 +79,7 @@ def check_first_line(path: str | Path, encoding: str, separator: str, *, header:
     """Raise DataError if the first line has not a name for each column: say what stands there."""
     text = next(text_pieces(path, encoding), "")
     first, width, records = _widest(text, separator)
-    if first == width or records < 2:
+    if first == width or records < 2 or not width:
         return
     expected = f"a first line with a name for each of {width} columns"
     if not header:

@@ -102,6 +102,11 @@ class ColumnReading:
     why: str
     remarks: tuple[str, ...] = ()
 
+    @property
+    def is_ignored(self) -> bool:
+        """Whether nothing reads the column."""
+        return self.entry["kind"] == "ignore"
+
 
 @dataclass(frozen=True, kw_only=True)
 class InferredSchema:

@@ -117,9 +117,7 @@ def _drafted(frames: tuple[Frame, ...], label: str | None, *, keep_numbers: bool
             "no label beside a pair (X, y), of which y is the label", got, path=frames[0].name
         )
     draft = infer_schema(*frames, label=label, keep_numbers=keep_numbers)
-    left_out = [
-        f"{each.name!r} ({each.why})" for each in draft.columns if each.entry["kind"] == "ignore"
-    ]
+    left_out = [f"{each.name!r} ({each.why})" for each in draft.columns if each.is_ignored]
     if left_out:
         warnings.warn(
             f"The schema was read off the data and ignores {'; '.join(left_out)}. Pass schema= to "

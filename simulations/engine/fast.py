@@ -312,6 +312,7 @@ def _kept(
         finished, job=job, folder=folder, summary=summary, features=world.data.features
     )
     # The model is on disk. What follows is optional: a stop in it loses nothing.
+    tell_stage(observer, "baseline")
     summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
         # Rounds count alike in the last iterate, not in a mean of them. Either is covered: every

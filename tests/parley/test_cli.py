@@ -100,7 +100,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         (["run", "--set", "algorithm.rounds=0"], 2, "got 0"),
         (["run", "--set", "privacy.epsilom=1"], 2, "Did you mean privacy.epsilon"),
         (["run", "nowhere.toml"], 2, "nowhere.toml"),
-        (["run", "--set", "data.source=nowhere.csv"], 2, "parley schema infer"),
+        (["run", "--set", "data.source=nowhere.csv"], 2, "got nothing there (check data.source)"),
         (["run", "--set", "parties.min-records=200"], 2, "min-records"),
         (["run", "--set", "parties.count=1000"], 2, "1000"),
         (["run", "--set", "run.faults=drip:1"], 2, "drop:0.2"),
@@ -173,7 +173,7 @@ def test_a_schema_is_read_off_a_query_that_a_run_then_asks(tmp_path):
     inferred = parley("schema", "infer", *asked, "--out", "s.toml", cwd=tmp_path)
     assert inferred.returncode == 0, inferred.stderr
     checked = parley("schema", "check", *asked, "s.toml", cwd=tmp_path)
-    assert "300 records are what s.toml says" in checked.stdout
+    assert "300 records as s.toml says" in checked.stdout
     sets = ["data.source=sqlite:///ward.db", "data.query=SELECT age, sick FROM visits"]
     sets += ["data.schema=s.toml", "parties.count=3", "algorithm.rounds=2"]
     words = [word for each in sets for word in ("--set", each)]
@@ -305,7 +305,8 @@ def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
         ledger.register(ADULT)
         ledger.hold("gone", {ADULT.key: ((Pure(epsilon=0.15), 4),)})
     shown = parley("ledger", "show", "all.sqlite", cwd=tmp_path)
-    assert "left ε = 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
+    assert "left ε = 0.4" in " ".join(shown.stdout.split())
+    assert "gone holds 4 releases" in shown.stdout
     refused = parley("ledger", "free", "all.sqlite", "another", cwd=tmp_path)
     assert (refused.returncode, "(gone), got 'another'" in refused.stderr) == (2, True)
     freed = parley("ledger", "free", "all.sqlite", "gone", cwd=tmp_path)

@@ -104,7 +104,7 @@ def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:
     totals = Account(budget=budget, charged=third, held={"r2": Held(((none, 4),), ())})
     print_ledger(LedgerContent(datasets=(totals,), entries=()))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "[/b] adult: 1 releases, spent ε = 0.3334 of ε = 1 at δ = 0, per record; " in shown
+    assert "[/b] adult: 1 release, spent ε = 0.3334 of ε = 1 at δ = 0, per record; " in shown
     assert "neighbours differ by replacing one record; left ε = 0.6666" in shown
     assert "r2 holds 4 releases to come" in shown
 
@@ -113,7 +113,7 @@ def test_a_ledger_says_where_no_bound_is_proved(tmp_path, capsys):
     given = ["privacy.noise=laplace-l1", "algorithm.rounds=2", "parties.count=5"]
     print_ledger(read_ledger(str(simulate(load_job(overrides=given), out=tmp_path / "r").folder)))
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.count("per record, charged for 3 shares of 4:") == 1
+    assert shown.count("per record, charged for the noise of 3 honest parties (1 more") == 1
     whole = shown[shown.index("against the server and all other parties: ") :]
     assert "no bound is proved (ε = ∞)" in whole
 
