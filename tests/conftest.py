@@ -27,7 +27,13 @@ pytest_plugins = ["commands", "fake_grid", "ground"]
 POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
 
 LONG_FILES = (
+    "tests/test_golden.py",
     "tests/simulations/audit/test_measure.py",
+    "tests/client/party/test_neighbours.py",
+    "tests/client/data/test_input_bombs.py",
+    "tests/privacy/accounting/test_certificates.py",
+    "tests/server/planning/test_principal_components.py",
+    "tests/client/queries/test_extreme_records.py",
     "tests/processes/",
     "tests/examples/",
     "tests/server/rounds/",

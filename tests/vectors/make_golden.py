@@ -103,8 +103,8 @@ def job(name: str, folder: Path) -> Sections:
     }
     if name in _CHANCE:
         return said
-    # Without a page: that would say what was drawn.
-    simulate(load_job(overrides=list(keys)), out=own, version=__version__)
+    # Without a page: that would say what was drawn. Neither text says what the baseline reaches.
+    simulate(load_job(overrides=[*keys, "run.baseline=false"]), out=own, version=__version__)
     return said | {"statement": stated(own), "certificate": certified(own, folder)}
 
 

@@ -114,10 +114,11 @@ def test_the_member_of_an_npz_that_is_measured_is_the_one_that_is_read(tmp_path)
         texts, labels = np.array(["a", "b"]), np.array([1, 0])
         member(archive, "x.npy", (2,), "<U1", texts.tobytes())
         member(archive, "y.npy", (2,), "<i8", labels.tobytes())
+        archive.compresslevel = 1
         with archive.open("y", "w", force_zip64=True) as written:
-            for _ in range(3 << 4):
+            for _ in range(33):
                 written.write(bytes(1 << 26))
-    assert path.stat().st_size < 8_000_000
+    assert path.stat().st_size < 16_000_000
     assert outcome(path) == "read\n"
     with zipfile.ZipFile(path, "w") as archive:
         member(archive, "x.npy", (2,), "<U1", texts.tobytes())
