@@ -138,7 +138,21 @@ def columns_of(
         cells = _cells(frame[name])
         flat = cells.ndim == 2 and cells.shape[1] == 1 and str(name) not in arrays
         found[str(name)] = cells[:, 0] if flat else cells
+    _check_lengths(found, where)
     return found
+
+
+def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
+    """Raise DataError if two columns differ in their number of rows."""
+    rows = {name: len(cells) if cells.ndim else 0 for name, cells in columns.items()}
+    first, *others = rows or [""]
+    for name in others:
+        if rows[name] != rows[first]:
+            raise DataError(
+                "columns of one length, a value per record",
+                f"{rows[first]} in {first!r} and {rows[name]} in {name!r}",
+                path=where,
+            )
 
 
 def check_once(names: Iterable[Any], *, path: str | Path) -> None:

@@ -134,3 +134,9 @@ def test_a_schema_read_off_a_frame_is_that_of_its_file(tmp_path):
     read = Schema.from_toml(ours.text)
     assert read.file.format is None
     assert len(read_records(frame_of(FRAME), read, "logistic")) == 3
+
+
+def test_columns_of_unequal_length_are_refused_by_name_not_ignored():
+    columns = {"a": np.zeros(6), "b": np.zeros(5), "out": np.arange(6) % 2}
+    with pytest.raises(DataError, match=r"columns of one length.*got 6 in 'a' and 5 in 'b'"):
+        frame_of(columns)
