@@ -33,7 +33,7 @@ def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
         return
     learned, known = algorithm.model, public_name(kind)
     theta = algorithm.model_of(algorithm.init())
-    task = strict_json(json.dumps(describe_task(algorithm)))
+    task = strict_json(json.dumps(describe_task(algorithm), allow_nan=False))
     try:
         read: Any = task_from(task, own_models={known: kind}).model
     except DecodingError as error:
