@@ -42,7 +42,11 @@ def plan(
     if seconds_a_step is not None:
         stated["seconds_a_step"] = seconds_a_step
     outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
+    if outlook.refusal is not None:
+        typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=as_json)
     if as_json:
         typer.echo(json_text(outlook.to_json()))
     else:
         print_outlook(outlook)
+    if outlook.refusal is not None:
+        raise typer.Exit(3)

@@ -28,7 +28,7 @@ from parley.server.jobs.federation import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.naming import code_named_by
 from parley.server.jobs.section import JobError
-from parley.server.planning.budgets import check_delta
+from parley.server.planning.budgets import budgets_of, check_affordable, check_delta
 from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.scaled_noise import mechanism_for
 from parley.server.planning.stages import EVALUATION, Stage, rounds_of, stages_of
@@ -140,11 +140,21 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
     more = _MORE[job.algorithm.outlook]
     accounts, note = accounts_in_ledger(job, stages)
     rest = {
+        "refusal": _refusal(job, stages),
         "simulation": simulation_ahead(job, algorithm, release, federation),
         "data_accounts": accounts or None,
         "data_note": note or None,
     }
     return Outlook.model_validate(facts | rest | more(planned))
+
+
+def _refusal(job: Job, stages: Sequence[Stage]) -> str | None:
+    """Return why a run would refuse the job for what it costs; None if it would not."""
+    try:
+        check_affordable(job, stages, budgets_of(job, rounds_of(stages).plan, "planned"))
+    except JobError as error:
+        return str(error)
+    return None
 
 
 def _evaluation(stages: Sequence[Stage]) -> EvaluationOutlook | None:

@@ -81,7 +81,7 @@ def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = ""
     names = ("round", "ρ (zCDP)", *conversions, "charged")
     table = plain_table(*names, left=0, title=f"ε after each round{scope}")
     step = max(1, len(rounds) // 10)
-    shown = [row for row in rounds if row.round % step == 0 or row.round == 1]
+    shown = [row for place, row in enumerate(rounds, 1) if place % step == 0 or place == 1]
     if shown[-1] is not rounds[-1]:
         shown.append(rounds[-1])
     for row in shown:

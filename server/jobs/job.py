@@ -16,6 +16,7 @@ from pydantic import model_validator
 
 from parley.privacy.accounting.certificates import default_reserved
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.mechanisms.shares import SHARED_LAWS
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
@@ -130,8 +131,10 @@ class Job(Section):
 
     @property
     def laws(self) -> tuple[str, ...]:
-        """The noise laws that the algorithm takes."""
-        return self.algorithm.laws
+        """Noise laws that the algorithm accepts and the noise point can add."""
+        laws = self.algorithm.laws
+        drawn = SHARED_LAWS if self.privacy.point.in_contributions else MECHANISMS
+        return tuple(law for law in laws if law in drawn)
 
     def label_kind(self, classes: int) -> str:
         """How labels are read: as the linear model wants them; for a network as classes."""

@@ -86,6 +86,14 @@ def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[Datase
         conversion, epsilon = alone.taken.epsilon(budget.delta)
         if budget.filters:
             conversion, epsilon = str(budget.certificate), budget.epsilon_of(alone.taken)
+        if math.isinf(epsilon):
+            raise JobError(
+                f"No finite ε is proved for this job at δ = {as_written(budget.delta)} (unit "
+                f"{budget.unit}, {budget.neighbouring}): its noise is too small for its releases, "
+                "or what the sampler of the noise takes, which grows with e^ε, is more than δ. "
+                "Choose more noise (privacy.noise; for networks a larger dp-sgd.noise-multiplier, "
+                "a smaller dp-sgd.sampling-rate or fewer steps)."
+            )
         raise JobError(
             f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
             f"{conversion} (unit {budget.unit}, {budget.neighbouring}), more than its data's "

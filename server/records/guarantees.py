@@ -159,9 +159,20 @@ def guarantee_outlook(
         description=_described(plan, own),
         epsilon_by_round=tuple(
             AfterRound(round=number, **account(before.add(event, count=number), own.delta))
-            for number in range(1, job.rounds + 1)
+            for number in _shown_rounds(job.rounds)
         ),
     )
+
+
+_MOST_ROUNDS = 1000
+"""The most rounds whose ε a plan lists: of more, evenly spaced ones and the last."""
+
+
+def _shown_rounds(rounds: int) -> list[int]:
+    """Return the rounds whose ε a plan lists."""
+    if rounds <= _MOST_ROUNDS:
+        return list(range(1, rounds + 1))
+    return sorted({1} | {rounds * part // _MOST_ROUNDS for part in range(1, _MOST_ROUNDS + 1)})
 
 
 def _facts(

@@ -45,6 +45,7 @@ class Outlook(Facts):
         lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
             solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
         data_accounts: what the job's ledger says of its data, by their name in it.
+        refusal: why a run of this job would be refused; absent if it would not.
     """
 
     format: Literal[2] = 2
@@ -74,6 +75,7 @@ class Outlook(Facts):
     record_bounds: RecordBounds | None = None
     data_accounts: tuple[DataAccount, ...] | None = None
     data_note: str | None = None
+    refusal: str | None = None
 
     @property
     def primary(self) -> GuaranteeOutlook:
@@ -114,4 +116,5 @@ class Outlook(Facts):
         )
         rows = [(each.title, each.line) for each in self.sections()]
         shown = html_table([("job", job), *rows])
-        return f"<p>A plan: nothing is released or charged.</p>{shown}"
+        refusal = html_table([("refused", self.refusal)]) if self.refusal else ""
+        return f"<p>A plan: nothing is released or charged.</p>{refusal}{shown}"

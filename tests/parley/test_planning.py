@@ -1,6 +1,7 @@
 """What `parley.plan` gives: one typed object with a JSON form, a run's memory within a factor."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 import parley
+from parley.privacy.calibration.calibration import CalibrationError
+from parley.server.jobs.section import JobError
 from parley.server.records import words
 from parley.server.records.outlook import Outlook
 from parley.server.records.plain_json import json_text
@@ -70,6 +73,64 @@ def test_a_plan_of_tables_says_their_noise_beside_what_a_cell_holds(tmp_path) ->
     assert found.noise == pytest.approx(2 * found.sensitivity / 0.268051123, rel=1e-6)
     assert found.largest[0] == ("age", 10)
     assert found.vector_bytes == 8 * 56
+
+
+_NETWORK = (
+    *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[8]", "algorithm.rounds=10"),
+    *("dp-sgd.sampling-rate=0.2", "dp-sgd.local-steps=50", "dp-sgd.noise-multiplier=1"),
+)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            (*_NETWORK, "dp-sgd.sampling-rate=0.1", "dp-sgd.local-steps=10"),
+            r"^This job costs ε = \d+\.\d+ .* budget of ε = 1\.",
+        ),
+        ((*_NETWORK, "privacy.epsilon=40"), "^No finite ε is proved .* larger dp-sgd.noise-mult"),
+        (("privacy.noise=laplace-as-printed", "privacy.delta=0"), "^This job costs ε = 5.5"),
+    ],
+)
+def test_a_plan_gives_the_reason_for_which_a_run_refuses_the_job(overrides, words, tmp_path):
+    refusal = parley.plan(parley.load_job(overrides=list(overrides))).refusal
+    assert re.search(words, refusal)
+    job = parley.load_job(overrides=[*overrides, f"run.out={tmp_path}", "run.baseline=false"])
+    with pytest.raises(JobError, match=re.escape(refusal)):
+        parley.run(job)
+
+
+def test_a_plan_over_its_budget_says_so_in_its_first_line_with_status_3(tmp_path):
+    ask = [sys.executable, "-m", "parley", "plan", "--set", "privacy.noise=laplace-as-printed"]
+    done = subprocess.run(
+        [*ask, "--set", "privacy.delta=0"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stdout.startswith("`parley run` would refuse this job. This job costs ε = 5.5")
+
+
+@pytest.mark.parametrize("point", ["share", "party", "server"])
+def test_a_law_that_replaces_a_sampler_without_room_is_one_that_a_run_accepts(point):
+    asked = [f"privacy.noise-point={point}", "privacy.epsilon=60"]
+    with pytest.raises(CalibrationError, match="Use ") as refused:
+        parley.plan(parley.load_job(overrides=asked))
+    laws = {"discrete-gaussian": ["privacy.calibration=zcdp"], "laplace-l1": []}
+    named = [law for law in laws if law in str(refused.value)]
+    assert "laplace-l1" in named
+    for law in named:
+        job = parley.load_job(overrides=[*asked, f"privacy.noise={law}", *laws[law]])
+        assert parley.plan(job).refusal is None
+
+
+def test_a_plan_of_the_most_rounds_lists_some_of_them_up_to_the_last():
+    outlook = parley.plan(parley.load_job(overrides=["algorithm.rounds=1000000"]))
+    numbers = [row.round for row in outlook.primary.epsilon_by_round]
+    assert (numbers[0], numbers[-1], len(numbers)) == (1, 1_000_000, 1001)
+    assert outlook.primary.epsilon <= outlook.primary.epsilon_budget
 
 
 FACTOR = 1.5
