@@ -23,6 +23,8 @@ from parley.server.jobs.file import load_job
 from parley.server.jobs.section import JobError
 from parley.simulations.engine.fast import simulate
 
+pytestmark = pytest.mark.usefixtures("no_baseline")
+
 BASE = [
     *("algorithm.kind=fedavg", "algorithm.rounds=2"),
     *("model.kind=mlp", "model.hidden=[8]"),
