@@ -102,7 +102,9 @@ class DataSet(Part):
         ge=0, lt=1, description="Total delta, at which epsilon is counted. Fixed at its first use."
     )
     epsilon_per_job: Positive | None = Field(
-        None, description="Largest epsilon of one job, at the same delta; left out: the total."
+        None,
+        description="Largest epsilon of one job, at the same delta, counted as if its releases "
+        "were fixed beforehand; left out: the total.",
     )
     approval_above: float | None = Field(
         None,

@@ -97,7 +97,7 @@ class Answer:
         """What was asked for it; of all of its steps together."""
         if not self.earlier:
             return self.ledger.epsilon
-        return self._spent.epsilon(self.ledger.budget.delta)[1]
+        return self.ledger.budget.epsilon_of(self._spent)
 
     @property
     def asked(self) -> str:

@@ -167,7 +167,7 @@ class ServedQueries:
             file, planned = asked.file, asked.file.planned(session)
             batches = [] if asked.plan else list(file.answers(session, planned))
             told = {
-                "whole": cost_of(planned),
+                "whole": cost_of(planned, session.totals.budget),
                 "left": session.remaining,
                 "answers": [
                     {"name": name, **answer.to_json(), "text": str(answer)}

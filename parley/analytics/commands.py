@@ -143,7 +143,7 @@ def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: boo
     """What all of it costs; every batch, one after another; then the page of all answers."""
     with _session(file, out=out, resume=resume) as session:
         planned, answers, table = file.planned(session), list[dict[str, Any]](), 0
-        whole = cost_of(planned)
+        whole = cost_of(planned, session.totals.budget)
         typer.echo(f"{whole}\n", err=as_json)
         for place, batch in enumerate(file.answers(session, planned)):
             own = [

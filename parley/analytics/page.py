@@ -30,6 +30,7 @@ from parley.privacy.ledger.budget import DatasetBudget
 from parley.report.parts import NOTHING, Card, Figure, Key, Table, write_page
 from parley.report.plots import Curve as Line
 from parley.report.plots import Palette, curves, interval_rows, interval_steps
+from parley.server.records import words
 from parley.server.records.attacker import group
 from parley.server.records.numerals import number
 from parley.server.records.run_folder import RunFolderError
@@ -239,7 +240,8 @@ def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
             title="Privacy spent",
             value=f"ε = {shown_up(spent)} of {as_written(budget.epsilon)}",
             note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {as_written(budget.delta)}; "
-            f"left {shown_down(left)}. Everything charged to these data in this ledger.",
+            f"left {shown_down(left)}. Everything charged to these data in this ledger. The budget "
+            f"holds {budget.promise}. Spent: {words.FIXED}.",
             wide=True,
             share=min(spent / budget.epsilon, 1.0),
         )
@@ -303,8 +305,8 @@ def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
     return (
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
         "probability of whatever anybody concludes from all of these answers by a factor of at "
-        "most e^ε, "
-        f"plus δ.{whom} {_covered(answers)} {_BEYOND[budget.unit]}"
+        "most e^ε, plus δ, with ε and δ of the budget, "
+        f"{budget.limits.certificate.holds}.{whom} {_covered(answers)} {_BEYOND[budget.unit]}"
     )
 
 

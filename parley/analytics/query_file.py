@@ -43,6 +43,7 @@ from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression, parse_where
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.queries import PlannedBatch
 
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
@@ -116,7 +117,7 @@ class QueryFile:
     def plans(self, session: Session) -> Iterator[str]:
         """What all of it would cost; then what every batch would release, in words."""
         planned = self.planned(session)
-        yield cost_of(planned)
+        yield cost_of(planned, session.totals.budget)
         for place, (batch, each) in enumerate(zip(self.batches, planned, strict=True)):
             queries, price = _released(batch)
             yield plan_text(each, queries, terms=session.terms, epsilon=price["epsilon"])
@@ -155,18 +156,19 @@ class QueryFile:
             yield [(each.name, answer) for each, answer in zip(batch, answers, strict=True)]
 
 
-def cost_of(planned: Sequence[PlannedBatch]) -> str:
-    """ε of the whole, its δ, unit, relation and against whom: the first line of what is said."""
+def cost_of(planned: Sequence[PlannedBatch], budget: DatasetBudget) -> str:
+    """Return what an account without releases charges for the whole, and what it promises."""
     primary = [each.plan.primary for each in planned]
-    delta, queries = primary[0].delta, sum(len(each.batch.queries) for each in planned)
-    epsilon = Composition.of(each.event for each in planned).epsilon(delta)[1]
+    queries = sum(len(each.batch.queries) for each in planned)
+    epsilon = budget.epsilon_of(Composition.of(each.event for each in planned))
     releases = sum(len(each.batch.queries[0].shares) or 1 for each in planned)
     several = f"{releases} releases" if releases > 1 else "one release"
     against = " and ".join(dict.fromkeys(each.against.short for each in primary))
     return (
-        f"ε = {shown_up(epsilon)} for all of it at δ = {as_written(delta)} ({queries} "
+        f"ε = {shown_up(epsilon)} for all of it at δ = {as_written(budget.delta)} ({queries} "
         f"quer{'ies' if queries > 1 else 'y'} in {several}; {primary[0].unit}, "
-        f"{primary[0].neighbouring}; against {against})"
+        f"{primary[0].neighbouring}; against {against}); "
+        f"the budget holds {budget.promise}"
     )
 
 

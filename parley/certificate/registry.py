@@ -151,8 +151,9 @@ def _implementation(
         "mechanisms": f"{_listed(noise_words(run, of) for of in run.guarantees)}\n\nThe noise is "
         "drawn from the operating system's entropy; sums are taken of integers modulo "
         f"2^{run.secure_aggregation.ring_bits}. Parley {statement.parley_version}.",
-        "composition": f"Releases ({entries}) are composed adaptively; of the accountants that are "
-        "proved for them the lowest is charged. A ledger reserves each before it is made.",
+        "composition": f"Releases ({entries}) are those of one plan. ε is stated {words.FIXED}, by "
+        "the lowest bound of the accountants that are proved for them; each release may depend on "
+        "the results before it. A ledger reserves each before it is made.",
         "post_processing": "Models are computed from noisy sums alone.",
         "justification": justification or "",
         "utility": "; ".join(filter(None, measured)),

@@ -72,6 +72,11 @@ def verified(
         )
     else:
         held += _held_against(file, certificate, run, ledger)
+    if facts.rounds_done < facts.rounds:
+        open_.append(
+            f"that no answer decided that the run ended after {facts.rounds_done} of "
+            f"{facts.rounds} rounds: ε is stated {words.FIXED}"
+        )
     open_.append(
         "that the entries are all that was ever released from these records, and that the noise "
         "was drawn as they say: the signer vouches for it"

@@ -12,7 +12,7 @@ from parley.client.contract.printable import one_line
 from parley.options import AsJson, PartyDir
 from parley.owner.facts import Offer, opened
 from parley.owner.page import serving
-from parley.owner.standing import Row, budgets, paid, standing
+from parley.owner.standing import Row, budgets, notes, paid, standing
 from parley.server.records.plain_json import json_text
 from parley.terminal.screen import Screen, plain_table
 
@@ -30,11 +30,13 @@ def owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
         if as_json:
             typer.echo(json_text(standing(party)))
             return
-        waits, rows, runs = party.offers(), budgets(party), paid(party)
+        waits, rows, runs, noted = party.offers(), budgets(party), paid(party), notes(party)
     screen = Screen()
     screen.print(f"{party.name}, of the deployment of {party.deployment.server_address}")
     _table(screen, "What is left", rows)
     _table(screen, "What was paid, the last first", runs)
+    for note in noted:
+        screen.print(one_line(note))
     screen.print(Text("What waits for you", style="bold"))
     for offer in waits:
         screen.print(f"{offer.name}  {offer.dataset}: {offer.price}")

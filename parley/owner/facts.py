@@ -287,6 +287,9 @@ class _Cost:
             " The difference is less than the job's own ε: releases together cost less than the "
             "sum of what each costs by itself."
             if lower
+            else " The difference is more than the job's own ε: next to other releases the account "
+            f"charges more for it (certificate {budget.limits.certificate})."
+            if self._left_epsilon[0] - self._left_epsilon[1] > 1.01 * epsilon
             else ""
         )
         return (
@@ -315,6 +318,7 @@ class _Cost:
         total = words.allowed(budget.epsilon, budget.delta)
         yield Fact(f"Left before{of}", f"ε = {before} of {total}")
         yield Fact(f"Left after{of}", f"ε = {after}")
+        yield Fact(f"The budget holds{of}", budget.promise)
 
     @property
     def attacker(self) -> Attacker:

@@ -51,6 +51,15 @@ def budgets(party: OwnParty) -> list[Row]:
     return rows
 
 
+def notes(party: OwnParty) -> list[str]:
+    """Return for which analysts each open budget holds, and the figures of what was spent."""
+    names: dict[str, dict[str, None]] = {}
+    for account in party.ledger.totals():
+        names.setdefault(account.budget.promise, {})[account.budget.name] = None
+    holding = [f"{', '.join(own)}: the budget holds {promise}." for promise, own in names.items()]
+    return [*holding, f"Spent and paid: {words.FIXED}."]
+
+
 def paid(party: OwnParty) -> list[Row]:
     """A row for each of the last runs that were charged or decided, the newest first."""
     deltas = {each.key: each.budget.delta for each in party.ledger.totals()}
@@ -100,5 +109,6 @@ def standing(party: OwnParty) -> dict[str, Any]:
         "server": party.deployment.server_address,
         "waits": [offer.to_json() for offer in party.offers()],
         "budgets": budgets(party),
+        "notes": notes(party),
         "runs": paid(party),
     }

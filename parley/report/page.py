@@ -84,7 +84,11 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "lede": _lede(summary),
         "status": result_words.status(summary),
         "notices": _notices(run, folder),
-        "costs": [card for of in summary.guarantees for card in _cost_cards(of)],
+        "costs": [
+            card
+            for of in summary.guarantees
+            for card in _cost_cards(of, marked=of is summary.primary)
+        ],
         "cards": _cards(run),
         "figures": figures(run),
         "judgements": judgement_sections(summary),
@@ -200,13 +204,18 @@ def _cards(run: RunContent) -> list[Card]:
     return cards
 
 
-def _cost_cards(of: GuaranteeSummary) -> Iterator[Card]:
-    """What was paid, and what that is to an attacker."""
+def _cost_cards(of: GuaranteeSummary, *, marked: bool) -> Iterator[Card]:
+    """What was promised and paid, and what that is to an attacker.
+
+    Args:
+        marked: whether to print for which analysts the figure of what was paid holds.
+    """
     scope = words.scope(of)
+    mark = f" Spent: {words.FIXED}." if marked else ""
     yield Card(
         title="Privacy spent",
         value=words.spent(of),
-        note=f"{scope[:1].upper()}{scope[1:]}. Budget: {words.budget(of)}.",
+        note=f"{scope[:1].upper()}{scope[1:]}. Promise: {words.promise(of)}.{mark}",
         wide=True,
         share=min(max(of.epsilon / of.epsilon_budget, 0.0), 1.0) if of.epsilon_budget else None,
     )

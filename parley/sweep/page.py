@@ -69,7 +69,7 @@ def _value(value: Any) -> str:
 def _told(of: RunSummary) -> dict[str, str]:
     found = of.judgement
     return {
-        "spent": "; ".join(map(words.stated, of.guarantees)),
+        f"spent, {words.FIXED}": "; ".join(map(words.stated, of.guarantees)),
         "against": words.against(of.primary),
         "assuming": words.assumed(of.primary) or "–",
         "noise": _noise(of),

@@ -127,7 +127,7 @@ def print_ledger(content: LedgerContent) -> None:
         console.print(one_line(run), soft_wrap=True)
         console.print(_releases(entries))
     if content.datasets:
-        console.print("Spent: for releases fixed beforehand.")
+        console.print(f"Spent: {words.FIXED}.")
     _print_accounts(console, content.entries[-_LAST_ENTRIES:])
 
 

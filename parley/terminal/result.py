@@ -15,7 +15,7 @@ from rich.text import Text
 from parley.client.contract.plurals import noun
 from parley.client.contract.printable import one_line
 from parley.privacy.accounting.rounding import shown_up
-from parley.server.records import result_words, sections
+from parley.server.records import result_words, sections, words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.result_words import table_measured
 from parley.terminal.screen import Screen, plain_table
@@ -52,6 +52,7 @@ def print_outlook(outlook: Outlook) -> None:
     for of in outlook.guarantees:
         scope = f" (one {of.unit})" if len(outlook.guarantees) > 1 else ""
         _print_rounds(console, of.epsilon_by_round, scope)
+    console.print(f"ε after each round: {words.FIXED}.\n")
     if outlook.alternatives is not None:
         _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
 
@@ -125,10 +126,10 @@ def print_result(result: Run) -> None:
 
 
 def section_table(shown: Iterable[sections.Section]) -> Table:
-    """A row each: its title and its brief facts; what was paid stands out."""
+    """A row each: its title and its brief facts; what was promised and paid stands out."""
     table = plain_table("", "", header=False)
     for each in shown:
-        style = "bold" if each.title in {"spent", "charged"} else ""
+        style = "bold" if each.title in {"promise", "spent", "charged"} else ""
         table.add_row(Text(each.title, style="dim"), Text(one_line(each.line), style=style))
     return table
 

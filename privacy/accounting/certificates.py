@@ -84,6 +84,11 @@ class Certificate(StrEnum):
             Certificate.LOWEST_BOUND: "if kinds and sizes were not chosen by answers",
         }.get(self, "even if later releases depend on earlier answers")
 
+    @property
+    def promise(self) -> str:
+        """For which analysts its ε holds, and its name."""
+        return f"{self.holds} (certificate {self})"
+
 
 def mu_of(event: Event) -> float:
     """Return μ with which the event is μ-GDP, rounded up; ∞ if no μ is proved for it.

@@ -292,9 +292,13 @@ class Account:
         """After a reservation was given back: to the run's plan, if it was of one."""
         if self.plans(event):
             own = self.held.get(run_id, Held((), blocks))
+            if own.blocks != blocks:
+                # What the run holds of other blocks must not move to these: it was not checked
+                # against their budget.
+                return self
             left = dict(self._planned(run_id, blocks))
             left[event] = left.get(event, 0) + 1
-            return self._with(run_id, own._replace(blocks=blocks, planned=tuple(left.items())))
+            return self._with(run_id, own._replace(planned=tuple(left.items())))
         return replace(self, charged=self.charged.without(event, blocks))
 
     def recognising(self, fingerprints: Iterable[str], rows: KnownRows | None = None) -> Account:

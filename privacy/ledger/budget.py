@@ -145,8 +145,7 @@ class DatasetBudget:
     @property
     def promise(self) -> str:
         """For which analysts the budget holds, and by which certificate, in words."""
-        certificate = self.limits.certificate
-        return f"{certificate.holds} (certificate {certificate})"
+        return self.limits.certificate.promise
 
     @property
     def key(self) -> BudgetKey:

@@ -43,6 +43,7 @@ def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[D
             neighbouring=each.budget.neighbouring,
             epsilon=each.budget.epsilon,
             delta=each.budget.delta,
+            certificate=str(each.budget.certificate),
             spent=_finite(each, spent := each.charged.largest(each.budget.epsilon_of, blocks)),
             releases=spent.releases,
             held=sum(each.holders.values()),

@@ -30,9 +30,10 @@ class DataAccount(Facts):
     Attributes:
         spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
         held: releases to come of runs that are not over.
-        left: ε at δ that nobody holds, by basic composition.
+        left: ε at δ that nobody holds, by the account's certificate.
         jobs: how many more jobs of this kind fit, at most 1000.
         blocks: each that a job named, and all others; none where none was named.
+        certificate: the test by which its account admits releases; empty in older records.
     """
 
     name: str
@@ -46,6 +47,7 @@ class DataAccount(Facts):
     left: float
     jobs: int
     blocks: tuple[BlockAccount, ...] = ()
+    certificate: str = ""
 
 
 class NoiseShares(Facts):

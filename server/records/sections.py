@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
 """Titles of the sections that the report explains in paragraphs."""
-GUARANTEE = {"spent", "charged", "protects", "against", "attacker", "assuming", ""}
+GUARANTEE = {"promise", "spent", "charged", "protects", "against", "attacker", "assuming", ""}
 """Those of a guarantee, beside its noise."""
 
 
@@ -43,7 +43,8 @@ def of_run(run: RunSummary) -> list[Section]:
     """What a run came to."""
     sections, counted = [], run.clipped_fraction is not None
     for of in run.guarantees:
-        sections += of_guarantee("spent", of, rounds=run.rounds, counted=counted)
+        mark = words.FIXED if of is run.primary else ""
+        sections += of_guarantee("spent", of, rounds=run.rounds, counted=counted, mark=mark)
     sections += [said("data set", words.data_set(each)) for each in run.data_accounts or ()]
     sections += [
         said("bounds", words.bounds(run.record_bounds, run.primary)),
@@ -63,10 +64,18 @@ def of_run(run: RunSummary) -> list[Section]:
     return present(sections)
 
 
-def of_guarantee(title: str, of: GuaranteeSummary, *, rounds: int, counted: bool) -> list[Section]:
-    """What a guarantee comes to, against whom, and its noise (as `words.noise` takes it)."""
+def of_guarantee(
+    title: str, of: GuaranteeSummary, *, rounds: int, counted: bool, mark: str = ""
+) -> list[Section]:
+    """What a guarantee comes to, against whom, and its noise (as `words.noise` takes it).
+
+    Args:
+        mark: for which analysts the figure of what was spent holds.
+    """
+    cost = f"{words.spent(of)}{words.charged_by(of)}"
     return [
-        said(title, f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}"),
+        said("promise", words.promise(of)),
+        said(title, f"{cost}, {mark}" if mark else cost),
         said("protects", f"{of.unit.words}; {words.relation(of)}"),
         *(said("" if at else "against", each) for at, each in enumerate(words.accounts(of))),
         said("attacker", words.attacked(of)),

@@ -7,8 +7,9 @@ so that no figure promises too much.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from parley.privacy.accounting.certificates import Certificate
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit, point_named
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records import attacker
@@ -102,6 +103,17 @@ def stated(of: GuaranteeSummary) -> str:
     return f"{spent(of)}, {scope(of)}"
 
 
+FIXED: Final = "for releases fixed beforehand"
+"""For which analysts a figure of what was spent so far holds: none who stops because of an answer.
+
+It stands once on each page or screen with such figures."""
+
+
+def promise(of: GuaranteeSummary) -> str:
+    """Return what a run promises: its budget, however early it ends."""
+    return f"{budget(of)} for this run as planned, whenever it ends"
+
+
 def allowed(epsilon: float, delta: float) -> str:
     """What a person allowed, with all digits."""
     return f"ε = {as_written(epsilon)} at δ = {as_written(delta)}"
@@ -120,7 +132,15 @@ def data_set(of: DataAccount) -> str:
         f"{of.name!r} has spent ε = {epsilon_text(of.spent)} of {allowed(of.epsilon, of.delta)} in "
         f"{of.releases} releases of all runs, {scope(of)}{held}; left ε = {shown_down(of.left)}: "
         f"{more}{'' if of.jobs == 1 else 's'} fit{'s' if of.jobs == 1 else ''}{_blocks(of)}"
+        f"{_holds(of)}"
     )
+
+
+def _holds(of: DataAccount) -> str:
+    """For which analysts the budget holds; empty if a run's record does not contain it."""
+    if not of.certificate:
+        return ""
+    return f"; the budget holds {Certificate(of.certificate).promise}"
 
 
 def _blocks(of: DataAccount) -> str:

@@ -29,6 +29,7 @@ from parley.deploy.stream.queue import Queue
 from parley.local_http_server import LocalHttpServer
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
+from parley.server.records import words
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.version import __version__
@@ -135,7 +136,7 @@ class Monitor:
         yield _gauge("runs", "Runs in the server's folder, by state.", by_state, "state")
         yield _gauge("round", "Last committed round of the run that began last.", now, "run")
         yield _gauge("rounds_planned", "Rounds of that run.", planned, "run")
-        said = f"Epsilon charged by it, rounded up; {_AGAINST}"
+        said = f"Epsilon charged by it so far, rounded up, {words.FIXED}; {_AGAINST}"
         yield _gauge("run_epsilon_spent", said, spent, *_GUARANTEE)
         said = f"Epsilon that its job asks for; {_AGAINST}"
         yield _gauge("run_epsilon_budget", said, budget, *_GUARANTEE)

@@ -129,7 +129,7 @@ def stopping(limits, *, releases, claim=None):
     epsilon = limits.epsilon
     mu = largest(lambda m: limits.admits(Composition.of([Gaussian(mu=m)])), start=1e-9)
     total, step = mu**2, mu**2 / releases
-    h = math.sqrt(step) / {2: 300, 10: 120}[releases]
+    h = math.sqrt(step) / {2: 300, 10: 120, 100: 40, 400: 20}[releases]
     low, high = -6 * mu - 0.5, total / 2 + 8.5 * mu
     loss = low + h * np.arange(int((high - low) / h) + 1)
     reach = int(8 * math.sqrt(step) / h) + 1
@@ -162,6 +162,16 @@ def stopping(limits, *, releases, claim=None):
 def test_who_changes_the_kind_of_noise_by_the_answers_gains_nothing(limits, epsilon):
     for releases in (2, 10):
         assert stopping(replace(limits, epsilon=epsilon), releases=releases) <= MOST
+
+
+@pytest.mark.heavy  # a minute: long convolutions, and a bisection per stop
+@pytest.mark.parametrize(("releases", "exceeds"), [(100, 6.33), (400, 8.18)])
+def test_who_changes_the_kind_of_noise_late_gains_nothing(releases, exceeds):
+    for limits in (GAUSSIAN, ZCDP):
+        assert stopping(limits, releases=releases) <= MOST
+    assert stopping(GAUSSIAN, releases=releases, claim=lambda _: 1.0) <= MOST
+    assert stopping(LOWEST, releases=releases) == pytest.approx(exceeds, rel=0.02)
+    assert stopping(GAUSSIAN, releases=releases, claim=GAUSSIAN.epsilon_of) > 5
 
 
 def test_who_stops_by_the_answers_gains_nothing_over_the_budget():
