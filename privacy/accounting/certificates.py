@@ -6,7 +6,7 @@ and compared with a limit that was fixed when the account was opened.
 
 | certificate | adds up | admits while | theorem |
 |---|---|---|---|
-| pure | ε | Σε ≤ ε | Rogers, Roth, Ullman & Vadhan 2016, Theorem 3.6 |
+| pure | ε | Σε ≤ ε | Rogers, Roth, Ullman & Vadhan 2016, basic composition |
 | gaussian | μ² | Σμ² ≤ μ(ε, δ − δₐ)² | Smith & Thakurta 2022; Koskela et al. 2023 |
 | zcdp | ρ | Σρ converts to ε at δ − δₐ | Feldman & Zrnic 2021; Whitehouse et al. 2023 |
 | plan | events | the plan costs ε | any accountant: one run, fixed beforehand |

@@ -1,0 +1,89 @@
+"""Jobs that share a ledger: charged by the certificate that the first of them named."""
+
+import pytest
+
+from parley.privacy.accounting.certificates import Certificate
+from parley.privacy.accounting.events import PlannedSteps
+from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job
+from parley.server.jobs.section import JobError
+from parley.simulations.engine.fast import simulate
+
+
+def job_on(tmp_path, *overrides, rounds=3):
+    return load_job(
+        overrides=[
+            f"privacy.ledger={tmp_path / 'ward.sqlite'}",
+            "privacy.dataset-epsilon=3",
+            "privacy.epsilon=1",
+            "parties.count=3",
+            f"algorithm.rounds={rounds}",
+            "run.baseline=false",
+            *overrides,
+        ]
+    )
+
+
+def account_in(tmp_path):
+    with Ledger.open(tmp_path / "ward.sqlite", create=False) as ledger:
+        assert ledger.verify() == []
+        (found,) = ledger.totals()
+        return found
+
+
+@pytest.mark.parametrize("named", ["auto", "gaussian", "zcdp"])
+def test_jobs_are_charged_by_the_certificate_that_opened_the_account(tmp_path, named):
+    expected = Certificate.ZCDP if named == "zcdp" else Certificate.GAUSSIAN
+    first = job_on(tmp_path, f"privacy.certificate={named}")
+    simulate(first, out=tmp_path / "a")
+    spent = account_in(tmp_path)
+    assert spent.budget.certificate is expected
+    # The noise of a job is such that its account charges what the job asks for.
+    assert spent.epsilon == pytest.approx(1.0, rel=1e-6)
+    simulate(job_on(tmp_path), out=tmp_path / "b")  # auto: as the account is
+    both = account_in(tmp_path)
+    mu = both.spent.mu
+    assert both.epsilon == pytest.approx(
+        cks20_epsilon(mu**2 / 2, 9.9e-6)
+        if expected is Certificate.ZCDP
+        else gaussian_epsilon(mu, 9.9e-6),
+        rel=1e-6,
+    )
+    other = "gaussian" if named == "zcdp" else "zcdp"
+    with pytest.raises(LedgerConflict, match=f"certificate {expected}; got .*certificate {other}"):
+        simulate(job_on(tmp_path, f"privacy.certificate={other}"), out=tmp_path / "c")
+    assert account_in(tmp_path).spent == both.spent
+
+
+def test_a_job_of_sampled_steps_is_charged_whole_on_a_shared_ledger(tmp_path):
+    sampled = [
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "model.hidden=[4]",
+        "dp-sgd.sampling-rate=0.1",
+        "dp-sgd.local-steps=2",
+    ]
+    simulate(job_on(tmp_path, *sampled, rounds=2), out=tmp_path / "a")
+    spent = account_in(tmp_path)
+    (job,) = spent.spent.counts
+    assert isinstance(job, PlannedSteps)
+    assert job.count == 2
+    assert spent.budget.reserved_delta == pytest.approx(1e-6)
+    assert job.delta == pytest.approx(5e-7)
+    assert spent.epsilon <= 1.0 * (1 + 1e-6)
+
+
+def test_a_plan_holds_for_one_run_and_shares_no_ledger(tmp_path):
+    with pytest.raises(JobError, match="holds for one run alone"):
+        job_on(tmp_path, "privacy.certificate=plan")
+    run = simulate(
+        load_job(overrides=["parties.count=3", "algorithm.rounds=2"]), out=tmp_path / "a"
+    )
+    with Ledger.open(run.folder / "ledger.sqlite", create=False) as ledger:
+        (own,) = ledger.totals()
+        assert own.budget.certificate is Certificate.PLAN
+        (event,) = own.spent.counts
+        with pytest.raises(LedgerConflict, match="for whose plan alone"):
+            ledger.hold("another", {own.key: ((event, 1),)})
