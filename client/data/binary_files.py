@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.os_errors import describe_cause
 from parley.client.data.memory import Room
+from parley.client.data.parquet_sizes import RowGroupSize, measure_row_groups
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, Table
 
@@ -49,10 +50,17 @@ def parquet_tables(
     path: str | Path,
     file: FileFormat,
     wanted: list[str],
+    room: Room,
     announced: Callable[[int], None] | None = None,
 ) -> Iterator[Table]:
-    """Batches of the columns that are wanted; `announced` is told the footer's number of rows."""
+    """Yield batches of the columns that are wanted, if the pages of each batch fit in `room`.
+
+    Args:
+        announced: called with the footer's number of rows before any row is read.
+    """
     with _parquet(path) as polars:
+        _check_types(polars.read_parquet_schema(path), wanted, path)
+        groups = _row_groups(path, wanted)
         scan = polars.scan_parquet(path, glob=False)
         rows = int(scan.select(polars.len()).collect().item())
         if announced is not None:
@@ -60,6 +68,7 @@ def parquet_tables(
         names = list(polars.read_parquet_schema(path))
         columns = polars.nth([names.index(name) for name in wanted])  # `select` takes patterns
         for begin in range(0, rows, ROWS):
+            room.check_bytes(_bytes_between(groups, begin, begin + ROWS), path=path)
             frame = scan.select(columns).slice(begin, ROWS).collect()
             for first, part in _parts_of_text(frame, path):
                 yield Table(
@@ -71,6 +80,34 @@ def parquet_tables(
                 )
 
 
+def _check_types(schema: Any, wanted: list[str], path: str | Path) -> None:
+    for name in wanted:
+        kind = schema[name]
+        if kind.is_nested() or kind in (pl.Binary, pl.Object):
+            expected = "numbers, text, truth values or dates"
+            raise DataError(expected, f"type {kind}", path=path, column=name)
+
+
+def _row_groups(path: str | Path, wanted: list[str]) -> list[RowGroupSize]:
+    try:
+        return measure_row_groups(path, wanted)
+    except ValueError as error:
+        raise DataError("a Parquet file", str(error), path=path) from error
+
+
+def _bytes_between(groups: list[RowGroupSize], first: int, last: int) -> int:
+    """Return the bytes of the pages of all row groups that have a row from `first` to `last` - 1.
+
+    Row groups without rows count, too.
+    """
+    begin = total = 0
+    for group in groups:
+        if begin < last and begin + group.rows >= first:
+            total += group.bytes
+        begin += group.rows
+    return total
+
+
 def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int, pl.DataFrame]]:
     """Yield a batch in parts whose text, written out, is `_TEXT` bytes at most; each part's place.
 
@@ -79,9 +116,6 @@ def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int,
     sizes = np.zeros(frame.height, np.int64)
     for name in frame.columns:
         column = frame[name]
-        if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
-            expected = "numbers, text, truth values or dates"
-            raise DataError(expected, f"type {column.dtype}", path=path, column=name)
         if isinstance(column.dtype, pl.Categorical | pl.Enum):
             lengths = column.cat.len_bytes()
         elif column.dtype == pl.String:

@@ -85,7 +85,7 @@ def _tables(
         case "csv":
             return _csv_tables(source, schema.file, names, wanted)
         case "parquet":
-            return parquet_tables(source, schema.file, wanted, announced)
+            return parquet_tables(source, schema.file, wanted, room, announced)
         case _:
             return _slices(read_arrays(source, lambda _: wanted, room), schema, source)
 

@@ -38,6 +38,8 @@ _ROWS = 16384
 """Of a batch: a few MiB of Python's objects, before they are columns."""
 
 _BATCH_BYTES = 2**26
+_FETCHED_ROWS = 512
+"""Rows that PostgreSQL sends at a time."""
 _LONGEST_CELL = 2**19
 """Bytes of a cell of SQLite, and of a row within it: what a CSV's 131,072 characters may take."""
 _STEPS = 10_000
@@ -109,10 +111,8 @@ def sql_tables(
     with _cursor(source) as cursor:
         if _names(cursor) != names:
             raise DatabaseError("the columns of a moment ago", "others", path=source.name)
-        begin, deadline = 0, monotonic() + source.timeout_s
-        for rows in _batches(cursor):
-            if monotonic() > deadline:
-                raise _too_slow(source)
+        begin = 0
+        for rows in _batches(cursor, source):
             cells = list(zip(*rows, strict=True))
             columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
             yield Table(
@@ -126,18 +126,25 @@ def sql_tables(
             begin += len(rows)
 
 
-def _batches(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows in batches of about `_BATCH_BYTES` of text at most.
+def _batches(cursor: Any, source: SqlQuery) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows in batches that end at `_BATCH_BYTES` of text, or sooner.
 
-    A driver makes objects of all rows that it fetches at once. So the first fetch is of one row,
-    and each later one of at most twice as many, fewer if rows as large as the largest one so far
-    would be too much.
+    Rows come one by one (SQLite) or `_FETCHED_ROWS` at a time (PostgreSQL), so that a batch does
+    not grow with rows that are suddenly large.
     """
-    count = largest = 1
-    while rows := cursor.fetchmany(count):
+    deadline = monotonic() + source.timeout_s
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        if monotonic() > deadline:
+            raise _too_slow(source)
+        rows.append(row)
+        size += _text_size(row)
+        if len(rows) == _ROWS or size >= _BATCH_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
         yield rows
-        largest = max(largest, *map(_text_size, rows))
-        count = max(1, min(2 * count, _ROWS, _BATCH_BYTES // largest))
 
 
 def _text_size(row: tuple[Any, ...]) -> int:
@@ -163,7 +170,9 @@ def _cursor(source: SqlQuery) -> Iterator[Any]:
         # A cursor of psycopg with a name is one of the server, which keeps the rows.
         named = () if sqlite else ("rows",)
         with closing(connect()) as connection, closing(connection.cursor(*named)) as cursor:
-            if sqlite:
+            if not sqlite:
+                cursor.itersize = _FETCHED_ROWS
+            else:
                 # Prepared alone first: what it says of the query then is of no cell.
                 connection.execute(f"EXPLAIN {source.query}").close()
                 planned = True

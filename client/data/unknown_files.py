@@ -138,7 +138,7 @@ def read_whole(source: Source, file: FileFormat, label: str | None, room: Room) 
     elif file.format == "csv":
         tables = csv_tables(source, file, names, names)
     else:
-        tables = parquet_tables(source, file, names)
+        tables = parquet_tables(source, file, names, room)
     parts, size = [], 0
     for table in tables:
         size += 2 * table.size

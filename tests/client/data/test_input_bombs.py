@@ -17,6 +17,10 @@ import zipfile
 import numpy as np
 import polars as pl
 import pytest
+from forged_parquet import packed, page, plain_text, write_parquet
+
+from parley.client.data.binary_files import ROWS
+from parley.client.data.parquet_sizes import measure_row_groups
 
 _READ = """
 import resource, sys
@@ -83,6 +87,87 @@ def parquet(path, size, rows, dtype=pl.Categorical):
 def test_a_parquet_file_of_two_kilobytes_is_refused(tmp_path, size, rows, dtype, kind):
     parquet(tmp_path / "x.parquet", size, rows, dtype)
     assert outcome(tmp_path / "x.parquet", kind).startswith("refused: ")
+
+
+TWO = plain_text(b"a", b"b")
+LARGE = 1900 * 2**20
+
+
+def large_page(cells, values, *, megabytes=1900, **header):
+    """A page of zeros after the cells, a thousandth of it on the disk."""
+    zeros = bytes(2**20)
+    body = packed(cells, *(zeros for _ in range(megabytes)))
+    return page(body, size=len(cells) + (megabytes << 20), values=values, **header)
+
+
+def forged(kind):
+    """Return row groups of a hostile file: see the names."""
+    honest = page(packed(TWO), size=len(TWO), values=2)
+    match kind:
+        case "a page of 1.9 GB":
+            return [(2, [large_page(TWO, 2)])]
+        case "an empty page of 1.9 GB before the values":
+            return [(2, [large_page(b"", 0), honest])]
+        case "a header that states 1.9 GB":
+            return [(2, [page(packed(TWO), size=LARGE, values=2)])]
+        case "a header that states a negative size":
+            return [(2, [page(packed(TWO), size=-1, values=2)])]
+        case "a page of too many values":
+            return [(2, [page(packed(TWO), size=len(TWO), values=2**31 - 1)])]
+        case "fifty row groups of 0.1 GB":
+            return [(1, [large_page(plain_text(b"a"), 1, megabytes=100)])] * 50
+        case "texts with a shared beginning":
+            return [(2, [page(packed(TWO), size=len(TWO), values=2, encoding=7)])]
+    raise ValueError(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "a page of 1.9 GB",
+        "an empty page of 1.9 GB before the values",
+        "a header that states 1.9 GB",
+        "a header that states a negative size",
+        "a page of too many values",
+        "fifty row groups of 0.1 GB",
+        "texts with a shared beginning",
+    ],
+)
+def test_a_parquet_file_whose_pages_are_too_much_is_refused(tmp_path, kind):
+    write_parquet(tmp_path / "x.parquet", *forged(kind))
+    assert outcome(tmp_path / "x.parquet").startswith("refused: ")
+
+
+def test_a_dictionary_of_gigabytes_is_refused(tmp_path):
+    indices = page(packed(b"\x01\x04\x00"), size=3, values=2, encoding=8)
+    pages = [large_page(TWO, 2, dictionary=True), indices]
+    write_parquet(tmp_path / "x.parquet", (2, pages), dictionary=True)
+    assert outcome(tmp_path / "x.parquet").startswith("refused: ")
+
+
+def test_a_page_is_read_to_the_size_of_its_header(tmp_path):
+    zeros = bytes(2**20)
+    body = packed(TWO, *(zeros for _ in range(1900)))
+    write_parquet(tmp_path / "x.parquet", (2, [page(body, size=len(TWO), values=2)]))
+    # Whether what follows is an error is the library's choice; that it takes no memory is not.
+    assert outcome(tmp_path / "x.parquet").startswith(("read\n", "refused: "))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip", "snappy", "lz4", "brotli", "uncompressed"])
+def test_the_pages_of_ordinary_files_are_measured(tmp_path, compression):
+    rows, path = 3 * ROWS, tmp_path / "x.parquet"
+    texts = [f"text {at % 1000}" for at in range(rows)]
+    frame = pl.DataFrame(
+        {"t": texts, "c": pl.Series(texts, dtype=pl.Categorical), "n": np.arange(rows) / 7.0,
+         "l": [[1, 2]] * rows, "b": [True, None, False] * ROWS}
+    )  # fmt: skip
+    frame.write_parquet(path, compression=compression, row_group_size=100_000)
+    groups = measure_row_groups(path, ["n"])
+    assert [group.rows for group in groups] == [100_000, rows - 100_000]
+    # Eight bytes per number, and for a page its lengths of levels.
+    assert 8 * rows <= sum(group.bytes for group in groups) < 8.1 * rows
+    wider = measure_row_groups(path, ["t", "c", "n", "b"])
+    assert all(a.bytes > b.bytes for a, b in zip(wider, groups, strict=True))
 
 
 def member(archive, name, shape, dtype, body=b""):
@@ -155,6 +240,9 @@ VIEWS = {
     "a large cell": "SELECT hex(zeroblob(500000000)) AS x, 1 AS y",
     "large cells": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1e5) "
     "SELECT hex(zeroblob(200000)) AS x, i % 2 AS y FROM n",
+    "cells that are suddenly large": "WITH RECURSIVE n(i) AS "
+    "(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) "
+    "SELECT hex(zeroblob(iif(i < 32760, 1, 200000))) AS x, i % 2 AS y FROM n",
     "no end": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
     "SELECT 'a' AS x, count(*) AS y FROM n",
     "rows without end": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "

@@ -186,8 +186,8 @@ def test_a_reading_is_one_snapshot_and_no_more_than_a_batch_is_held(database, mo
     database.insert(rows_of(60, seed=1))
     database.run("UPDATE visits SET age = 0")
     last = list(reading)
-    assert [*sizes, *(table.rows for table in last)] == [1, 2, 4, 8, 10, 10, 10, 10, 6]
-    assert last[-1].row_number(0) == 56
+    assert [*sizes, *(table.rows for table in last)] == [10, 10, 10, 10, 10, 10, 1]
+    assert last[-1].row_number(0) == 61
     assert any(table.column("age").max() for table in last)
     again = sql_tables(database.query(columns=columns), SCHEMA.file, columns, columns)
     assert sum(table.rows for table in again) == 122
