@@ -5,6 +5,7 @@ from __future__ import annotations
 # By name, so that a command that never touches a module does not import it for its error class.
 _STATUS = {
     "parley.server.jobs.section.JobError": 2,
+    "parley.server.planning.budgets.JobUnaffordable": 3,
     "parley.client.data.schema.SchemaError": 2,
     "parley.client.data.table.DataError": 2,
     "parley.client.queries.base.QueryError": 2,

@@ -63,6 +63,8 @@ PLD_INTERVAL = 1e-4
 """Finest grid of the privacy loss; the estimate is pessimistic, a coarser grid only costs ε."""
 
 _LARGEST_PLD_STEPS = 10_000_000
+_MOST_LOSSES = 2**17
+"""About the most losses of one step on its grid: each is computed by itself."""
 
 
 CountedSteps = tuple[tuple[Step, int], ...]
@@ -193,7 +195,13 @@ def _interval(kind: Step) -> float:
     if isinstance(kind, BehindCoin):
         return _interval(kind.event)
     own = kind.sampling_rate * kind.sensitivity / kind.noise_multiplier / 25
-    return PLD_INTERVAL * 2.0 ** max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
+    doublings = max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
+    # A batch that is hardly ever drawn with little noise has rare and large losses: a bounded
+    # number of them is computed. A coarser grid rounds a loss up.
+    largest = (kind.sensitivity / kind.noise_multiplier) ** 2 / 2
+    largest += 10 * kind.sensitivity / kind.noise_multiplier
+    places = largest / PLD_INTERVAL / _MOST_LOSSES
+    return PLD_INTERVAL * 2.0 ** max(doublings, math.floor(math.log2(places)))
 
 
 @functools.lru_cache(maxsize=256)

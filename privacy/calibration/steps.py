@@ -71,6 +71,13 @@ def calibrate_steps(
             f"the chance of being in any of {coins} sums, got {as_written(delta)}: no noise would "
             "be needed. Choose a smaller delta."
         )
+    ever = -math.expm1(steps * math.log1p(-sampling_rate)) if 0 < sampling_rate < 1 else 1.0
+    if probability == 1 and ever <= left:
+        raise ValueError(
+            f"Expected delta below {shown_down(ever, 3)}, the chance that a record is in any of "
+            f"{steps} batches at sampling rate {sampling_rate:g}, got {as_written(delta)}: "
+            "no noise would be needed. Choose a smaller delta or a larger sampling rate."
+        )
 
     def kinds(sigma: float) -> CountedSteps:
         step = PoissonSampledGaussian(

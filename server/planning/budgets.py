@@ -10,15 +10,18 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.certificates import Certificate
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.ledger.account import Account, Claims
 from parley.privacy.ledger.blocks import Blocks
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
@@ -34,6 +37,10 @@ _MOST_DELTA = 0.01
 """The most that each record may be shown with; the field's papers use up to 10⁻³."""
 
 _log = logging.getLogger("parley.budgets")
+
+
+class JobUnaffordable(JobError):
+    """A job that costs more than its own budget, whatever else was spent."""
 
 
 def budgets_of(
@@ -76,7 +83,10 @@ def _certificate_of(asked: UnitBudget, delta: float) -> Certificate:
 
 
 def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
-    """Refuses a job that its budgets could not bear even if they were whole. Raises JobError."""
+    """Raise JobUnaffordable if the budgets could not bear the job even if they were whole.
+
+    Raise JobError if δ is too large for the number of records (`check_delta`).
+    """
     check_delta(job, rounds_of(stages).plan)
     for asked, budget in zip(job.budgets, budgets, strict=True):
         claims = tuple((stage.plan.event(asked.unit), stage.rounds) for stage in stages)
@@ -86,21 +96,54 @@ def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[Datase
         conversion, epsilon = alone.taken.epsilon(budget.delta)
         if budget.filters:
             conversion, epsilon = str(budget.certificate), budget.epsilon_of(alone.taken)
+        scope = f"(unit {budget.unit}, {budget.neighbouring})"
+        cheaper = _cheaper_setting(job, asked)
         if math.isinf(epsilon):
-            raise JobError(
-                f"No finite ε is proved for this job at δ = {as_written(budget.delta)} (unit "
-                f"{budget.unit}, {budget.neighbouring}): its noise is too small for its releases, "
-                "or what the sampler of the noise takes, which grows with e^ε, is more than δ. "
-                "Choose more noise (privacy.noise; for networks a larger dp-sgd.noise-multiplier, "
-                "a smaller dp-sgd.sampling-rate or fewer steps)."
+            raise JobUnaffordable(
+                f"This job has no finite ε at δ = {as_written(budget.delta)} {scope}: "
+                f"{_describe_infinite(alone.taken, budget.delta)} Set {cheaper}"
+                f"{_smaller_epsilon(job, asked, alone.taken)}."
             )
-        raise JobError(
+        raise JobUnaffordable(
             f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
-            f"{conversion} (unit {budget.unit}, {budget.neighbouring}), more than its data's "
-            f"budget of ε = {as_written(budget.epsilon)}. Choose another noise (privacy.noise; for "
-            "fedavg dp-sgd.noise-multiplier), or accept the cost with "
-            f"privacy.dataset-{asked.keys}epsilon."
+            f"{conversion} {scope}, more than its data's budget of ε = "
+            f"{as_written(budget.epsilon)}. Set {cheaper}, or accept the cost with "
+            f"privacy.dataset-{asked.keys}epsilon={shown_up(epsilon)}."
         )
+
+
+def _cheaper_setting(job: Job, asked: UnitBudget) -> str:
+    """Return the setting with which the job keeps to the budget, as it is typed."""
+    if asked.dataset_epsilon < asked.total:
+        return f"privacy.{asked.keys}epsilon={as_written(asked.dataset_epsilon)}"
+    if job.dp_sgd.noise_multiplier != "auto":
+        return "dp-sgd.noise-multiplier=auto"
+    if job.privacy.calibration == "as-printed":
+        return "privacy.calibration=exact"
+    return "privacy.noise=auto"
+
+
+def _smaller_epsilon(job: Job, asked: UnitBudget, taken: Composition) -> str:
+    """Return the second setting that is needed if samplers take all of δ at the ε asked for."""
+    if not taken.slack or not asked.delta:
+        return ""
+    # A part of δ that is enough for calibrated noise, of which every party may draw a share.
+    draws = 4 * job.parties.count
+    most = math.log(max(asked.noise_delta / (draws * float(taken.slack)), math.e))
+    if asked.epsilon <= most:
+        return ""
+    return f" and privacy.{asked.keys}epsilon={shown_down(most, 2)}"
+
+
+def _describe_infinite(taken: Composition, delta: float) -> str:
+    """Return in a sentence why no finite ε is proved for a composition."""
+    conversion, epsilon = replace(taken, slack=Fraction(0)).epsilon(delta)
+    if math.isinf(epsilon):
+        return "no account is proved for so many steps with so little noise."
+    return (
+        f"the exact noise law would cost ε = {shown_up(epsilon)} by {conversion}, and at that ε "
+        "the sampler's distance from the law takes more than δ."
+    )
 
 
 def check_delta(job: Job, plan: ReleasePlan) -> None:
