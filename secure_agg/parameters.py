@@ -78,12 +78,28 @@ def assumed_corrupt(parties: int) -> int:
     return max(1, parties // 10) if parties > 2 else 0
 
 
+def choose_min_survivors(parties: int, *, corrupt: int, wanted: int | None = None) -> int:
+    """Return the least number of vectors in a sum that is unmasked.
+
+    It is `wanted`, by default ⌈2m/3⌉, raised to as many parties as have to confirm one list.
+    """
+    share = -(-2 * parties // 3) if wanted is None else wanted
+    return max(1, share, _count_confirmations(parties, corrupt))
+
+
+def _count_confirmations(parties: int, corrupt: int) -> int:
+    """Return ⌊(m + c)/2⌋ + 1, or 0 for a single party.
+
+    Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
+    """
+    return (parties + corrupt) // 2 + 1 if parties > 1 else 0
+
+
 @lru_cache(maxsize=64)
 def derive(parties: int, *, corrupt: int, dropped: int) -> Derived:
     """Degree, threshold and confirmations, from what is assumed."""
     degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped)
-    # Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
-    confirmations = (parties + corrupt) // 2 + 1 if parties > 1 else 0
+    confirmations = _count_confirmations(parties, corrupt)
     return Derived(degree=degree, threshold=threshold, confirmations=confirmations)
 
 
@@ -152,7 +168,7 @@ class RunParameters:
         """Fill in what is not given.
 
         Args:
-            min_survivors: asked for; raised to the least number that `derive` allows.
+            min_survivors: asked for; `choose_min_survivors` may raise it.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
 
@@ -166,7 +182,9 @@ class RunParameters:
         return cls(
             run_id=run_id,
             parties=parties,
-            min_survivors=max(1, min_survivors, derive(parties, **assumed).confirmations),
+            min_survivors=choose_min_survivors(
+                parties, corrupt=assumed["corrupt"], wanted=min_survivors
+            ),
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
             **assumed,
             **others,

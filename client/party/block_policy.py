@@ -17,6 +17,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.largest_count import find_largest_count
 
 _MOST = 2**40
 """Releases: more than any run makes."""
@@ -78,17 +79,11 @@ class PartyPolicy:
 
 @lru_cache(maxsize=64)  # a run asks for the same in every round
 def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
-    """The most `event`s after `before` within (ε, δ), by bisection."""
+    """The most `event`s after `before` within (ε, δ)."""
     if math.isinf(epsilon):  # the budget is kept elsewhere
         return _MOST
 
     def fits(count: int) -> bool:
         return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
 
-    low, high = 0, 1
-    while high < _MOST and fits(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return find_largest_count(fits, most=_MOST)

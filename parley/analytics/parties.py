@@ -29,7 +29,7 @@ from parley.privacy.sampling.stream import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import SecureSum
 from parley.secure_agg.masked import MaskedSum
-from parley.secure_agg.parameters import assumed_corrupt
+from parley.secure_agg.parameters import assumed_corrupt, choose_min_survivors
 from parley.server.planning.query_terms import Terms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.asking import Transport
@@ -221,11 +221,10 @@ def _bounds(settings: Settings, parties: int) -> tuple[int, int]:
     corrupt = assumed_corrupt(parties) if settings.corrupt is None else settings.corrupt
     if not 0 <= corrupt < max(parties, 2):
         raise QueryError(f"Expected corrupt from 0 to {parties - 1}, got {corrupt}.")
-    least = max(-(-2 * parties // 3), (parties + corrupt) // 2 + 1) if parties > 1 else 1
-    survivors = settings.min_survivors or least
-    if survivors > parties:
-        raise QueryError(f"Expected min_survivors from 1 to {parties}, got {survivors}.")
-    return corrupt, survivors
+    wanted = settings.min_survivors
+    if wanted is not None and wanted > parties:
+        raise QueryError(f"Expected min_survivors from 1 to {parties}, got {wanted}.")
+    return corrupt, choose_min_survivors(parties, corrupt=corrupt, wanted=wanted)
 
 
 def terms_of(

@@ -68,7 +68,11 @@ class Settings(BaseModel):
         None, ge=1, strict=True, description="How many, where one file is split among them."
     )
     min_survivors: int | None = Field(
-        None, ge=1, strict=True, description="Least number of parties in a sum; default 2/3."
+        None,
+        ge=1,
+        strict=True,
+        description="Least number of parties in a sum; "
+        "default 2/3. It is raised above half of the parties and the colluders together.",
     )
     corrupt: int | None = Field(
         None, ge=0, strict=True, description="Parties that may collude with the server."

@@ -41,6 +41,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from parley.privacy.accounting.certificates import Certificate, is_planned
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, PlannedSteps, parse_event
+from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.subsampled import planned_steps
 from parley.privacy.ledger.blocks import OTHERS, Blocks, Spent
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
@@ -233,12 +234,9 @@ class Account:
     def fitting(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> int:
         """How many releases of the last kind in `claims` would fit, after all before it."""
         *ahead, (event, count) = claims
-        low, high = 0, count + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = self.admits((*ahead, (event, middle)), blocks, run_id=run_id)
-            low, high = (middle, high) if fits else (low, middle)
-        return low
+        return find_largest_count(
+            lambda more: self.admits((*ahead, (event, more)), blocks, run_id=run_id), most=count
+        )
 
     def holding(
         self,

@@ -7,7 +7,7 @@ One's own algorithm has one form, whose `settings` are the fields of its class.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -32,7 +32,6 @@ from parley.server.jobs.algorithm_section import (
     AlgorithmSection,
     Idle,
     Settled,
-    WholeJob,
     check_private_sizes,
     known,
 )
@@ -49,6 +48,9 @@ from parley.server.jobs.section import (
 )
 from parley.server.jobs.settling import by_rule, has_level, without_rule
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 _LINEAR_IDLE: Idle = {
     "dp_sgd": (),
@@ -69,7 +71,7 @@ class OwnAlgorithm(AlgorithmSection):
     )
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Of the class that the job names, which this runs."""
         del job, parties
         try:
@@ -100,12 +102,12 @@ class _OfLinearModel(AlgorithmSection):
     )
     average: bool | Auto = Field("auto", description=AVERAGE + " auto: true" + RULED)
 
-    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
         """Without a rule."""
         del parties, classes
         return without_rule(job, self, f"the rule is gradient-perturbation's, not {self.kind}'s")
 
-    def learned(self, job: WholeJob, features: int, classes: int) -> LinearModel:
+    def learned(self, job: Job, features: int, classes: int) -> LinearModel:
         """The job's linear model."""
         return job.model.linear_model(features, classes)
 
@@ -122,7 +124,7 @@ class GradientPerturbation(_OfLinearModel):
         "algorithm.rounds = 'auto' by its rule.",
     )
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """And what private sizes need."""
         super().check(job)
         check_private_sizes(job)
@@ -135,11 +137,11 @@ class GradientPerturbation(_OfLinearModel):
                 f"model.intercept = true or hats, got {self.level_rounds}."
             )
 
-    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
         """Steps and features by the rule (`parley.server.jobs.settling`)."""
         return by_rule(job, self, parties, classes)
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps."""
         level = unless_auto(self.level_rounds, 0)
         columns = 0
@@ -154,7 +156,7 @@ class GradientPerturbation(_OfLinearModel):
         except ValueError as error:
             raise JobError(str(error)) from error
 
-    def _steps(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
+    def _steps(self, job: Job, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate
         momentum = unless_auto(self.momentum, 0.0)
         return {
@@ -188,7 +190,7 @@ class OutputPerturbation(_OfLinearModel):
         "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
     )
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """And a loss whose gradient is bounded everywhere, unclipped."""
         super().check(job)
         needs = "gradient-perturbation: an optimum is that of the unclipped loss"
@@ -200,12 +202,12 @@ class OutputPerturbation(_OfLinearModel):
                 "gradient-perturbation."
             )
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima, averaged."""
         del parties
         return Optima(**self._optima(job, model))
 
-    def _optima(self, job: WholeJob, model: LinearModel) -> dict[str, Any]:
+    def _optima(self, job: Job, model: LinearModel) -> dict[str, Any]:
         return {
             "model": model,
             "lambda_": job.model.regularisation,
@@ -220,7 +222,7 @@ class Pathak(OutputPerturbation):
 
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima, averaged, with more noise."""
         del parties
         return PathakAveraging(**self._optima(job, model))
@@ -232,7 +234,7 @@ class ObjectivePerturbation(OutputPerturbation):
     models: ClassVar[tuple[str, ...]] = ("logistic",)
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace",)
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """And noise that is inside the parties."""
         super().check(job)
         if not job.privacy.point.private_alone:
@@ -244,7 +246,7 @@ class ObjectivePerturbation(OutputPerturbation):
         check_unchanged(job, "model", ("class_weights",), others)  # it is proved for |ℓ′| ≤ 1
         check_unchanged(job, "parties", ("weights",), others)
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Certified optima of perturbed objectives."""
         del parties
         inside = job.privacy.epsilon * (1 - output_share(self.relative_tolerance))
@@ -256,11 +258,11 @@ class RajkumarAgarwal(GradientPerturbation):
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
 
-    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
         """Without a rule: its noise is one round's in every round."""
         return _OfLinearModel.settled(self, job, parties, classes)
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Noisy gradient steps on a tilted objective."""
         records = known(parties, self.kind).total_records
         noise = objective_noise(

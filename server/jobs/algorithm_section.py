@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,12 +17,11 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.sums import AnyRows
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.federation import Federation
-from parley.server.jobs.model import ModelSection
 from parley.server.jobs.naming import CodeReference
-from parley.server.jobs.parties import Data, Parties
-from parley.server.jobs.privacy import Privacy, UnitBudget
-from parley.server.jobs.running import DPSGD, Run, SecureAggregation
 from parley.server.jobs.section import JobError, Section, check_unchanged
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 KIND = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
@@ -87,21 +86,21 @@ class AlgorithmSection(Section):
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND)
 
-    def learned(self, job: WholeJob, features: int, classes: int) -> Any:
+    def learned(self, job: Job, features: int, classes: int) -> Any:
         """What is learned of records of so many columns, K given; raises JobError."""
         del job
         return AnyRows(features=features, classes=classes or 2)
 
-    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
         """What the job leaves to a rule; None of the parties: what needs none of their facts."""
         del job, parties, classes
         return Settled()
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The algorithm that the job asks for; raises JobError, CalibrationError."""
         raise NotImplementedError
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """Refuses keys that contradict each other, or would have no effect: a ValueError."""
         if job.model_form not in self.models:
             names = ", ".join(f"'{name}'" for name in self.models)
@@ -118,7 +117,7 @@ class AlgorithmSection(Section):
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
 
 
-def check_private_sizes(job: WholeJob) -> None:
+def check_private_sizes(job: Job) -> None:
     """What adding or removing a record, or all of a party's, needs."""
     if job.privacy.neighbouring == "replace-one":
         return
@@ -137,63 +136,3 @@ def known(parties: Federation | None, kind: str) -> Federation:
     if parties is None:
         raise JobError(f"Expected the parties' sizes with {kind}, got none.")
     return parties
-
-
-class WholeJob(Protocol):
-    """A `parley.server.jobs.job.Job`, but for its algorithm."""
-
-    @property
-    def parties(self) -> Parties:
-        """`[parties]`."""
-
-    @property
-    def data(self) -> Data:
-        """`[data]`."""
-
-    @property
-    def model(self) -> ModelSection:
-        """`[model]`."""
-
-    @property
-    def dp_sgd(self) -> DPSGD:
-        """`[dp-sgd]`."""
-
-    @property
-    def privacy(self) -> Privacy:
-        """`[privacy]`."""
-
-    @property
-    def secure_aggregation(self) -> SecureAggregation:
-        """`[secure-aggregation]`."""
-
-    @property
-    def run(self) -> Run:
-        """`[run]`."""
-
-    @property
-    def model_form(self) -> str:
-        """The key of its model in `parley.server.jobs.model.MODELS`."""
-
-    @property
-    def noise(self) -> str:
-        """The noise law asked for, `default` resolved by the algorithm."""
-
-    @property
-    def budgets(self) -> tuple[UnitBudget, ...]:
-        """What the job asks for each of its units."""
-
-    @property
-    def rounds(self) -> int:
-        """Number of releases."""
-
-    @property
-    def min_survivors(self) -> int:
-        """Fewest parties whose sum may be opened."""
-
-    @property
-    def corrupt(self) -> int:
-        """Parties that are assumed to collude with the server."""
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of the noise; None: of the operating system's entropy."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from parley.client.algorithms.held_out_counts import check_edges, public_edges
-from parley.server.jobs.algorithm_section import WholeJob
 from parley.server.jobs.section import Auto, Positive, Section, check_unchanged, unless_auto
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 
 class Evaluation(Section):
@@ -47,7 +49,7 @@ class Evaluation(Section):
         check_edges(edges)
         return edges
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """Refuses jobs that predict no label, and keys that would do nothing."""
         if not self.asked:
             check_unchanged(job, "evaluation", (), "evaluation.kind = 'federated'")

@@ -18,7 +18,7 @@ from parley.privacy.accounting.certificates import default_reserved
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.mechanisms.shares import SHARED_LAWS
 from parley.privacy.mechanisms.table import MECHANISMS
-from parley.secure_agg.parameters import assumed_corrupt
+from parley.secure_agg.parameters import assumed_corrupt, choose_min_survivors
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
 from parley.server.jobs.evaluation import Evaluation
 from parley.server.jobs.federation import Federation
@@ -199,11 +199,11 @@ class Job(Section):
     def min_survivors(self) -> int:
         """Fewest parties whose sum may be opened."""
         chosen = self.secure_aggregation.min_survivors
-        parties = self.parties.count
-        wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
-        # Two sums of more than (m + c)/2 parties share an honest one, so that a server that lies
-        # cannot have two opened in one round (`parley.secure_agg.parameters.derive`).
-        return max(wanted, (parties + self.corrupt) // 2 + 1) if parties > 1 else 1
+        return choose_min_survivors(
+            self.parties.count,
+            corrupt=self.corrupt,
+            wanted=None if chosen == "auto" else chosen,
+        )
 
     @property
     def corrupt(self) -> int:

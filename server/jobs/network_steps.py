@@ -24,14 +24,17 @@ a party's clipped sum of a batch (distributed) has C of each of the qn records t
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.client.contract.plurals import noun
 from parley.privacy.accounting.guarantee import Unit
-from parley.server.jobs.algorithm_section import Settled, WholeJob
+from parley.server.jobs.algorithm_section import Settled
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.section import unless_auto
 from parley.server.jobs.settling import signal_of
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 _CLIP, _SHARE, _MOMENTUM = 0.5, 0.2, 0.5
 _FEWEST, _MOST, _LENGTH = 40, 250, 5.0
@@ -44,7 +47,7 @@ _MOST_LOCAL = 0.1
 
 
 def network_by_rule(
-    job: WholeJob, steps: Any, parties: Federation | None, *, sums: bool, present: float
+    job: Job, steps: Any, parties: Federation | None, *, sums: bool, present: float
 ) -> Settled:
     """The rule's choices in the place of each auto.
 

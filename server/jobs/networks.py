@@ -35,7 +35,6 @@ from parley.server.jobs.algorithm_section import (
     Idle,
     Outlook,
     Settled,
-    WholeJob,
     check_private_sizes,
     known,
 )
@@ -45,6 +44,9 @@ from parley.server.jobs.network_steps import network_by_rule
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import DPSGD
 from parley.server.jobs.section import Auto, JobError, check_unchanged, unless_auto
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 if TYPE_CHECKING:
     from parley.client.models.networks import Network
@@ -65,13 +67,13 @@ class _OfNetwork(AlgorithmSection):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field("auto", description=ROUNDS)
     average: bool = Field(True, description=AVERAGE)
 
-    def settled(self, job: WholeJob, parties: Federation | None, classes: int) -> Settled:
+    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
         """Rounds and every auto of `[dp-sgd]` by the rule of `parley.server.jobs.network_steps`."""
         del classes
         present = attendance_of(job).fraction
         return network_by_rule(job, self, parties, sums=self.sums, present=present)
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """And what each unit needs."""
         super().check(job)
         if job.privacy.point.private_alone:
@@ -86,16 +88,16 @@ class _OfNetwork(AlgorithmSection):
         for check in _CHECKS_OF_UNIT[job.privacy.unit]:
             check(job)
 
-    def learned(self, job: WholeJob, features: int, classes: int) -> Any:
+    def learned(self, job: Job, features: int, classes: int) -> Any:
         """The job's network, of rows as wide as they are projected."""
         return network_for(job, features=model_width(job, features), classes=classes or 2)
 
-    def _numbers(self, job: WholeJob, parties: Federation) -> DPSGD:
+    def _numbers(self, job: Job, parties: Federation) -> DPSGD:
         """`[dp-sgd]` without autos, whoever asks."""
         return cast("DPSGD", self.settled(job, parties, 0).sections.get("dp_sgd", job.dp_sgd))
 
     def _training(
-        self, job: WholeJob, network: Network, parties: Federation, *, one_coin: bool
+        self, job: Job, network: Network, parties: Federation, *, one_coin: bool
     ) -> LocalTraining:
         """One round's steps; `one_coin` of a sampled party decides on all of them."""
         settings, share = self._numbers(job, parties), job.dp_sgd.clipped_fraction_share
@@ -137,7 +139,7 @@ class FederatedAveraging(_OfNetwork):
     idle: ClassVar[Idle] = {"dp_sgd": ("pad_batches",)}
     idle_needs: ClassVar[str] = "algorithm.kind = 'distributed-dp-sgd'"
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """Its noise calibrated; raises JobError also where that is too large to draw."""
         from parley.client.algorithms import federated_averaging as fedavg  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
         from parley.client.dp_sgd.training import largest_noise  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
@@ -194,7 +196,7 @@ class DistributedDPSGD(_OfNetwork):
         "parties": ("weights",),
     }
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """The noise on its sums is the plan's."""
         from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD as Distributed  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
@@ -237,7 +239,7 @@ def sampling_rate(settings: DPSGD, parties: Federation) -> float:
     return batch / parties.min_records
 
 
-def attendance_of(job: WholeJob) -> Attendance:
+def attendance_of(job: Job) -> Attendance:
     """Which parties are in a round's sum."""
     asked, parties = job.parties.per_round, job.parties
     if isinstance(asked, int):
@@ -245,7 +247,7 @@ def attendance_of(job: WholeJob) -> Attendance:
     return EVERYONE if asked == "all" else Attendance(rate=asked, hidden=parties.hidden)
 
 
-def components_mu(job: WholeJob) -> float:
+def components_mu(job: Job) -> float:
     """μ of the components' release; 0 where there is none."""
     share = job.model.components_share
     budget = job.budgets[0]
@@ -253,7 +255,7 @@ def components_mu(job: WholeJob) -> float:
 
 
 def sampled_multiplier(
-    job: WholeJob,
+    job: Job,
     *,
     rate: float,
     steps: int,
@@ -292,7 +294,7 @@ def sampled_multiplier(
         raise CalibrationError(str(error)) from error
 
 
-def model_width(job: WholeJob, features: int) -> int:
+def model_width(job: Job, features: int) -> int:
     """Columns that the job's network sees, of rows with `features` columns; raises JobError."""
     count = job.model.projected
     if count is not None and count > features:
@@ -302,7 +304,7 @@ def model_width(job: WholeJob, features: int) -> int:
     return features if count is None else count
 
 
-def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
+def network_for(job: Job, *, features: int, classes: int) -> Network:
     """The job's network for rows of `features` columns and K classes, at its public start.
 
     One of your own code is tried before anything is charged: each row is scored by itself.
@@ -327,7 +329,7 @@ def network_for(job: WholeJob, *, features: int, classes: int) -> Network:
     return network
 
 
-def _way(job: WholeJob, network: Network) -> str:
+def _way(job: Job, network: Network) -> str:
     """How a record's gradient is clipped; any will do where none is. Raises JobError."""
     from parley.client.dp_sgd.clipping import choose_way  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
@@ -347,7 +349,7 @@ def _clipped_reach(training: LocalTraining, records: int) -> float:
     return 1.5 + 12 * training.count_deviation / (2 * expected)
 
 
-def _check_sampled_parties(job: WholeJob) -> None:
+def _check_sampled_parties(job: Job) -> None:
     """What sampled parties go with."""
     parties, unit = job.parties, job.privacy.unit
     if parties.per_round == "all":
@@ -368,7 +370,7 @@ def _check_sampled_parties(job: WholeJob) -> None:
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
 
-def _check_parties(job: WholeJob) -> None:
+def _check_parties(job: Job) -> None:
     """What a party-level guarantee needs, alone or beside a record-level one."""
     unit = f"privacy.unit = '{job.privacy.unit}'"
     check_unchanged(job, "parties", ("weights",), "privacy.unit = 'record'")

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.client.contract.plurals import noun
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.calibration.inverses import gaussian_mu
 from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.algorithm_section import Settled, WholeJob
+from parley.server.jobs.algorithm_section import Settled
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.model import ModelSection
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section import Section
 from parley.server.jobs.steps import Ruled, steps_by_rule
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 ROUNDS = 10
 """Where a job leaves them open and no rule applies."""
@@ -30,7 +33,7 @@ _HATS = ((200.0, 8), (35.0, 4))
 """A for each number of a record, from which on they are hats of so many intervals."""
 
 
-def without_rule(job: WholeJob, steps: Any, why: str) -> Settled:
+def without_rule(job: Job, steps: Any, why: str) -> Settled:
     """Ten rounds, and columns as they are.
 
     Args:
@@ -48,7 +51,7 @@ def without_rule(job: WholeJob, steps: Any, why: str) -> Settled:
     return Settled(sections, (f"{', '.join(said)}: {why}",) if said else ())
 
 
-def by_rule(job: WholeJob, steps: Any, parties: Federation | None, classes: int) -> Settled:
+def by_rule(job: Job, steps: Any, parties: Federation | None, classes: int) -> Settled:
     """The rule's choices in the place of each auto.
 
     Args:
@@ -117,7 +120,7 @@ def _words(steps: Any, model: Any) -> str:
 
 
 def signal_of(
-    job: WholeJob,
+    job: Job,
     parties: Federation,
     budget: UnitBudget,
     *,

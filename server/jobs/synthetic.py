@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,12 +22,14 @@ from parley.server.jobs.algorithm_section import (
     AlgorithmSection,
     Idle,
     Outlook,
-    WholeJob,
     check_private_sizes,
 )
 from parley.server.jobs.federation import Federation
 from parley.server.jobs.naming import Text
 from parley.server.jobs.section import Auto, JobError
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
 
 _MOST_RECORDS = 2.0**24
 """Of a party beyond which its sum is clamped, where its own number of records is private."""
@@ -63,14 +65,14 @@ class _OneSum(AlgorithmSection):
         "of it.",
     )
 
-    def check(self, job: WholeJob) -> None:
+    def check(self, job: Job) -> None:
         """And what noise on a sum needs."""
         super().check(job)
         check_private_sizes(job)
         if not job.privacy.delta:
             raise ValueError(f"Expected privacy.delta > 0 with {self.kind}, got 0.")
 
-    def made(self, job: WholeJob, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
         """What is summed of the parties' schema; raises JobError."""
         if parties is None or not parties.schema:
             raise JobError(

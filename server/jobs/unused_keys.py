@@ -10,15 +10,18 @@ what a comparison runs both ways (steps of an algorithm that makes none, `masked
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.algorithm_section import WholeJob
 from parley.server.jobs.section import check_unchanged
 
-Holds = Callable[[WholeJob], bool]
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+Holds = Callable[["Job"], bool]
 
 
-def _is_scaled_by_sigma(job: WholeJob) -> bool:
+def _is_scaled_by_sigma(job: Job) -> bool:
     law = MECHANISMS.get(job.noise)
     return law is None or bool(law.calibrations)
 
@@ -49,7 +52,7 @@ _NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
 """Section, key, whether the job's other keys give it an effect, and what it needs in words."""
 
 
-def check_unused_keys(job: WholeJob) -> None:
+def check_unused_keys(job: Job) -> None:
     """Raise ValueError for a key that was changed and has no effect with the job's others."""
     for section, key, holds, needs in _NEEDS:
         if not holds(job):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.accounting.subsampled import planned_steps
 from parley.privacy.ledger.account import Account, Claims
@@ -81,14 +82,7 @@ def jobs_that_fit(totals: Account, cost: Claims, blocks: Blocks = ()) -> int:
         claims = tuple((e, jobs * count) for e, count in cost if not totals.plans(e))
         return replace(totals, charged=charged).admits(claims, blocks, run_id=_THIS_JOB)
 
-    low, high = 0, 1
-    while high <= MOST_JOBS and admitted(high):
-        low, high = high, 2 * high
-    high = min(high, MOST_JOBS + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if admitted(middle) else (low, middle)
-    return low
+    return find_largest_count(admitted, most=MOST_JOBS)
 
 
 def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAccount, ...], str]:

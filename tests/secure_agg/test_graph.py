@@ -19,7 +19,7 @@ from parley.secure_agg.graph import (
     security_failure,
 )
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.parameters import Policy, RunParameters, choose_min_survivors
 
 
 @pytest.mark.parametrize(
@@ -277,3 +277,22 @@ def test_duplicate_identities_are_refused():
         _policy(identities=(b"a" * 32, b"b" * 32, b"a" * 32))
     with pytest.raises(ValueError, match="32 bytes"):
         _policy(identities=(b"a",))
+
+
+@pytest.mark.parametrize(
+    ("parties", "corrupt", "wanted", "least"),
+    [
+        (1, 0, None, 1),
+        (2, 0, None, 2),
+        (3, 1, None, 3),
+        (5, 1, None, 4),
+        (100, 10, None, 67),
+        (100, 60, None, 81),
+        (100, 10, 1, 56),
+        (100, 10, 90, 90),
+    ],
+)
+def test_the_least_number_of_survivors_is_two_thirds_and_more_than_half_with_the_colluders(
+    parties, corrupt, wanted, least
+):
+    assert choose_min_survivors(parties, corrupt=corrupt, wanted=wanted) == least

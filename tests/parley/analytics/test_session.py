@@ -11,6 +11,8 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
+from parley.secure_agg.parameters import choose_min_survivors
+from parley.server.jobs.file import load_job
 
 SCHEMA = Schema.from_toml(
     """
@@ -135,6 +137,19 @@ def test_dropouts_are_told_and_nothing_is_extrapolated(session):
     assert (answer.survivors, answer.parties) == (4, 6)
     assert answer.value == pytest.approx(answer.records, abs=20)
     assert answer.records < s.records
+
+
+def test_a_session_raises_the_least_number_of_survivors_as_a_job_does(session):
+    job = load_job(overrides=["parties.count=6", "secure-aggregation.min-survivors=1"])
+    assert job.min_survivors == choose_min_survivors(6, corrupt=1, wanted=1) == 4
+    few, default = (
+        session(noise_point="share", corrupt=1, min_survivors=least)
+        .where("age >= 0")
+        .count(epsilon=0.5)
+        .scale
+        for least in (1, None)
+    )
+    assert few == default
 
 
 def test_too_few_survivors_cost_nothing(session):
