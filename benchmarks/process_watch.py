@@ -16,7 +16,6 @@ _ROLES = {
     "parley.deploy.flower_process": "server",
     "ray": "Ray",
 }
-_FORKED = {"run_process": "server", "party": "party"}
 
 
 class Watch(threading.Thread):
@@ -47,7 +46,7 @@ class Watch(threading.Thread):
         for pid, (parent, command, fields) in found.items():
             # One that has ended has no command line any more, and its times still.
             role = self.roles.get(pid) or self._role(pid, parent, command, found)
-            if command and role and role != "nursery":  # which of its forks, it says later
+            if command and role:
                 self.roles[pid] = role
             if not role:
                 continue
@@ -67,13 +66,7 @@ class Watch(threading.Thread):
             above = found[above][0]
         if above != os.getpid() or pid == os.getpid():
             return ""
-        role = next((role for word, role in _ROLES.items() if word in command), "other")
-        if "parley.deploy.nursery" in command:  # its forks share its command line, not its name
-            try:
-                role = _FORKED.get(Path(f"/proc/{pid}/comm").read_text().strip(), "nursery")
-            except OSError:
-                return ""
-        return role
+        return next((role for word, role in _ROLES.items() if word in command), "other")
 
     def seconds(self) -> dict[str, float]:
         """CPU seconds so far, by role."""

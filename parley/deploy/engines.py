@@ -41,37 +41,36 @@ from parley.simulations.figures.summary import local_summary
 
 
 def run_simulation(
-    run: Path, supervisor: Supervisor
-) -> Callable[[Job, Observer | None], RunSummary]:
-    """What runs a job in Flower's simulation, every party a node; JobError without Ray."""
+    run: Path, supervisor: Supervisor, job: Job, observer: Observer | None
+) -> RunSummary:
+    """Run a job in Flower's simulation, with a node per party."""
+    # Ray's sockets are files, and a socket's path is 107 characters at most.
+    with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
+        process = supervisor.start(
+            "Flower's simulation",
+            [
+                *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
+                *(str(run), str(job.parties.count)),
+            ],
+            environment=_environment(Path(scratch), run),
+            log=run / "logs" / "server.log",
+        )
+        try:
+            return follow(
+                run, ended=lambda: None if process.running else "finished", observer=observer
+            )
+        finally:
+            supervisor.end()  # before its files go
+
+
+def _run_flower(job: Job | None, **options: Any) -> Run:
+    """Run a job, or resume a run, in Flower's simulation; JobError without Ray."""
     if importlib.util.find_spec("ray") is None:
         raise JobError(
             "The flower engine needs Ray, which is not installed. Add it with: "
             'pip install "parley[ray]"'
         )
-
-    def launch(job: Job, observer: Observer | None) -> RunSummary:
-        # Ray's sockets are files, and a socket's path is 107 characters at most.
-        with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
-            process = supervisor.start(
-                "Flower's simulation",
-                [
-                    *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
-                    *(str(run), str(job.parties.count)),
-                ],
-                environment=_environment(Path(scratch), run),
-                log=run / "logs" / "server.log",
-            )
-            try:
-                return follow(
-                    run,
-                    ended=lambda: None if process.running else "finished",
-                    observer=observer,
-                )
-            finally:
-                supervisor.end()  # before its files go
-
-    return launch
+    return run_real(run_simulation, job, **options)
 
 
 def _environment(scratch: Path, run: Path) -> dict[str, str]:
@@ -90,15 +89,15 @@ def _environment(scratch: Path, run: Path) -> dict[str, str]:
     }
 
 
-Launch = Callable[[Path, Supervisor], Callable[[Job, Observer | None], RunSummary]]
-"""A run's folder → what starts its processes and follows it to its end, once its data are there."""
+Launch = Callable[[Path, Supervisor, Job, Observer | None], RunSummary]
+"""Starts the processes of the run in a folder and follows it to its end; its parties are there."""
 
 # Of a party's folder, when its run is over. The last is kept of one that can be resumed.
 _SECRETS = ("party.key", "party.pem", "identity.key")
 
 
 def run_real(
-    launch_of: Launch,
+    launch: Launch,
     job: Job | None,
     *,
     out: Path | None = None,
@@ -127,7 +126,6 @@ def run_real(
     parties, finished = run / "parties", False
     try:
         with Supervisor() as supervisor:
-            launch = launch_of(run, supervisor)
             tell_stage(observer, "reading")
             experiment = load_experiment(job)
             tell_stage(observer, "preparing")
@@ -136,7 +134,7 @@ def run_real(
             if not (parties / "deployment.toml").exists():  # else of the run that is resumed
                 prepare_parties(job, parties, experiment=experiment)
             folder.keep_schema(experiment.data.schema)
-            served = launch(job, observer)
+            served = launch(run, supervisor, job, observer)
         finished = True
     except Exception as error:
         # As in the fast engine: a job that cannot run leaves nothing behind.
@@ -160,7 +158,7 @@ def _with_figures(served: RunSummary, job: Job, folder: RunFolder, experiment: E
 
 
 ENGINES: dict[str, Callable[..., Run]] = {
-    "flower": partial(run_real, run_simulation),
+    "flower": _run_flower,
     "processes": partial(run_real, run_stream),
 }
 """Engines beside the fast one, by the name that --engine takes."""

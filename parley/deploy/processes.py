@@ -26,7 +26,7 @@ from parley.client.contract.os_errors import describe_cause
 
 _POLITE_S = 5.0
 _LINES_SHOWN = 6
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_PR_SET_PDEATHSIG = 1
 
 # Python code between fork and exec would run gRPC's handlers of forks, which abort now and then.
 _MORTAL = (
@@ -35,7 +35,6 @@ _MORTAL = (
     "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
 )
 
-# Loaded here: after a fork nothing may be.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -70,12 +69,6 @@ def _mortal(arguments: Sequence[str], environment: Mapping[str, str]) -> list[st
     if _libc is None:
         return list(arguments)
     return [sys.executable, "-I", "-S", "-c", _MORTAL, str(os.getpid()), *arguments]
-
-
-def name_process(name: str) -> None:
-    """What `ps` and `top` call this process, at most 15 bytes (Linux)."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 @dataclass(kw_only=True)
@@ -130,9 +123,8 @@ class Supervisor:
         *,
         environment: Mapping[str, str],
         log: Path,
-        keeping: Sequence[int] = (),
     ) -> Process:
-        """Starts a process in its own group, its output in `log`; it inherits `keeping`, open."""
+        """Start a process in its own group, with its output in `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
@@ -144,7 +136,6 @@ class Supervisor:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    pass_fds=tuple(keeping),
                 )
         except OSError as error:
             raise ProcessError(

@@ -85,9 +85,9 @@ def test_real_processes_stopped_in_the_baseline_resume_without_a_process(tmp_pat
     theta = load_model(folder).theta
     monkeypatch.setattr(Experiment, "baseline", trains)
 
-    def launch_of(*_):
+    def launch(*_):
         raise AssertionError("a run that is complete needs no process")
 
-    again = run_real(launch_of, None, resume=folder)
+    again = run_real(launch, None, resume=folder)
     assert again.summary.baseline_accuracy is not None
     assert (again.theta == theta).all()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from parley.client.contract.file_writing import write_file
 from parley.client.contract.roster import load_deployment, render_deployment
 from parley.deploy.follow import follow
-from parley.deploy.nursery import Nursery
 from parley.deploy.peers import certify_party
 from parley.deploy.pki import client_request, make_authority, make_server_certificate
-from parley.deploy.processes import ProcessError, Supervisor, free_ports, wait_until
+from parley.deploy.processes import (
+    Process,
+    ProcessError,
+    Supervisor,
+    free_ports,
+    own_environment,
+    wait_until,
+)
 from parley.server.jobs.job import Job
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
@@ -25,26 +30,24 @@ _RESTARTS = 3
 _LAST_S = 3.0
 
 
-def run_stream(run: Path, supervisor: Supervisor) -> Callable[[Job, Observer | None], RunSummary]:
-    """Starts at once what the processes of a run in `run` need; gives what runs it to its end.
-
-    That raises ProcessError where one ended before a round, or the server's again and again.
-    """
-    nursery = Nursery(supervisor, (_SERVER, _PARTY), log=run / "logs" / "nursery.log")
-    return partial(_run, run, supervisor, nursery)
-
-
-def _run(
-    run: Path, supervisor: Supervisor, nursery: Nursery, job: Job, observer: Observer | None
+def run_stream(
+    run: Path, supervisor: Supervisor, _job: Job, observer: Observer | None
 ) -> RunSummary:
-    """Keys for this run, its processes, and the run to its end."""
+    """Make the keys of a run, start its processes and follow it to its end.
+
+    Raises:
+        ProcessError: a process ended before the first round, or the server's ended repeatedly.
+    """
+
+    def start(name: str, module: str, *arguments: Path, log: Path) -> Process:
+        command = [sys.executable, "-P", "-m", module, *map(str, arguments)]
+        return supervisor.start(name, command, environment=own_environment(), log=log)
+
     server_home = run / "network" / "server"
     homes = _keys(run / "parties", server_home)
-    server = nursery.start(
-        "the server", (_SERVER, str(server_home), str(run)), log=run / "logs" / "server.log"
-    )
+    server = start("the server", _SERVER, server_home, run, log=run / "logs" / "server.log")
     for home in homes:
-        nursery.start(home.name, (_PARTY, str(home)), log=home / "process.log")
+        start(home.name, _PARTY, home, log=home / "process.log")
     import parley.report.page  # noqa: F401, PLC0415 - start-up: read while the processes come up
 
     left = _RESTARTS
@@ -69,7 +72,6 @@ def _run(
     summary = follow(run, ended=ended, observer=observer, every=1)
     with suppress(ProcessError):  # it has no more to say
         wait_until(lambda: not server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
-    nursery.end()
     return summary
 
 
