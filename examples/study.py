@@ -129,7 +129,8 @@ def simulated(
     own = {**file.session, "noise_point": "share", "seed": seed}
     with parley.Session(sites(rows), out=out, **own) as session:
         planned = file.planned(session)
-        whole, answers, texts = cost_of(planned), list[dict[str, Any]](), list[str]()
+        budget = session.totals.budget
+        whole, answers, texts = cost_of(planned, budget), list[dict[str, Any]](), list[str]()
         for place, batch in enumerate(file.answers(session, planned)):
             own = [{"name": name, **each.to_json(), "text": str(each)} for name, each in batch]
             texts.append(told(own, out, whole=whole, table=place == file.table))

@@ -105,7 +105,7 @@ class ColumnReading:
     @property
     def is_ignored(self) -> bool:
         """Whether nothing reads the column."""
-        return self.entry["kind"] == "ignore"
+        return bool(self.entry["kind"] == "ignore")
 
 
 @dataclass(frozen=True, kw_only=True)
