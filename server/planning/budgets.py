@@ -58,7 +58,8 @@ def budgets_of(
     """
     return tuple(
         DatasetBudget(
-            name=job.privacy.dataset or job.data.source,
+            # A plan of a schema alone has no source yet.
+            name=job.privacy.dataset or job.data.source or "planned",
             fingerprint=fingerprint,
             contents=contents,
             rows=rows if job.privacy.ledger and rows is not None and len(rows) else None,

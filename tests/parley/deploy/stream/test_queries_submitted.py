@@ -185,7 +185,8 @@ def test_a_study_of_parties_that_attend_is_one_file(ward, tmp_path):
     assert done.exit_code == 0, (done.output, done.exception)
     whole = (
         "ε = 1 for all of it at δ = 0 (3 queries in 2 releases; record, replace-one; against the "
-        "server and those who collude with it)"
+        "server and those who collude with it); the budget holds even if later releases depend on "
+        "earlier answers (certificate pure)"
     )
     assert done.stdout.splitlines()[0] == whole
     assert list(ward.spent()) == pytest.approx([1.0] * 3)
