@@ -30,6 +30,18 @@ _SIGMA_BITS = 20
 2·10⁻⁶: a run that was begun on one is resumed on the other under the same plan."""
 
 
+def _check_needs_noise(
+    rate: float, draws: int, left: float, delta: float, *, parts: str, remedy: str
+) -> None:
+    """Raise ValueError if a record is so rarely drawn that δ covers it without noise."""
+    ever = -math.expm1(draws * math.log1p(-rate)) if 0 < rate < 1 else 1.0
+    if ever <= left:
+        raise ValueError(
+            f"Expected delta below {shown_down(ever, 3)}, the chance that a record is in any of "
+            f"{parts}, got {as_written(delta)}: no noise would be needed. {remedy}"
+        )
+
+
 def calibrate_steps(
     *,
     sampling_rate: float,
@@ -65,19 +77,13 @@ def calibrate_steps(
     coins, incomplete = divmod(steps, together)
     if incomplete:
         raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
-    if probability < 1 and -math.expm1(coins * math.log1p(-probability)) <= left:
-        raise ValueError(
-            f"Expected delta below {shown_down(-math.expm1(coins * math.log1p(-probability)), 3)}, "
-            f"the chance of being in any of {coins} sums, got {as_written(delta)}: no noise would "
-            "be needed. Choose a smaller delta."
-        )
-    ever = -math.expm1(steps * math.log1p(-sampling_rate)) if 0 < sampling_rate < 1 else 1.0
-    if probability == 1 and ever <= left:
-        raise ValueError(
-            f"Expected delta below {shown_down(ever, 3)}, the chance that a record is in any of "
-            f"{steps} batches at sampling rate {sampling_rate:g}, got {as_written(delta)}: "
-            "no noise would be needed. Choose a smaller delta or a larger sampling rate."
-        )
+    if probability < 1:
+        parts, remedy = f"{coins} sums", "Choose a smaller delta."
+        _check_needs_noise(probability, coins, left, delta, parts=parts, remedy=remedy)
+    else:
+        parts = f"{steps} batches at sampling rate {sampling_rate:g}"
+        remedy = "Choose a smaller delta or a larger sampling rate."
+        _check_needs_noise(sampling_rate, steps, left, delta, parts=parts, remedy=remedy)
 
     def kinds(sigma: float) -> CountedSteps:
         step = PoissonSampledGaussian(

@@ -114,7 +114,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         (["run", "--set", "data.source=t.csv", "--set", "data.schema=nowhere.toml"], 2, "nowhere"),
         (["run", "--set", "run.seed=-1"], 2, "run.seed"),
         (["run", "--set", "secure-aggregation.scale-bits=52"], 2, "scale_bits 52"),
-        (["run", "--set", "privacy.noise=laplace-as-printed"], 2, "privacy.dataset-epsilon"),
+        (["run", "--set", "privacy.noise=laplace-as-printed"], 3, "privacy.dataset-epsilon"),
         (["run", "--set", "privacy.epsilon=100"], 2, "laplace-l1"),
         (["run", "--set", "parties.count=1", "--set", SUM + ".backend=masked"], 2, "at least 2"),
         (["run", "--set", "privacy.ledger=nodir/l.sqlite"], 1, "nodir"),
