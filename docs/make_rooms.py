@@ -48,13 +48,13 @@ def room_of(module: str) -> str | None:
     return ".".join(parts[:2]) if len(parts) > 1 else None
 
 
-def imports() -> grimp.ImportGraph:
-    """Every file and the files that it imports, where only a type checker does as well."""
+def imports(*, types: bool = True) -> grimp.ImportGraph:
+    """Return every file and the files that it imports; with `types`, for type checkers too."""
     # Grimp follows folders alone, from where a package was imported: it is shown one of all six.
     subprocess.run([sys.executable, _ROOT / ".ci/view"], check=True)  # noqa: S603 - our own
     with patch.object(sys, "path", [str(_ROOT / "build/view"), *sys.path]), patch.dict(sys.modules):
         sys.modules.pop("parley", None)
-        return grimp.build_graph("parley", cache_dir=None)
+        return grimp.build_graph("parley", cache_dir=None, exclude_type_checking_imports=not types)
 
 
 def rooms() -> Edges:
